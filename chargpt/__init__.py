@@ -1,0 +1,1 @@
+"""The library behind train.py and sample.py: one noun a file, each importable without running a program."""

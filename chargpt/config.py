@@ -1,0 +1,300 @@
+"""Settings: one tree of frozen dataclasses, filled from YAML and `section.key=value`, strictly.
+
+Precedence: the defaults below < a YAML file < the command line. Every mistake is a UserError of one line that names the
+dotted key, what was given and what is allowed.
+"""
+
+import dataclasses
+import difflib
+import io
+import math
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from chargpt.errors import UserError, shown
+from model import GPTConfig
+
+MAX_BYTES = 1_000_000  # a YAML file larger than this is not a configuration
+
+
+def _require(ok: bool, name: str, value: object, allowed: str) -> None:
+    if not ok:
+        raise ValueError(f"{name}: {value!r} given; use {allowed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    """How the weights move."""
+
+    name: Literal["adamw"] = "adamw"
+    learning_rate: float = 4e-3
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.1
+    grad_clip: float = 1.0
+    warmup_steps: int = 100
+    schedule: Literal["linear", "cosine"] = "linear"
+    final_fraction: float = 0.0
+    decay_fraction: float = 0.5
+
+    def __post_init__(self) -> None:
+        _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
+        _require(all(0 <= b < 1 for b in self.betas), "betas", list(self.betas), "two numbers from 0 up to, not including, 1")
+        _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "a number of 0 or more")
+        _require(self.grad_clip >= 0, "grad_clip", self.grad_clip, "a number of 0 (no clipping) or more")
+        _require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "a whole number of 0 or more")
+        _require(0 <= self.final_fraction <= 1, "final_fraction", self.final_fraction, "a number from 0 to 1")
+        _require(0 <= self.decay_fraction <= 1, "decay_fraction", self.decay_fraction, "a number from 0 to 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How long, how much at a time, and what to show on the way."""
+
+    max_steps: int = 2000
+    batch_size: int = 12
+    accumulate: int = 1
+    eval_interval: int = 500
+    log_interval: int = 20
+    sample_length: int = 300
+    seed: int = 1337
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "batch_size", "accumulate", "eval_interval", "log_interval"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number of 1 or more")
+        _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
+        _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """What is read from the text files, and how."""
+
+    val_fraction: float = 0.1
+    pattern: str = "*.txt"
+    encoding: str = "utf-8"
+    cache: str = ""
+
+    def __post_init__(self) -> None:
+        _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")
+        _require(bool(self.pattern), "pattern", self.pattern, "a file pattern such as *.txt")
+        try:
+            "".encode(self.encoding)
+        except (LookupError, ValueError):
+            _require(False, "encoding", self.encoding, "a text encoding that Python knows, such as utf-8 or latin-1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When a checkpoint is written and how many are kept."""
+
+    interval: int = 500
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        _require(self.interval >= 1, "interval", self.interval, "a whole number of 1 or more")
+        _require(self.keep >= 2, "keep", self.keep, "a whole number of 2 or more, so that one bad checkpoint never is the only one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """What to compute on; `auto` is decided by the machine, and printed."""
+
+    device: str = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        known = re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device)
+        _require(known is not None, "device", self.device, "auto, cpu, cuda, cuda:N or mps")
+        _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number of 0 (as torch decides) or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that decides a run, a section for each concern."""
+
+    model: GPTConfig = field(default_factory=GPTConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader without aliases (a few lines of them can fill any memory), and without silently repeated keys."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The settings in a YAML file, section by section, unchecked. Raises UserError if it is not a mapping."""
+    path = Path(path)
+    with open(path, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise UserError(f"{shown(path)}: larger than {MAX_BYTES:,} bytes; give a YAML file of settings")
+    try:
+        tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    except RecursionError:
+        raise UserError(f"{shown(path)}: nested too deeply; a configuration has sections and keys") from None
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise UserError(f"{shown(path)}:{line} not valid YAML, {problem}; correct it there") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise UserError(f"{shown(path)}: holds a {type(tree).__name__}; write sections such as `train:` with keys below them")
+    return tree
+
+
+def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
+    """`config` with the settings of `tree`, {section: {key: value}}. `where` begins the error messages."""
+    changed = {}
+    for section, values in tree.items():
+        known = [f.name for f in dataclasses.fields(Config)]
+        if section not in known:
+            raise UserError(f"{where}: {section}: no such section; {_nearest(str(section), known)}")
+        if values is None:
+            continue
+        if not isinstance(values, Mapping):
+            raise UserError(f"{where}: {section}: holds {values!r}; write its keys below it, such as {section}.key")
+        changed[section] = _apply_section(getattr(config, section), section, values, where)
+    return dataclasses.replace(config, **changed)
+
+
+def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
+    """`config` with the settings of `section.key=value` strings, the later ones winning."""
+    tree: dict[str, dict[str, Any]] = {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not (equals and dot and section and name):
+            raise UserError(f"{override}: not a setting; write section.key=value, for example train.max_steps=500")
+        tree.setdefault(section, {})[name] = _FromCommandLine(value.strip())
+    return apply(config, tree, where="command line")
+
+
+def to_yaml(config: Config) -> str:
+    """The whole tree as YAML that `read_yaml` and `apply` turn back into an equal Config."""
+    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+
+
+def to_dict(config: Config) -> dict[str, dict[str, Any]]:
+    """The whole tree as plain dictionaries, lists, strings and numbers."""
+    sections = dataclasses.asdict(config)
+    return {s: {k: list(v) if isinstance(v, tuple) else v for k, v in keys.items()} for s, keys in sections.items()}
+
+
+def difference(old: Config, new: Config) -> list[str]:
+    """What changed, as `section.key: old -> new` lines."""
+    before, after = to_dict(old), to_dict(new)
+    return [
+        f"{section}.{key}: {value} -> {after[section][key]}"
+        for section, keys in before.items()
+        for key, value in keys.items()
+        if value != after[section][key]
+    ]
+
+
+class _FromCommandLine(str):
+    """A value typed on the command line: text, to be read as its key's declared type."""
+
+
+def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(type(section))
+    changed = {}
+    for key, value in values.items():
+        if key not in hints:
+            raise UserError(f"{where}: {name}.{key}: no such key; {_nearest(str(key), hints, prefix=name + '.')}")
+        try:
+            changed[key] = _coerce(value, hints[key])
+        except ValueError as error:
+            given = str(value) if isinstance(value, _FromCommandLine) else value
+            raise UserError(f"{where}: {name}.{key}: {_brief(given)} given; use {error}") from None
+    try:
+        return dataclasses.replace(section, **changed)
+    except ValueError as error:
+        raise UserError(f"{where}: {name}.{error}") from None
+
+
+def _nearest(given: str, known: Iterable[str], prefix: str = "") -> str:
+    known = list(known)
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {prefix}{close[0]}?"
+    return f"use one of {', '.join(prefix + k for k in known)}"
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _coerce(value: Any, hint: Any) -> Any:
+    """`value` as the declared type, or ValueError saying what is allowed. Nothing is guessed: no bool for a number."""
+    typed = isinstance(value, _FromCommandLine)
+    if typing.get_origin(hint) is Literal:
+        # YAML 1.1 reads a bare on/off as a boolean; the key says which words it means.
+        word = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else value
+        if word in typing.get_args(hint):
+            return str(word)
+        raise ValueError(f"one of {', '.join(typing.get_args(hint))}")
+    if isinstance(hint, types.UnionType):
+        if value is None or (typed and value.lower() in ("none", "null", "")):
+            return None
+        return _coerce(value, typing.get_args(hint)[0])
+    if typing.get_origin(hint) is tuple:
+        parts = typing.get_args(hint)
+        items = [_FromCommandLine(x.strip()) for x in value.strip("[]() ").split(",")] if typed else value
+        if not isinstance(items, (list, tuple)) or len(items) != len(parts):
+            raise ValueError(f"{len(parts)} numbers in a list, such as [0.9, 0.99]")
+        return tuple(_coerce(item, part) for item, part in zip(items, parts))
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+        if typed and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        raise ValueError("true or false")
+    if hint is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return int(value)
+        if typed and re.fullmatch(r"[+-]?\d[\d_]{0,30}", value):
+            return int(value)
+        raise ValueError("a whole number")
+    if hint is float:
+        number = math.nan
+        # PyYAML reads 1e-3 as a string (YAML 1.1 wants 1.0e-3), so a string in a number's form is a number.
+        if isinstance(value, str) and re.fullmatch(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?", value):
+            number = float(value)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
+            number = float(value)
+        if math.isfinite(number):
+            return number
+        raise ValueError("a finite number")
+    if isinstance(value, str):
+        return str(value)
+    raise ValueError("text, in quotes where YAML would read something else")

@@ -1,0 +1,52 @@
+"""The loss on text the model has not trained on: all of it, always in the same order."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model import GPT
+
+LOGITS_AT_ONCE = 2**22  # bounds the memory of an evaluation whatever the vocabulary
+
+
+def validation_batches(ids: np.ndarray, block_size: int, *, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut `ids` into windows of `block_size` that follow each other, the last one as short as it falls.
+
+    Yields (inputs, targets), (B, T) each. Every id but the first is a target exactly once.
+    """
+    predictions = len(ids) - 1
+    whole = predictions // block_size
+    for first in range(0, whole, batch_size):
+        rows = min(batch_size, whole - first)
+        start = first * block_size
+        chunk = torch.from_numpy(ids[start : start + rows * block_size + 1].astype(np.int64))
+        yield chunk[:-1].view(rows, block_size), chunk[1:].view(rows, block_size)
+    if predictions % block_size:
+        chunk = torch.from_numpy(ids[whole * block_size :].astype(np.int64))
+        yield chunk[None, :-1], chunk[None, 1:]
+
+
+@torch.no_grad()
+def evaluate(model: GPT, ids: np.ndarray, *, stop: Callable[[], bool] = lambda: False) -> float | None:
+    """The mean loss in nats per character over all of `ids`; None if `stop()` turned true before the end.
+
+    Touches no random state, so how often a run evaluates never changes what it learns. A sequence starts cold in each
+    window, the protocol of nanoGPT's own figures; a longer context would give a lower number.
+    """
+    was_training = model.training
+    model.eval()
+    device = model.token_embedding.weight.device
+    block_size = model.config.block_size
+    batch_size = max(1, min(LOGITS_AT_ONCE // model.vocab_size, 16384) // block_size)
+    total = torch.zeros((), dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+    for inputs, targets in validation_batches(ids, block_size, batch_size=batch_size):
+        if stop():
+            break
+        total += model(inputs.to(device), targets.to(device)).to(total) * targets.numel()
+    else:
+        model.train(was_training)
+        return total.item() / (len(ids) - 1)
+    model.train(was_training)
+    return None

@@ -1,0 +1,74 @@
+"""What a run computes on: device, precision, threads. Chosen once, printed once, recorded in every checkpoint."""
+
+import contextlib
+import platform
+from dataclasses import dataclass
+
+import torch
+
+from chargpt.config import RuntimeConfig
+from chargpt.errors import UserError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """The machine as this run uses it."""
+
+    device: torch.device
+    precision: torch.dtype
+    threads: int
+
+    def autocast(self) -> contextlib.AbstractContextManager:
+        """Where matrix products are done in `precision`; weights, norms and the loss stay float32."""
+        return torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32)
+
+    def describe(self) -> str:
+        """One line for the user."""
+        on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return f"{on}, {str(self.precision).removeprefix('torch.')}, {self.threads} threads"
+
+    def environment(self) -> dict[str, str | int]:
+        """Everything that a resumed run must share to be identical to the bit."""
+        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return {
+            "torch": torch.__version__,
+            "device": device,
+            "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+            "precision": str(self.precision).removeprefix("torch."),
+            "threads": self.threads,
+        }
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes CUDA, then MPS, then the CPU. Raises UserError for a device that this machine lacks."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device: mps given, but this machine has no Metal device; use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device: {name} given, but torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
+    return device
+
+
+def choose_runtime(config: RuntimeConfig) -> Runtime:
+    """Resolve every `auto` for this machine. Sets torch's thread count and float32 product mode: call it once."""
+    device = choose_device(config.device)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; changes nothing on a CPU
+    return Runtime(device=device, precision=_choose_precision(config.precision, device), threads=torch.get_num_threads())
+
+
+def _choose_precision(name: str, device: torch.device) -> torch.dtype:
+    if name != "auto":
+        return DTYPES[name]
+    if device.type == "cuda":
+        fast = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        fast = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if fast else torch.float32

@@ -1,0 +1,95 @@
+"""Which windows of the training text make the batch of a step: a pure function of (seed, step, rank)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_BLOCK = 4096  # how many samples' starts are computed at once
+
+
+class Windows:
+    """Training windows, drawn without replacement within an epoch, in constant memory whatever the size of the text.
+
+    An epoch tiles `ids` (N of them) with windows of stride T = block_size, from an offset of its own, so that what falls on
+    a border moves from epoch to epoch: W = max(1, (N - T) // T) windows. Their order is a keyed permutation computed on
+    the fly. Sample number i of a run is window i % W of epoch i // W; a step takes
+    accumulate * world_size * batch_size samples in a row. Whatever else a run does (evaluate, log, sample, stop
+    and resume) cannot change them.
+    """
+
+    def __init__(
+        self,
+        ids: np.ndarray,
+        block_size: int,
+        *,
+        batch_size: int,
+        seed: int,
+        accumulate: int = 1,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        assert ids.ndim == 1 and len(ids) > block_size and 0 <= rank < world_size
+        self.per_epoch = max(1, (len(ids) - block_size) // block_size)
+        self._slack = len(ids) - self.per_epoch * block_size  # how many offsets keep the last window inside
+        self._rows = np.lib.stride_tricks.sliding_window_view(np.asarray(ids), block_size + 1)
+        self._block_size, self._seed = block_size, seed
+        self._batch_size, self._accumulate, self._rank, self._world_size = batch_size, accumulate, rank, world_size
+        self._cached = (-1, np.empty(0, np.int64))
+
+    def batch(self, step: int, micro: int = 0) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of micro-step `micro` of `step`, (B, T) int64 each; targets are the inputs' next characters."""
+        rows = torch.from_numpy(self._rows[self.starts(step, micro)].astype(np.int64))
+        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+
+    def starts(self, step: int, micro: int = 0) -> np.ndarray:
+        """Where the windows of `batch(step, micro)` begin, (B,) int64."""
+        first = ((step * self._accumulate + micro) * self._world_size + self._rank) * self._batch_size
+        block, skip = divmod(first, _BLOCK)
+        parts = [self._block(block)[skip : skip + self._batch_size]]
+        while (have := sum(map(len, parts))) < self._batch_size:
+            block += 1
+            parts.append(self._block(block)[: self._batch_size - have])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _block(self, number: int) -> np.ndarray:
+        if self._cached[0] != number:
+            samples = np.arange(number * _BLOCK, (number + 1) * _BLOCK)
+            self._cached = (number, self._starts_of(samples))
+        return self._cached[1]
+
+    def _starts_of(self, samples: np.ndarray) -> np.ndarray:
+        """Sample numbers to window starts, int64."""
+        epochs, places = np.divmod(samples.astype(np.uint64), np.uint64(self.per_epoch))
+        key = _mixed(np.arange(8, dtype=np.uint64)[:, None] + _mixed(epochs ^ _mixed(np.uint64([self._seed]))))
+        places = permuted(places, self.per_epoch, key[1:])
+        return (places * np.uint64(self._block_size) + key[0] % np.uint64(self._slack)).astype(np.int64)
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """splitmix64 (Steele, Lea and Flood 2014): neighbouring numbers become unrelated ones; a bijection of uint64."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def permuted(numbers: np.ndarray, size: int, key: np.ndarray) -> np.ndarray:
+    """Where a permutation of range(size) takes `numbers` (n,), uint64, each below `size`.
+
+    `key`, uint64 (7, n) or (7, 1), chooses the permutation of each number. On b-bit integers adding, multiplying by an odd
+    number and xor with the upper bits shifted down are all bijections; what falls outside range(size) is sent through
+    again until it does not (cycle walking), which keeps it a bijection.
+    """
+    bits = max(1, (size - 1).bit_length())
+    mask, shift = np.uint64(2**bits - 1), np.uint64((bits + 1) // 2)
+    key = np.broadcast_to(key, (7, len(numbers)))
+    result, walking = numbers.copy(), np.arange(len(numbers))
+    while len(walking):
+        start, *odds_and_adds = key[:, walking]
+        x = (result[walking] + start) & mask
+        for odd, add in zip(odds_and_adds[:3], odds_and_adds[3:]):
+            x = ((x ^ (x >> shift)) * (odd | np.uint64(1)) + add) & mask
+        x ^= x >> shift
+        result[walking] = x
+        walking = walking[x >= size]
+    return result

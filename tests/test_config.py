@@ -1,0 +1,143 @@
+"""Settings are strict: everything that is not right is named in one line, and nothing is guessed."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from chargpt.config import Config, apply, apply_overrides, difference, read_yaml, to_yaml
+from chargpt.errors import UserError
+
+PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+
+
+def load(tmp_path: Path, text: str | bytes) -> Config:
+    path = tmp_path / "my.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return apply(Config(), read_yaml(path), where=path.name)
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_every_preset_loads_and_comments_every_key(path):
+    apply(Config(), read_yaml(path), where=path.name)
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.startswith("#") and not line.endswith(":"):
+            assert "#" in line, f"{path.name}: no comment at {line!r}"
+
+
+def test_resolved_settings_survive_a_round_trip(tmp_path):
+    config = apply_overrides(Config(), ["optim.learning_rate=3e-4", "optim.betas=0.8,0.95", "model.positions=rotary"])
+    assert load(tmp_path, to_yaml(config)) == config
+
+
+def test_command_line_wins_over_yaml_over_defaults(tmp_path):
+    config = load(tmp_path, "train: {batch_size: 7, max_steps: 9}")
+    config = apply_overrides(config, ["train.max_steps=11", "train.max_steps=13"])
+    assert (config.train.batch_size, config.train.max_steps, config.train.accumulate) == (7, 13, 1)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "train:\n", "{}"])
+def test_empty_files_and_sections_change_nothing(tmp_path, text):
+    assert load(tmp_path, text) == Config()
+
+
+@pytest.mark.parametrize("written", ["1e-3", "1.0e-3", "0.001", "1E-3", "'1e-3'", ".001", "+1e-3"])
+def test_a_number_may_be_written_in_any_of_its_forms(tmp_path, written):
+    assert load(tmp_path, f"optim:\n  learning_rate: {written}\n").optim.learning_rate == 1e-3
+    assert apply_overrides(Config(), [f"optim.learning_rate={written.strip(chr(39))}"]).optim.learning_rate == 1e-3
+
+
+BAD_YAML = [
+    ("optim:\n  learning_rat: 1e-3", ["optim.learning_rat", "did you mean optim.learning_rate?"]),
+    ("optimizer:\n  name: adamw", ["optimizer", "did you mean optim?"]),
+    ("train:\n  max_steps: many", ["train.max_steps", "'many'", "whole number"]),
+    ("train:\n  max_steps: 10.5", ["train.max_steps", "10.5", "whole number"]),
+    ("train:\n  max_steps: '10'", ["train.max_steps", "'10'", "whole number"]),
+    ("train:\n  max_steps: true", ["train.max_steps", "True", "whole number"]),
+    ("train:\n  max_steps: null", ["train.max_steps", "None", "whole number"]),
+    ("train:\n  max_steps: [1]", ["train.max_steps", "whole number"]),
+    ("train:\n  max_steps: 0", ["train.max_steps", "0", "1 or more"]),
+    ("train:\n  max_steps: 1e400", ["train.max_steps", "whole number"]),
+    ("optim:\n  learning_rate: true", ["optim.learning_rate", "finite number"]),
+    ("optim:\n  learning_rate: .nan", ["optim.learning_rate", "finite number"]),
+    ("optim:\n  learning_rate: .inf", ["optim.learning_rate", "finite number"]),
+    ("optim:\n  learning_rate: 1e999", ["optim.learning_rate", "finite number"]),
+    ("optim:\n  learning_rate: -1", ["optim.learning_rate", "above 0"]),
+    ("optim:\n  betas: 0.9", ["optim.betas", "2 numbers"]),
+    ("optim:\n  betas: [0.9, 1.0]", ["optim.betas", "not including, 1"]),
+    ("optim:\n  name: sgd", ["optim.name", "'sgd'", "adamw"]),
+    ("model:\n  bias: 1", ["model.bias", "true or false"]),
+    ("model:\n  n_embd: 130", ["model.n_embd", "multiple of n_head"]),
+    ("model:\n  block_size: 0", ["model.block_size", "1 or more"]),
+    ("model:\n  dropout: 1.5", ["model.dropout", "1.5"]),
+    ("train:\n  batch_size: 0", ["train.batch_size", "1 or more"]),
+    ("data:\n  encoding: klingon", ["data.encoding", "klingon"]),
+    ("data:\n  val_fraction: 1", ["data.val_fraction", "between 0 and 1"]),
+    ("runtime:\n  device: gpu", ["runtime.device", "cuda"]),
+    ("train:\n  seed: 1\n  seed: 2", ["line 3", "'seed'", "twice"]),
+    ("- train\n- model\n", ["list", "sections"]),
+    ("just words", ["str", "sections"]),
+    ("train: 5", ["train", "5", "keys"]),
+    ("train:\n  max_steps: [1, 2", ["YAML"]),
+    ("train:\n\tmax_steps: 1", ["line 2", "YAML"]),
+    ("train: !!python/object/apply:os.system ['touch canary']", ["YAML"]),
+    ("a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\n", ["aliases"]),
+    ("? [1, 2]\n: 3", ["YAML"]),
+    ("1: 2", ["1", "no such section"]),
+    ("train:\n  5: 2", ["train.5", "no such key"]),
+    ("[" * 5000, ["nested"]),
+    (b"train:\n  max_steps: \xff\n", ["UTF-8"]),
+    (b"\x00\x01", ["YAML"]),
+    (b"#" * 1_000_001, ["larger than"]),
+]
+
+
+@pytest.mark.parametrize("text, words", BAD_YAML, ids=[str(text[:40]) for text, _ in BAD_YAML])
+def test_a_bad_file_gets_one_line_that_names_it(tmp_path, text, words, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, text)
+    message = str(caught.value)
+    assert message.startswith("my.yaml:") and ";" in message
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize(
+    "override, words",
+    [("train.max_steps", ["section.key=value"]), ("max_steps=5", ["section.key=value"]), ("train.=5", ["section.key=value"]),
+     ("train.max_step=5", ["did you mean train.max_steps?"]), ("train.max_steps=ten", ["train.max_steps", "'ten'", "whole number"]),
+     ("train.max_steps=" + "9" * 5000, ["train.max_steps", "whole number"]), ("optim.betas=1", ["2 numbers"]),
+     ("trian.max_steps=5", ["did you mean train?"]), ("model.bias=yes", ["true or false"])],
+)
+def test_a_bad_override_gets_one_line(override, words):
+    with pytest.raises(UserError) as caught:
+        apply_overrides(Config(), [override])
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_text_on_the_command_line_is_taken_as_it_is():
+    assert apply_overrides(Config(), ["data.pattern=*.py"]).data.pattern == "*.py"
+    assert apply_overrides(Config(), ["model.bias=false"]).model.bias is False
+
+
+def test_on_and_off_are_words_in_yaml(tmp_path):
+    assert load(tmp_path, "runtime:\n  compile: off").runtime.compile == "off"
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_yaml(tmp_path / "missing.yaml")
+
+
+def test_difference_names_what_changed():
+    config = apply_overrides(Config(), ["train.max_steps=5", "optim.betas=0.8,0.9"])
+    assert difference(Config(), config) == ["optim.betas: [0.9, 0.99] -> [0.8, 0.9]", "train.max_steps: 2000 -> 5"]
+    assert difference(config, config) == []
+
+
+def test_settings_cannot_be_changed_by_accident():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().train.max_steps = 5

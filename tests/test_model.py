@@ -1,0 +1,255 @@
+"""The attention and the GPT, by the properties that make them what they are."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from model import (
+    GPT, INITIAL_STD, POSITIONS, CausalSelfAttention, GPTConfig, causal_mask, reference_attention, rotary_table, rotate, sinusoids,
+)
+
+SHAPE = dict(n_layer=2, n_head=2, n_embd=32, block_size=16)
+
+
+def make_model(vocab_size: int = 11, **settings) -> GPT:
+    torch.manual_seed(0)
+    return GPT(GPTConfig(**{**SHAPE, **settings}), vocab_size).eval()
+
+
+def random_ids(*shape: int, vocab_size: int = 11) -> torch.Tensor:
+    return torch.randint(vocab_size, shape, generator=torch.Generator().manual_seed(1))
+
+
+def test_worked_example():
+    x = torch.tensor([[1.0, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]])
+    k = x @ torch.tensor([[0.0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]])
+    q = x @ torch.tensor([[1.0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]])
+    v = x @ torch.tensor([[0.0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]])
+    assert k.tolist() == [[0, 1, 1], [4, 4, 0], [2, 3, 1]]
+    assert q.tolist() == [[1, 0, 2], [2, 2, 2], [2, 1, 3]]
+    assert v.tolist() == [[1, 2, 3], [2, 8, 0], [2, 6, 3]]
+    assert (q @ k.T).tolist() == [[2, 4, 4], [4, 16, 12], [4, 12, 10]]
+    y, weights = reference_attention(q[None, None], k[None, None], v[None, None], scale=1.0)
+
+    def printed(table: torch.Tensor) -> list[list[str]]:
+        return [[f"{value:.2f}" for value in row] for row in table.tolist()]
+
+    assert printed(weights[0, 0]) == [["0.06", "0.47", "0.47"], ["0.00", "0.98", "0.02"], ["0.00", "0.88", "0.12"]]
+    assert printed(y[0, 0]) == [["1.94", "6.68", "1.60"], ["2.00", "7.96", "0.05"], ["2.00", "7.76", "0.36"]]
+
+
+def test_three_ways_of_averaging_the_past_are_one():
+    T = 6
+    v = torch.randn(1, 1, T, 5)
+    ones = torch.ones(T, T).tril()
+    by_sums = ones / ones.sum(dim=1, keepdim=True)
+    by_softmax = torch.zeros(T, T).masked_fill(~causal_mask(T), float("-inf")).softmax(dim=-1)
+    q, k = torch.ones(1, 1, T, 4), torch.randn(1, 1, 1, 4).expand(1, 1, T, 4)
+    _, by_attention = reference_attention(q, k, v, mask=causal_mask(T)[None, None])
+    torch.testing.assert_close(by_sums, by_softmax)
+    torch.testing.assert_close(by_sums, by_attention[0, 0])
+    everything, _ = reference_attention(q, k, v)
+    torch.testing.assert_close(everything, v.mean(dim=2, keepdim=True).expand_as(v))
+
+
+def test_mask_may_have_three_or_four_dimensions():
+    q, k, v = torch.randn(3, 2, 4, 5, 8).unbind(0)
+    mask = torch.rand(2, 5, 5) < 0.5
+    mask |= torch.eye(5, dtype=torch.bool)
+    three, weights = reference_attention(q, k, v, mask=mask)
+    four, _ = reference_attention(q, k, v, mask=mask[:, None])
+    assert torch.equal(three, four)
+    assert weights.shape == (2, 4, 5, 5)
+    assert (weights[~mask[:, None].expand_as(weights)] == 0).all()
+
+
+def test_fused_heads_equal_separate_heads():
+    torch.manual_seed(0)
+    config = GPTConfig(**SHAPE)
+    attention = CausalSelfAttention(config)
+    x = torch.randn(2, 7, 32)
+    W_q, W_k, W_v = attention.qkv.weight.split(32)
+    b_q, b_k, b_v = attention.qkv.bias.split(32)
+    heads = []
+    for head in range(config.n_head):
+        rows = slice(head * 16, (head + 1) * 16)
+        q, k, v = (F.linear(x, W[rows], b[rows])[:, None] for W, b in ((W_q, b_q), (W_k, b_k), (W_v, b_v)))
+        heads.append(reference_attention(q, k, v, mask=causal_mask(7)[None, None])[0][:, 0])
+    torch.testing.assert_close(attention(x), attention.proj(torch.cat(heads, dim=-1)))
+
+
+def test_scaling_keeps_the_variance_of_scores_at_one():
+    for d in (16, 64, 256):
+        q, k = torch.randn(2, 1, 1, 1000, d, generator=torch.Generator().manual_seed(2)).unbind(0)
+        scores = q @ k.transpose(-2, -1)
+        assert scores.var().item() == pytest.approx(d, rel=0.05)
+        assert (scores / math.sqrt(d)).var().item() == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_causal_by_gradient(positions):
+    model = make_model(positions=positions).double()
+    vectors = model.token_embedding(random_ids(1, 10)).detach().requires_grad_()
+    model.token_embedding.register_forward_hook(lambda *_: vectors)
+    for t in (0, 4, 9):
+        # A random mix of the logits: a plain sum could cancel.
+        out = (model(random_ids(1, 10))[0, t] * torch.randn(11).double()).sum()
+        (gradient,) = torch.autograd.grad(out, vectors)
+        reached = gradient[0].abs().sum(dim=-1)
+        assert (reached[: t + 1] > 0).all()
+        assert (reached[t + 1 :] == 0).all()
+
+
+def test_sinusoids_are_the_papers_and_shift_by_one_linear_map():
+    length, width = 50, 16
+    table = sinusoids(length, width)
+    for pos in (0, 1, 7, 49):
+        for i in range(width // 2):
+            angle = pos / 10000 ** (2 * i / width)
+            assert table[pos, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[pos, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+    k = 5
+    shift = torch.zeros(width, width)
+    for i in range(width // 2):
+        w = k / 10000 ** (2 * i / width)
+        shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.tensor([[math.cos(w), math.sin(w)], [-math.sin(w), math.cos(w)]])
+    torch.testing.assert_close(table[:-k] @ shift.T, table[k:], atol=1e-5, rtol=0)
+
+
+def test_sinusoids_work_at_odd_width():
+    assert sinusoids(4, 5).shape == (4, 5)
+
+
+def test_sinusoidal_table_enters_at_the_scale_of_the_token_embedding():
+    model = make_model(positions="sinusoidal", n_embd=128, vocab_size=200)
+    assert model.position_table.std().item() == pytest.approx(INITIAL_STD, rel=0.3)
+    assert model.token_embedding.weight.std().item() == pytest.approx(INITIAL_STD, rel=0.1)
+
+
+def test_sinusoidal_model_is_a_learned_model_with_that_table():
+    # What an export to GPT-2's layout does.
+    sinusoidal, learned = make_model(positions="sinusoidal"), make_model(positions="learned")
+    learned.load_state_dict({**sinusoidal.state_dict(), "position_embedding.weight": sinusoidal.position_table})
+    idx = random_ids(2, 16)
+    assert torch.equal(sinusoidal(idx), learned(idx))
+
+
+def test_rotary_scores_depend_on_distance_alone():
+    table = rotary_table(20, 8)
+    q, k = torch.randn(2, 1, 1, 1, 8).unbind(0)
+    turned_q, turned_k = rotate(q.expand(1, 1, 20, 8), table), rotate(k.expand(1, 1, 20, 8), table)
+    scores = (turned_q @ turned_k.transpose(-2, -1))[0, 0]
+    for distance in range(-19, 20):
+        diagonal = scores.diagonal(distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_sequences_of_a_batch_never_see_each_other(positions):
+    model = make_model(positions=positions)
+    idx = random_ids(3, 12)
+    together = model(idx)
+    for row in range(3):
+        torch.testing.assert_close(together[row], model(idx[row : row + 1])[0])
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_fast_path_equals_reference(positions, bias):
+    model = make_model(positions=positions, bias=bias)
+    attention = model.blocks[0].attn
+    x = torch.randn(2, 9, 32)
+    rotary = model.position_table[:, :9] if positions == "rotary" else None
+    y, _ = reference_attention(*attention.heads(x, rotary), mask=causal_mask(9)[None, None])
+    torch.testing.assert_close(attention(x, rotary), attention.proj(y.transpose(1, 2).reshape(2, 9, 32)))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("prefill", [1, 5, 16])
+def test_cached_equals_uncached_at_every_position(positions, prefill):
+    model = make_model(positions=positions)
+    idx = random_ids(2, 16)
+    cache = model.new_cache(2)
+    parts = [model(idx[:, :prefill], cache=cache)]
+    parts += [model(idx[:, t : t + 1], cache=cache) for t in range(prefill, 16)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(idx))
+
+
+def test_cache_takes_several_characters_at_once():
+    model = make_model()
+    idx = random_ids(2, 16)
+    cache = model.new_cache(2)
+    parts = [model(piece, cache=cache) for piece in idx.split((3, 6, 1, 6), dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(idx))
+
+
+def test_too_long_a_sequence_is_refused():
+    model = make_model()
+    with pytest.raises(ValueError, match="block_size"):
+        model(random_ids(1, 17))
+    cache = model.new_cache(1)
+    model(random_ids(1, 16), cache=cache)
+    with pytest.raises(ValueError, match="block_size"):
+        model(random_ids(1, 1), cache=cache)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("vocab_size", [65, 1000])
+def test_untrained_loss_is_that_of_a_guess(positions, vocab_size):
+    model = make_model(vocab_size, positions=positions, n_embd=64)
+    idx = random_ids(16, 17, vocab_size=vocab_size)
+    assert model(idx[:, :-1], idx[:, 1:]).item() == pytest.approx(math.log(vocab_size), rel=0.05)
+
+
+def test_loss_is_the_mean_over_all_characters():
+    model = make_model()
+    idx = random_ids(4, 9)
+    logits, targets = model(idx[:, :-1]), idx[:, 1:]
+    expected = -logits.log_softmax(-1).gather(-1, targets[..., None]).mean()
+    torch.testing.assert_close(model(idx[:, :-1], targets), expected)
+
+
+def test_dropout_acts_in_training_alone():
+    model = make_model(dropout=0.5)
+    idx = random_ids(2, 8)
+    assert torch.equal(model(idx), model(idx))
+    model.train()
+    assert not torch.equal(model(idx), model(idx))
+
+
+def test_one_parameter_for_embedding_and_logits():
+    model = make_model()
+    names = [name for name, p in model.named_parameters() if p.shape == (11, 32)]
+    assert names == ["token_embedding.weight"]
+    assert not any("lm_head" in name for name in model.state_dict())
+
+
+def test_size_of_nanogpts_shapes():
+    # nanoGPT prints 0.80M and 10.65M for its two character-level recipes: these shapes, without biases and position embedding.
+    laptop = GPT(GPTConfig(n_layer=4, n_head=4, n_embd=128, block_size=64, bias=False), 65)
+    assert round((laptop.parameter_count() - 64 * 128) / 1e6, 2) == 0.80
+    gpu = GPT(GPTConfig(n_layer=6, n_head=6, n_embd=384, block_size=256, bias=False), 65)
+    assert round((gpu.parameter_count() - 256 * 384) / 1e6, 2) == 10.65
+
+
+def test_generate_crops_the_context_and_is_repeatable():
+    model = make_model()
+    prompt = random_ids(2, 20)
+    out = model.generate(prompt, 10, generator=torch.Generator().manual_seed(3))
+    assert out.shape == (2, 30)
+    assert torch.equal(out[:, :20], prompt)
+    assert torch.equal(out, model.generate(prompt, 10, generator=torch.Generator().manual_seed(3)))
+    greedy = model.generate(prompt, 1, temperature=0)
+    assert torch.equal(greedy[:, -1], model(prompt[:, -16:])[:, -1].argmax(-1))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [dict(n_layer=0), dict(n_embd=33), dict(block_size=0), dict(dropout=1.0), dict(dropout=-0.1), dict(dropout=float("nan")),
+     dict(positions="alibi"), dict(n_head=0), dict(positions="rotary", n_embd=6, n_head=2)],
+)
+def test_impossible_shapes_are_named(settings):
+    with pytest.raises(ValueError, match=rf"^({'|'.join(settings)}): .*use|must be even"):
+        GPTConfig(**{**SHAPE, **settings})
