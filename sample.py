@@ -5,18 +5,16 @@ The text goes to standard output as it is made; what was chosen, and how fast it
 
 import argparse
 import dataclasses
+import functools
 import secrets
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chargpt.arguments import Parser, number, whole_number
 from chargpt.errors import UserError, one_line, run_program
-
-if TYPE_CHECKING:  # these bring torch, which `main` imports later
-    from chargpt.continuation import Writer
-    from chargpt.tokenizer import Tokenizer
+from chargpt.tokenizer import Tokenizer
 
 CHECKPOINTS = Path(__file__).resolve().parent / "checkpoints"
 SEPARATOR = "-" * 15
@@ -73,7 +71,7 @@ def read_prompt(arguments: argparse.Namespace) -> str:
         raise UserError(f"{arguments.prompt_file}: byte {error.start} is not UTF-8; save the prompt as UTF-8") from None
 
 
-def encode_prompt(text: str, tokenizer: "Tokenizer", unknown: str) -> list[int]:
+def encode_prompt(text: str, tokenizer: Tokenizer, unknown: str) -> list[int]:
     """The prompt's ids. Characters that the model has never seen are an error, or with `skip` left out and listed."""
     if unknown == "error":
         try:
@@ -86,7 +84,7 @@ def encode_prompt(text: str, tokenizer: "Tokenizer", unknown: str) -> list[int]:
     return ids.tolist()
 
 
-def encode_stop(text: str, tokenizer: "Tokenizer") -> str:
+def encode_stop(text: str, tokenizer: Tokenizer) -> str:
     """The stop text as the model would write it. Raises UserError if it never can."""
     ids, unknown = tokenizer.encode_known(text)
     if unknown or set(ids.tolist()) & set(tokenizer.never_sampled):
@@ -94,14 +92,14 @@ def encode_stop(text: str, tokenizer: "Tokenizer") -> str:
     return tokenizer.decode(ids)
 
 
-def write_samples(writer: "Writer", prompt: list[int], *, echo: str, seed: int, samples: int) -> int:
-    """Print the samples, the first of a batch while it is made; the number of characters made."""
+def write_samples(write: Callable[[Sequence[int]], Iterator[list[str]]], *, echo: str, seed: int, samples: int) -> int:
+    """Print what `write` makes of each seed, the first of a batch while it is made; the number of characters made."""
     made = 0
     for start in range(0, samples, TOGETHER):
         seeds = range(seed + start, seed + min(start + TOGETHER, samples))
         texts = [[] for _ in seeds]
         show(f"{SEPARATOR}\n{echo}" if start else echo)
-        for pieces in writer.write(prompt, seeds):
+        for pieces in write(seeds):
             show(pieces[0])
             for text, piece in zip(texts, pieces):
                 text.append(piece)
@@ -154,7 +152,8 @@ def main(argv: list[str] | None = None) -> int:
     writer = Writer(model=model.to(device), tokenizer=tokenizer, sampling=sampling, length=arguments.length, stops=stops,
                     overflow=arguments.overflow)
     started = time.monotonic()
-    made = write_samples(writer, prompt or [first_id(tokenizer)], echo=tokenizer.decode(prompt), seed=seed, samples=arguments.samples)
+    write = functools.partial(writer.write, prompt or [first_id(tokenizer)])
+    made = write_samples(write, echo=tokenizer.decode(prompt), seed=seed, samples=arguments.samples)
     seconds = time.monotonic() - started
     say(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
     return 0

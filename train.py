@@ -64,6 +64,7 @@ class Run:
     model: GPT
     optimizer: torch.optim.Optimizer
     progress: Progress
+    saved: Progress | None = None  # what the newest checkpoint holds
 
 
 class NotFinite(Exception):
@@ -99,8 +100,8 @@ def _is_setting(word: str) -> bool:
 
 def new_run(arguments: argparse.Namespace) -> Run:
     """A run at step 0. Raises UserError if one of that name exists."""
-    config = apply_overrides(Config(), arguments.settings)  # a mistyped setting is reported before anything is read
-    file = _config_file(arguments.config, choose_device(config.runtime.device).type)
+    asked = apply_overrides(Config(), [setting for setting in arguments.settings if setting.startswith("runtime.")])
+    file = _config_file(arguments.config, choose_device(asked.runtime.device).type)
     config = apply_overrides(apply(Config(), read_yaml(file), where=shown(file)), arguments.settings)
     runtime = choose_runtime(config.runtime)
     corpus = load_corpus(arguments.texts, config.data, root=ROOT, block_size=config.model.block_size)
@@ -151,7 +152,8 @@ def resumed_run(arguments: argparse.Namespace) -> Run:
     model.to(runtime.device)
     optimizer = make_optimizer(model, config.optim)
     load_optimizer_tensors(model, optimizer, checkpoint.training)
-    run = Run(folder, state["texts"], config, runtime, corpus, model, optimizer, Progress(**state["progress"]))
+    progress = Progress(**state["progress"])
+    run = Run(folder, state["texts"], config, runtime, corpus, model, optimizer, progress, saved=dataclasses.replace(progress))
     _say_what_differs(state["environment"], runtime)
     if run.progress.best_step == checkpoint.step:  # a crash may have come between the checkpoint and this mark
         mark_best(checkpoint.path, run.progress.best_loss)
@@ -257,7 +259,7 @@ def fix_length(run: Run, screen: Screen, pace: Pace, deadline: float | None) -> 
         screen.set_total(train_config.max_steps)
     left = train_config.max_steps - step
     seconds = left * pace.seconds_per_step + pace.aside_seconds * (1 + left // train_config.eval_interval)
-    screen.say(f"{"pace":<12}{1000 * pace.seconds_per_step:.1f} ms a step; {train_config.max_steps:,} steps, done in {clock(seconds)}")
+    screen.say(f"{'pace':<12}{1000 * pace.seconds_per_step:.1f} ms a step; {train_config.max_steps:,} steps, done in {clock(seconds)}")
 
 
 def log_step(run: Run, metrics: Metrics, screen: Screen, *, grad_norm: float, steps_per_second: float) -> None:
@@ -281,7 +283,8 @@ def evaluate_and_save(run: Run, metrics: Metrics, screen: Screen, interrupt: Int
     improved = False
     if (last or progress.step % config.train.eval_interval == 0) and progress.evaluated != progress.step:
         improved = evaluate_run(run, metrics, screen, interrupt)
-    if improved or last or interrupt() or progress.step % config.checkpoint.interval == 0:
+    due = improved or last or interrupt() or progress.step % config.checkpoint.interval == 0
+    if due and progress.step and progress != run.saved:
         metrics.flush()
         save(run)
     return last or interrupt()
@@ -333,6 +336,7 @@ def save(run: Run) -> None:
     path = publish(run.folder, progress.step, weights=run.model.state_dict(), training=training, state=state)
     if progress.best_step == progress.step:
         mark_best(path, progress.best_loss)
+    run.saved = dataclasses.replace(progress)
     for problem in prune(path, run.config.checkpoint.keep):
         say("warning", problem)
 

@@ -74,20 +74,45 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What is read from the text files, and how."""
+    """What is read from the text files, how it becomes ids, and which part of it validates."""
 
     val_fraction: float = 0.1
+    split: Literal["position", "document"] = "position"
+    val_text: str = ""
     pattern: str = "*.txt"
     encoding: str = "utf-8"
+    field: str = "text"
+    separator: str = "\n"
+    newlines: Literal["keep", "fold"] = "keep"
+    normalize: Literal["none", "NFC", "NFKC"] = "none"
+    lowercase: bool = False
+    vocabulary: Literal["characters", "bytes"] = "characters"
+    min_count: int = 1
+    max_vocab: int = 0
     cache: str = ""
 
     def __post_init__(self) -> None:
         _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")
+        one_split = not (self.val_text and self.split == "document")
+        _require(one_split, "split", self.split, "position, since data.val_text already is the validation part")
         _require(bool(self.pattern), "pattern", self.pattern, "a file pattern such as *.txt")
         try:
             "".encode(self.encoding)
         except (LookupError, ValueError):
             _require(False, "encoding", self.encoding, "a text encoding that Python knows, such as utf-8 or latin-1")
+        try:
+            self.unescaped_separator.encode()
+        except ValueError:
+            _require(False, "separator", self.separator, "text, with \\n, \\t, \\x20 or \\u2028 for what is hard to type")
+        _require(self.min_count >= 1, "min_count", self.min_count, "a whole number of 1 (every character) or more")
+        _require(self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", self.max_vocab, "0 (no limit) or a number of 2 or more")
+        whole = self.vocabulary == "characters" or (self.min_count == 1 and self.max_vocab == 0)
+        _require(whole, "vocabulary", self.vocabulary, "characters, since bytes are never folded by min_count or max_vocab")
+
+    @property
+    def unescaped_separator(self) -> str:
+        """`separator` with its backslash escapes read: a command line cannot hold a line end otherwise."""
+        return self.separator.encode("ascii", "backslashreplace").decode("unicode_escape")
 
 
 @dataclass(frozen=True, kw_only=True)

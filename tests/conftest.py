@@ -1,0 +1,27 @@
+"""What several test files need: a small text, and runs in a folder of their own."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory) -> Path:
+    """A file of 12,000 characters that a model can learn something from."""
+    words = ["the", "sea", "and", "stone", "under", "a", "moving", "light", "keeps", "its", "own", "hours"]
+    draw = random.Random(0)
+    lines = (" ".join(draw.choices(words, k=7)).capitalize() + ".\n" for _ in range(400))
+    path = tmp_path_factory.mktemp("text") / "sea.txt"
+    path.write_text("".join(lines)[:12000], encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def corpora() -> Path:
+    """The folder of real texts; the test skips where they are absent."""
+    if not CORPORA.is_dir():
+        pytest.skip(f"needs the real texts in {CORPORA.name}/, which are not part of the project")
+    return CORPORA

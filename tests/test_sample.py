@@ -1,0 +1,330 @@
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import sample
+from chargpt.checkpoint import mark_best, publish
+from chargpt.config import Config, to_dict
+from chargpt.continuation import Continuation
+from chargpt.errors import run_program
+from chargpt.restore import expected_weights, find_checkpoint, find_run, restore_model
+from chargpt.tokenizer import Tokenizer
+from model import GPT, GPTConfig
+
+ROOT = Path(sample.__file__).parent
+TOKENIZER = Tokenizer("\n abcdefgh中")
+
+
+def publish_run(folder: Path, tokenizer: Tokenizer = TOKENIZER, *, steps: tuple[int, ...] = (500,), val_loss: float | None = 1.5) -> Path:
+    """A run of random models, each step's another; its best checkpoint is the first."""
+    folder.mkdir(parents=True)
+    config = Config(model=GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16))
+    for step in steps:
+        torch.manual_seed(step)
+        model = GPT(config.model, tokenizer.vocab_size)
+        state = {"config": to_dict(config), "tokenizer": tokenizer.to_json(), "val_loss": val_loss}
+        path = publish(folder, step, weights=model.state_dict(), training={}, state=state)
+        if step == steps[0]:
+            mark_best(path, 1.5)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> str:
+    return str(publish_run(tmp_path_factory.mktemp("runs") / "tiny", steps=(500, 1000)))
+
+
+@pytest.fixture
+def call(capsys):
+    """Run the program in this process: exit code, standard output, standard error."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = run_program(lambda: sample.main(list(argv)))
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def write(call, run):
+    """What the program writes with these options, which must be right."""
+
+    def write(*argv: str) -> str:
+        code, out, err = call(run, "--seed", "1", *argv)
+        assert code == 0, err
+        return out
+
+    return write
+
+
+def program(*argv: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, str(ROOT / "sample.py"), *argv], capture_output=True, timeout=60, **options)
+
+
+def test_the_text_is_the_prompt_its_continuation_and_a_newline(write):
+    text = write("--prompt", "abc 中", "--length", "40")
+    assert text.startswith("abc 中") and text.endswith("\n") and len(text) == len("abc 中") + 40 + 1
+
+
+def test_length_nothing_writes_the_prompt_alone(write):
+    assert write("--prompt", "abc", "--length", "0") == "abc\n"
+    assert write("--length", "0") == "\n"
+
+
+def test_the_same_seed_writes_the_same_text_and_another_seed_another(call, run):
+    texts = [call(run, "--seed", seed)[1] for seed in ("1", "1", "2")]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_seed_that_was_drawn_is_printed_and_repeats_the_text(call, run):
+    _, out, err = call(run, "--length", "50")
+    assert call(run, "--length", "50", "--seed", re.search(r"seed (\d+)", err)[1])[1] == out
+
+
+def test_samples_are_divided_by_dashes_and_each_is_that_of_its_seed(call, run, monkeypatch):
+    monkeypatch.setattr(sample, "TOGETHER", 2)
+    alone = [call(run, "--prompt", "ab", "--seed", str(seed))[1] for seed in (5, 6, 7)]
+    _, out, err = call(run, "--prompt", "ab", "--seed", "5", "--samples", "3")
+    assert out.split("---------------\n") == alone
+    assert "1,500 characters" in err
+
+
+def test_controls_reach_the_sampler(write):
+    plain = write()
+    for options in (["--temperature", "0"], ["--top-k", "2"], ["--top-p", "0.3"], ["--min-p", "0.9"], ["--overflow", "refill"]):
+        assert write(*options) != plain, options
+    assert write("--temperature", "0", "--seed", "2") == write("--temperature", "0", "--seed", "3")
+    assert write("--top-k", "99", "--top-p", "1", "--min-p", "0") == plain
+
+
+def test_a_stop_text_ends_the_sample_and_is_not_printed(write):
+    plain = write("--length", "200").rstrip("\n")
+    stop = plain[50:53]
+    assert write("--length", "200", "--stop", stop) == plain[: plain.index(stop)] + "\n"
+    assert write("--length", "200", "--stop", "abcdefgh" * 3) == plain + "\n"
+
+
+def test_each_sample_of_a_batch_stops_by_itself(write):
+    parts = write("--samples", "4", "--length", "100").split("---------------\n")
+    stopped = write("--samples", "4", "--length", "100", "--stop", "a").split("---------------\n")
+    assert stopped == [part.rstrip("\n").split("a")[0] + "\n" for part in parts]
+
+
+def test_a_stop_text_in_the_prompt_stops_nothing(write):
+    assert len(write("--prompt", "abc", "--stop", "abc", "--length", "5")) > len("abc\n")
+
+
+@pytest.mark.parametrize(
+    ("stops", "text", "written"),
+    [
+        (["abc"], "xxabcyy", "xx"),
+        (["aab"], "aaab", "a"),  # the third a revives the prefix "aa"
+        (["abab"], "ababab", ""),
+        (["abac"], "ababac", "ab"),
+        (["abc"], "xab", "xab"),  # held back, then no more came
+        (["b", "abc"], "abc", "a"),
+        (["abc", "b"], "xabc", "xa"),
+        (["abcd", "bc"], "abcd", "a"),  # the first to be complete
+        ([], "abc", "abc"),
+    ],
+)
+def test_stop_texts_and_what_only_looks_like_one(stops, text, written):
+    continuation = Continuation(Tokenizer("abcdxy"), stops)
+    pieces = [continuation.push(id) for id in continuation_ids(text)]
+    assert "".join(pieces) + continuation.finish() == written
+    assert continuation.stopped == (written != text)
+
+
+def continuation_ids(text: str) -> list[int]:
+    return Tokenizer("abcdxy").encode(text).tolist()
+
+
+def test_text_is_given_out_as_soon_as_it_cannot_be_a_stop_text():
+    continuation = Continuation(Tokenizer("abcdxy"), ["aab"])
+    assert [continuation.push(id) for id in continuation_ids("xaaad")] == ["x", "", "", "a", "aad"]
+
+
+def test_bytes_become_text_when_a_character_is_complete():
+    continuation = Continuation(Tokenizer(None), ["中b"])
+    assert [continuation.push(id) for id in "a中中b".encode()] == ["a", "", "", "", "", "", "中", ""]
+    assert continuation.stopped
+
+
+def test_the_prompt_may_come_from_a_file_or_standard_input(write, tmp_path, monkeypatch):
+    file = tmp_path / "prompt.txt"
+    file.write_bytes("\ufeffab\nc".encode())
+    expected = write("--prompt", "ab\nc")
+    assert write("--prompt-file", str(file)) == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\nc")))
+    assert write("--prompt-file", "-") == expected
+
+
+def test_an_idle_standard_input_is_not_waited_for(write, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert write("--length", "5")
+
+
+def test_a_prompt_longer_than_the_block_counts_by_its_end(write):
+    long = "abcdefgh" * 10_000
+    assert write("--prompt", long, "--length", "30")[len(long) :] == write("--prompt", long[-16:], "--length", "30")[16:]
+
+
+def test_no_prompt_starts_on_a_new_line(write):
+    assert "\n" + write() == write("--prompt", "\n")
+
+
+def test_unknown_characters_of_the_prompt_are_listed_or_skipped(call, run):
+    code, out, err = call(run, "--prompt", "aÉb\0\ud800")
+    assert code == 2 and not out and err.count("\n") == 1
+    assert all(part in err for part in ("U+00C9", "U+0000", "U+D800", "--unknown skip"))
+    code, out, err = call(run, "--prompt", "aÉb\0\ud800É", "--unknown", "skip", "--length", "0")
+    assert (code, out) == (0, "ab\n") and "skipped 4 characters" in err
+    assert call(run, "--prompt", "ÉÉ", "--unknown", "skip", "--seed", "1")[1] == call(run, "--seed", "1")[1]
+
+
+def test_a_folded_character_is_never_written_and_cannot_stop(call, tmp_path):
+    run = str(publish_run(tmp_path / "folded", Tokenizer("\nab", folded=True)))
+    code, out, _ = call(run, "--prompt", "a中", "--length", "300")
+    assert code == 0 and out.startswith("a\ufffd") and "\ufffd" not in out[2:]
+    assert call(run, "--stop", "中")[0] == 2
+
+
+def test_a_vocabulary_without_a_newline_can_start_from_nothing(call, tmp_path):
+    code, out, _ = call(str(publish_run(tmp_path / "flat", Tokenizer("ab"))), "--length", "20")
+    assert code == 0 and len(out) == 21
+
+
+def test_what_writes_is_said_on_standard_error(call, run):
+    _, _, err = call(run, "--seed", "7", "--length", "10")
+    chosen, speed = err.splitlines()
+    assert all(part in chosen for part in ("tiny", "step 500", "1.5000", "3,632 parameters", "cpu", "0.8", "seed 7"))
+    assert re.fullmatch(r"10 characters in .* s, .* a second", speed)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--temperature", "-1"], "--temperature: -1.0 given; use"),
+        (["--temperature", "nan"], "--temperature: nan given; use"),
+        (["--temperature", "inf"], "--temperature: inf given; use"),
+        (["--temperature", "hot"], "--temperature: 'hot' given; use a number"),
+        (["--top-k", "-1"], "--top-k: '-1' given; use"),
+        (["--top-k", "1.5"], "--top-k: '1.5' given; use a whole number"),
+        (["--top-p", "0"], "--top-p: 0.0 given; use"),
+        (["--top-p", "1.1"], "--top-p: 1.1 given; use"),
+        (["--min-p", "2"], "--min-p: 2.0 given; use"),
+        (["--length", "-1"], "--length: '-1' given; use"),
+        (["--length", "1e3"], "--length: '1e3' given; use"),
+        (["--length", "9" * 30], "--length: "),
+        (["--samples", "0"], "--samples: '0' given; use"),
+        (["--seed", "-1"], "--seed: '-1' given; use"),
+        (["--seed", "x"], "--seed: 'x' given; use"),
+        (["--stop", ""], "--stop: '' given; use"),
+        (["--stop", "É"], "--stop: 'É' has characters that the model never writes"),
+        (["--unknown", "guess"], "--unknown: invalid choice: 'guess' (choose from"),
+        (["--overflow", "no"], "--overflow: invalid choice"),
+        (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),
+        (["--device", "cuda:99"], "--device: cuda:99 given, "),
+        (["--prompt", "-a"], "--prompt: expected one argument; if its value begins with a dash, write --prompt=VALUE"),
+        (["--prompt", "a", "--prompt-file", "b"], "not allowed with argument --prompt"),
+        (["--prompt-file", "missing.txt"], "missing.txt: No such file"),
+        (["--prompt-file", "."], "Is a directory"),
+        (["--lenght", "5"], "--lenght 5: no such option; did you mean --length?"),
+        (["--temp", "1"], "--temp 1: no such option; did you mean --temperature?"),
+        (["more"], "unrecognized arguments: more"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(call, run, argv, says):
+    code, out, err = call(run, *argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and err.count("\n") == 1 and says in err and "; " in err
+
+
+def test_a_prompt_that_is_not_utf_8_is_an_error(call, run, tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    code, _, err = call(run, "--prompt-file", str(tmp_path / "latin.txt"))
+    assert code == 2 and "byte 3 is not UTF-8" in err
+
+
+def test_a_dash_can_begin_a_prompt(call, tmp_path):
+    run = str(publish_run(tmp_path / "dashes", Tokenizer("-ab")))
+    assert call(run, "--prompt=-ab", "--length", "0")[1] == "-ab\n"
+
+
+def test_a_run_is_found_by_name_by_path_and_by_being_the_newest(tmp_path, monkeypatch):
+    old, new = (publish_run(tmp_path / name) for name in ("old", "new"))
+    (tmp_path / "no-run").mkdir()
+    for run, time in ((old, 1), (new, 2)):
+        os.utime(run / "step-00000500", (time, time))
+    assert find_run(None, tmp_path) == find_run("new", tmp_path) == find_run(str(new), tmp_path / "elsewhere") == new
+    monkeypatch.chdir(old)
+    assert find_run(".", tmp_path) == Path(".") and find_run("../new", tmp_path).samefile(new)
+    assert find_run("old", tmp_path) == old
+
+
+def test_a_run_writes_with_its_best_checkpoint_and_a_step_folder_with_its_own(run):
+    assert find_checkpoint(run, ROOT)[0].step == 500
+    assert find_checkpoint(f"{run}/step-00001000/", ROOT)[0].step == 1000
+
+
+def test_a_damaged_best_checkpoint_gives_way_with_a_warning(call, tmp_path):
+    run = publish_run(tmp_path / "hurt", steps=(500, 1000))
+    file = run / "step-00000500" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    code, _, err = call(str(run), "--length", "5")
+    assert code == 0 and err.startswith("warning: ") and "step 1,000" in err
+    assert call(str(file.parent))[0] == 2
+
+
+@pytest.mark.parametrize("name", ["tiney", "", "no/such/run", "step-00000500"])
+def test_an_unknown_run_is_an_error_that_names_the_known(call, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(sample, "CHECKPOINTS", tmp_path)
+    assert "train one first" in call()[2]
+    publish_run(tmp_path / "tiny")
+    code, out, err = call(name)
+    assert (code, out) == (2, "") and "use tiny" in err and err.count("\n") == 1
+
+
+def test_a_model_comes_back_as_it_was(run):
+    checkpoint, _ = find_checkpoint(f"{run}/step-00001000", ROOT)
+    model, tokenizer, config = restore_model(checkpoint)
+    torch.manual_seed(1000)
+    original = GPT(config.model, tokenizer.vocab_size)
+    assert tokenizer == TOKENIZER
+    assert all(torch.equal(a, b) for a, b in zip(original.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("hostile", [{"n_embd": 10**9}, {"n_layer": 10**9, "n_embd": 4}, {"block_size": 10**12, "positions": "rotary"}])
+def test_a_checkpoint_cannot_ask_for_an_absurd_model(hostile):
+    state = {"config": {"model": hostile}, "tokenizer": TOKENIZER.to_json()}
+    with pytest.raises(ValueError, match="weights"):
+        expected_weights(state)
+
+
+@pytest.mark.parametrize("state", [{}, {"config": 1}, {"config": {"model": {"heads": 2}}}, {"config": {}, "tokenizer": {"characters": "ba"}}])
+def test_a_state_that_describes_no_model_is_refused(state):
+    with pytest.raises(ValueError):
+        expected_weights(state)
+
+
+def test_the_program_streams_in_an_ascii_locale_and_knows_nothing_of_its_folder(run, tmp_path):
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = program(run, "--prompt", "中", "--length", "20", cwd=tmp_path, env=environment, stdin=subprocess.PIPE)
+    assert done.returncode == 0 and done.stdout.startswith("中".encode()) and b"Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_ends_the_program_quietly(run):
+    command = f"{sys.executable} {ROOT / 'sample.py'} {run} --length 100000 | head -c 5; echo ${{PIPESTATUS[0]}} >&2"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, text=True)
+    assert len(done.stdout) == 5 and done.stderr.splitlines()[-1] == "0" and len(done.stderr.splitlines()) == 2
+
+
+def test_a_mistyped_option_does_not_wait_for_torch(run):
+    code = "import sys, sample; from chargpt.errors import run_program; code = run_program(lambda: sample.main(['--nosuch'])); sys.exit(code + ('torch' in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 2

@@ -1,0 +1,272 @@
+"""The training program: what a run leaves behind, that resumed means identical, and what a mistake is told."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import train
+from chargpt.errors import run_program
+
+ROOT = Path(__file__).parent.parent
+TINY = ["--config", "tiny", "train.max_steps=40", "train.eval_interval=20", "checkpoint.interval=10", "train.sample_length=20"]
+
+
+@pytest.fixture
+def trainer(text, tmp_path):
+    """Train on the small text into tmp_path/NAME; the cache of encoded texts goes there too."""
+
+    def run(*arguments: str, name: str = "run") -> int:
+        return train.main([str(text), *TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/cache", *arguments])
+
+    return run
+
+
+def resume(folder: Path, *settings: str) -> int:
+    return train.main(["--resume", "--run", str(folder), *settings])
+
+
+def last_step(folder: Path) -> Path:
+    return sorted(folder.glob("step-*"))[-1]
+
+
+def bits(folder: Path) -> dict[str, str]:
+    """SHA-256 of the final weights and of the optimizer."""
+    files = ("model.safetensors", "training.safetensors")
+    return {name: hashlib.sha256((last_step(folder) / name).read_bytes()).hexdigest() for name in files}
+
+
+def logged(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def stop_after(folder: Path, step: int, number: signal.Signals = signal.SIGINT) -> threading.Thread:
+    """Send this process a signal as soon as the run in `folder` has logged `step`."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            path = folder / "metrics.jsonl"
+            if any(folder.glob(f"step-{step:08d}")) or (path.exists() and f'"step": {step},' in path.read_text()):
+                os.kill(os.getpid(), number)
+                return
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_run_is_what_the_design_says(trainer, tmp_path, capsys):
+    assert trainer() == 0
+    run = tmp_path / "run"
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["train"]["max_steps"] == 40 and config["model"]["n_embd"] == 32
+    names = {name for line in logged(run) for name in line}
+    assert names == {"step", "train/loss", "val/loss", "val/bits_per_char", "lr", "grad_norm", "chars_per_second", "sample"}
+    assert [line["step"] for line in logged(run) if "val/loss" in line] == [0, 20, 40]
+    assert sorted(path.name for path in last_step(run).iterdir()) == ["model.safetensors", "state.json", "training.safetensors"]
+    assert list(run.glob("events.out.tfevents.*"))
+    assert not list(run.glob(".*"))
+    best = json.loads((run / "best.json").read_text())
+    losses = {line["step"]: line["val/loss"] for line in logged(run) if "val/loss" in line}
+    assert best["val/loss"] == min(losses.values()) < losses[0] - 0.5
+    assert best["checkpoint"] == f"step-{min(losses, key=losses.get):08d}"
+    weights = load_file(last_step(run) / "model.safetensors")
+    assert all(torch.isfinite(w).all() for w in weights.values())
+    out = capsys.readouterr().out
+    for word in ("sea", "vocabulary", "training", "parameters", "steps", "rate", "float", "threads", "validation loss", "python sample.py"):
+        assert word in out
+
+
+@pytest.mark.parametrize("settings", [(), ("model.dropout=0.2", "train.accumulate=2", "model.positions=rotary")])
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_and_resumed_equals_uninterrupted(trainer, tmp_path, settings, number, code):
+    settings += ("train.log_interval=1",)
+    assert trainer(*settings, name="whole") == 0
+    for step in (3, 25):
+        folder = tmp_path / f"stopped-{step}"
+        watcher = stop_after(folder, step, number)
+        assert trainer(*settings, name=folder.name) == code
+        watcher.join()
+        assert step <= int(last_step(folder).name[5:13]) < 40
+        assert resume(folder) == 0
+        assert bits(folder) == bits(tmp_path / "whole")
+        # Speed is the machine's; everything else that was logged must be the same, each step once.
+        strip = lambda lines: [{k: v for k, v in line.items() if k != "chars_per_second"} for line in lines]
+        assert strip(logged(folder)) == strip(logged(tmp_path / "whole"))
+
+
+def test_killed_and_resumed_equals_uninterrupted(trainer, text, tmp_path):
+    assert trainer("model.dropout=0.1", name="whole") == 0
+    command = [sys.executable, str(ROOT / "train.py"), str(text), *TINY, "model.dropout=0.1", "--run", f"{tmp_path}/killed",
+               f"data.cache={tmp_path}/cache"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (tmp_path / "killed" / "step-00000020").exists():
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    assert resume(tmp_path / "killed") == 0
+    assert bits(tmp_path / "killed") == bits(tmp_path / "whole")
+
+
+def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
+    assert trainer("model.dropout=0.1", name="a") == 0
+    assert trainer("model.dropout=0.1", "train.eval_interval=7", "train.log_interval=3", "train.sample_length=0",
+                   "checkpoint.interval=11", name="b") == 0
+    assert bits(tmp_path / "a") == bits(tmp_path / "b")
+
+
+def test_the_seed_decides(trainer, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert trainer(f"train.seed={seed}", name=name) == 0
+    assert bits(tmp_path / "a") == bits(tmp_path / "b") != bits(tmp_path / "c")
+
+
+def test_accumulating_is_a_larger_batch(trainer, tmp_path):
+    settings = ("runtime.precision=float32", "train.max_steps=3")
+    assert trainer(*settings, "train.batch_size=8", name="one") == 0
+    assert trainer(*settings, "train.batch_size=2", "train.accumulate=4", name="four") == 0
+    one, four = (load_file(last_step(tmp_path / name) / "model.safetensors") for name in ("one", "four"))
+    for name in one:
+        torch.testing.assert_close(one[name], four[name], atol=2e-3, rtol=1e-2)
+
+
+def test_a_finished_run_resumes_to_nothing(trainer, tmp_path):
+    assert trainer() == 0
+    run = tmp_path / "run"
+    before = {path: path.stat().st_mtime_ns for path in run.glob("step-*/*")}
+    assert resume(run) == 0
+    assert {path: path.stat().st_mtime_ns for path in run.glob("step-*/*")} == before
+    assert resume(run, "train.max_steps=50") == 0
+    assert last_step(run).name == "step-00000050"
+
+
+def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path):
+    started = time.monotonic()
+    assert trainer("--minutes", "0.12", "train.max_steps=1000000", "optim.warmup_steps=10", "train.eval_interval=500") == 0
+    assert 4 < time.monotonic() - started < 10
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    steps = config["train"]["max_steps"]
+    assert 50 < steps < 1000000
+    assert int(last_step(tmp_path / "run").name[5:13]) == steps
+    rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
+    assert rates[-1] < 0.1 * max(rates)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_weights(trainer, tmp_path, capsys):
+    assert trainer("optim.learning_rate=1e30", "optim.warmup_steps=0", "train.eval_interval=1") == 3
+    error = capsys.readouterr().err
+    assert error.startswith("error: step") and error.count("\n") == 1
+    assert "--resume" in error and "step-0000" in error
+    for folder in (tmp_path / "run").glob("step-*"):
+        assert all(torch.isfinite(w).all() for w in load_file(folder / "model.safetensors").values())
+
+
+def test_decay_and_clipping_reach_the_optimizer(trainer, tmp_path):
+    assert trainer("optim.grad_clip=0", name="free") == 0
+    assert trainer("optim.grad_clip=0.01", name="clipped") == 0
+    assert bits(tmp_path / "free") != bits(tmp_path / "clipped")
+    assert trainer("optim.weight_decay=0.9", name="decayed") == 0
+    norms = [sum(w.norm() ** 2 for k, w in load_file(last_step(tmp_path / n) / "model.safetensors").items() if w.dim() == 2)
+             for n in ("free", "decayed")]
+    assert norms[1] < norms[0]
+
+
+def fails(arguments: list[str], capsys) -> str:
+    assert run_program(lambda: train.main(arguments)) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), captured.err
+    assert "Traceback" not in captured.out
+    return lines[0]
+
+
+WRONG = {
+    "a text that is missing": (["{tmp}/missing.txt"], ["missing.txt", "no such file"]),
+    "an empty text": (["{tmp}/empty.txt"], ["empty.txt", "empty"]),
+    "a text too short": (["{tmp}/short.txt"], ["short", "block_size"]),
+    "not UTF-8": (["{tmp}/latin.txt"], ["latin.txt", "byte 3", "data.encoding"]),
+    "an empty folder": (["{tmp}/folder"], ["folder", "*.txt", "data.pattern"]),
+    "an unknown key": (["{text}", "train.max_step=3"], ["did you mean train.max_steps?"]),
+    "a wrong type": (["{text}", "train.max_steps=many"], ["train.max_steps", "whole number"]),
+    "an impossible shape": (["{text}", "model.n_embd=30", "model.n_head=4"], ["model.n_embd", "multiple of n_head"]),
+    "a missing config": (["{text}", "--config", "nowhere.yaml"], ["nowhere.yaml", "tiny"]),
+    "a config that is a folder": (["{text}", "--config", "{tmp}/folder"], ["folder"]),
+    "an unknown option": (["{text}", "--sede", "3"], ["--sede"]),
+    "an option without its value": (["{text}", "--config"], ["--config"]),
+    "minutes below zero": (["{text}", "--minutes=-3"], ["--minutes"]),
+    "minutes that are no number": (["{text}", "--minutes", "soon"], ["--minutes", "number"]),
+    "minutes not finite": (["{text}", "--minutes", "nan"], ["--minutes"]),
+    "an unknown device": (["{text}", "--device", "abacus"], ["runtime.device", "cuda"]),
+    "resume with a text": (["{text}", "--resume"], ["--resume", "TEXT"]),
+    "resume of an unknown run": (["--resume", "--run", "nobody"], ["nobody", "no run"]),
+    "a NUL in the name": (["{tmp}/a\0b.txt"], ["a\\x00b.txt"]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_mistake_gets_one_line(name, tmp_path, text, capsys):
+    for file, content in (("empty.txt", b""), ("short.txt", b"short"), ("latin.txt", "caf\xe9 society\n".encode("latin-1") * 99)):
+        (tmp_path / file).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    arguments, words = WRONG[name]
+    arguments = [a.format(tmp=tmp_path, text=text) for a in arguments]
+    line = fails([*arguments, *([] if "--run" in arguments else ["--run", f"{tmp_path}/run"]),
+                  *([] if "--resume" in arguments else [f"data.cache={tmp_path}/cache"])], capsys)
+    for word in words:
+        assert word in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_exists_is_never_overwritten(trainer, tmp_path, capsys, text):
+    assert trainer() == 0
+    before = bits(tmp_path / "run")
+    capsys.readouterr()
+    line = fails([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"], capsys)
+    assert "--resume" in line and "--run" in line
+    assert bits(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("setting", ["model.n_layer=3", "train.seed=5", "train.batch_size=2", "train.accumulate=3", "data.val_fraction=0.2"])
+def test_what_a_run_has_been_cannot_change(trainer, tmp_path, capsys, setting):
+    assert trainer() == 0
+    capsys.readouterr()
+    assert setting.split("=")[0] in fails(["--resume", "--run", f"{tmp_path}/run", setting], capsys)
+
+
+def test_what_is_safe_to_change_is_printed(trainer, tmp_path, capsys):
+    assert trainer() == 0
+    capsys.readouterr()
+    assert resume(tmp_path / "run", "train.max_steps=45", "optim.learning_rate=1e-4") == 0
+    out = capsys.readouterr().out
+    assert "train.max_steps: 40 -> 45" in out and "optim.learning_rate: 0.01 -> 0.0001" in out
+
+
+def test_a_text_that_changed_is_noticed(tmp_path, text, capsys):
+    copy = tmp_path / "copy.txt"
+    copy.write_text(text.read_text())
+    assert train.main([str(copy), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
+    copy.write_text(text.read_text().replace("stone", "river"))
+    assert "changed" in fails(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=50"], capsys)
+
+
+def test_another_machine_is_told_and_goes_on(trainer, tmp_path, capsys):
+    threads = torch.get_num_threads()
+    try:
+        assert trainer() == 0
+        assert resume(tmp_path / "run", "train.max_steps=45", f"runtime.threads={threads + 1}") == 0
+    finally:
+        torch.set_num_threads(threads)
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 1 and "threads" in warnings[0]
