@@ -61,14 +61,14 @@ def read_prompt(arguments: argparse.Namespace) -> str:
     """The prompt as the user gave it. Standard input is read only when asked for, so that an idle one never blocks."""
     if arguments.prompt_file is None:
         return arguments.prompt
-    if arguments.prompt_file == "-":
-        data = sys.stdin.buffer.read()
-    else:
-        data = Path(arguments.prompt_file).read_bytes()
+    name = "standard input" if arguments.prompt_file == "-" else arguments.prompt_file
     try:
+        data = sys.stdin.buffer.read() if arguments.prompt_file == "-" else Path(name).read_bytes()
         return data.decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{name}: {error.strerror}; give a text file, or - for standard input") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{arguments.prompt_file}: byte {error.start} is not UTF-8; save the prompt as UTF-8") from None
+        raise UserError(f"{name}: byte {error.start} is not UTF-8; save the prompt as UTF-8") from None
 
 
 def encode_prompt(text: str, tokenizer: Tokenizer, unknown: str) -> list[int]:

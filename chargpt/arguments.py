@@ -17,14 +17,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
-        _, unknown, words = message.partition("unrecognized arguments: ")
-        known = [option for action in self._actions for option in action.option_strings]
-        close = difflib.get_close_matches(words.split("=")[0].split(" ")[0], known, n=1) if unknown else []
-        if close:
-            raise UserError(f"{words}: no such option; did you mean {close[0]}?")
+        _, unknown, words = message.partition("unrecognized arguments: --")
+        if unknown:
+            raise UserError(f"--{words}: no such option; {self._nearest(re.split('[ =]', words)[0])}")
         if message.endswith("expected one argument"):
             raise UserError(f"{message}; if its value begins with a dash, write {message.split(':')[0]}=VALUE")
         raise UserError(message if "; use " in message else f"{message}; see {self.prog} --help")
+
+    def _nearest(self, word: str) -> str:
+        known = [option.removeprefix("--") for action in self._actions for option in action.option_strings]
+        close = [option for option in known if option.startswith(word)] or difflib.get_close_matches(word, known, n=1)
+        return f"did you mean --{close[0]}?" if close else f"see {self.prog} --help"
 
 
 def whole_number(least: int) -> Callable[[str], int]:

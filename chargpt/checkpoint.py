@@ -102,14 +102,20 @@ def prune(path: Path, keep: int) -> list[str]:
         older = [old for old in steps(path.parent) if _order(old) < _order(path)]
     except CheckpointError as error:
         return [f"no checkpoint removed: {error}; remove that file"]  # without knowing which is the best, none can go
+    asides = []
     for old in older[: max(0, len(older) - (keep - 1))]:
         if old.name == best_name:
             continue
-        aside = _aside(old)
         try:
-            os.rename(old, aside)  # so that nobody, not even after a crash, sees half a checkpoint
+            os.rename(old, _aside(old))
+            asides.append(_aside(old))
         except OSError as error:
             problems.append(f"{shown(old)}: not removed ({error.strerror}); remove it by hand")
+    try:
+        _sync_folder(path.parent)  # or a power cut might bring back a name whose files are gone
+    except OSError as error:
+        return [*problems, f"{shown(path.parent)}: old checkpoints not removed ({error.strerror}); resuming removes them"]
+    for aside in asides:
         _discard(aside)
     return problems
 

@@ -1,82 +1,240 @@
-"""Where texts come from: files, folders, standard input and named corpora."""
+"""Where texts come from: files, folders, standard input and named corpora, compressed or not."""
 
+import bz2
+import difflib
 import fnmatch
+import gzip
 import hashlib
-import pydoc_data.topics
+import io
+import lzma
+import os
+import shutil
 import sys
 import sysconfig
+import tempfile
 import urllib.request
-from collections.abc import Sequence
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from chargpt.errors import UserError, shown
 
-SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+DEFAULT = "python-docs"
+NAMED = (DEFAULT, "python-source", "shakespeare")
+SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-NAMED = ("python-docs", "python-source", "shakespeare")
+NOT_OUR_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test"}  # folders below the standard library
+JSON_LINES = (".jsonl", ".ndjson")
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what opening and reading may raise, decompression included
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Source:
+    """A file of text, or text in memory. It opens as often as one likes, and reads decompressed."""
+
+    label: str
+    path: Path | None = None
+    content: bytes = b""
+    spool: BinaryIO | None = None
+    in_folder: bool = False  # found, not named by the user, who then cannot be asked to take a binary file out
+
+    def open(self) -> BinaryIO:
+        """A buffered reader from the beginning. Raises one of UNREADABLE, or UserError where this Python lacks zstd."""
+        if self.spool is not None:
+            self.spool.seek(0)
+            return open(os.dup(self.spool.fileno()), "rb")
+        if self.path is None:
+            return io.BytesIO(self.content)
+        openers = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zst}
+        return openers.get(self.path.suffix.lower(), open)(self.path, "rb")
+
+    @property
+    def json_lines(self) -> bool:
+        """Whether each line is a JSON object, going by the name."""
+        return self.path is not None and _plain_name(self.path).suffix.lower() in JSON_LINES
+
+    @property
+    def size(self) -> int:
+        """Bytes to read; for a compressed file those on disk."""
+        return os.fstat(self.spool.fileno()).st_size if self.spool else self.path.stat().st_size if self.path else len(self.content)
+
+    def signature(self) -> list[Any] | None:
+        """What cannot stay the same when the content changes (see `encode.Cache`), or None where nothing is like that."""
+        if self.path is None:
+            return None if self.spool else [self.label, hashlib.sha256(self.content).hexdigest()]
+        stat = self.path.stat()
+        return [str(self.path.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Inputs:
+    """The texts of a run, in order."""
+
     name: str
-    documents: list[tuple[str, bytes]]  # label, content
-    skipped: int = 0
+    sources: list[Source]
+    hidden: int = 0  # how many hidden files of folders were passed over
 
 
-def find(texts: Sequence[str], *, pattern: str, root: Path) -> Inputs:
-    texts = list(texts) or ["python-docs"]
-    if texts == ["-"]:
-        return Inputs("stdin", [("standard input", sys.stdin.buffer.read())])
-    documents: list[tuple[str, bytes]] = []
-    skipped = 0
+def find(texts: Sequence[str], *, pattern: str, root: Path, spool_folder: Path) -> Inputs:
+    """What `texts` name: files, folders (their files that match `pattern`), `-`, named corpora. Raises UserError.
+
+    What can be read only once (standard input, a pipe) is copied to an unnamed file in `spool_folder` first.
+    """
+    texts = texts or [DEFAULT]
+    sources, hidden = [], 0
     for text in texts:
         path = Path(text)
-        if text in NAMED and not path.exists():
-            documents += named(text, root)
+        if text == "-":
+            sources.append(_spooled("standard input", sys.stdin.buffer, spool_folder))
         elif path.is_dir():
-            found, passed = folder(path, pattern)
-            documents += found
-            skipped += passed
+            found, passed_over = _folder(path, pattern)
+            sources += found
+            hidden += passed_over
+        elif path.is_file():
+            sources.append(Source(label=shown(path), path=path))
         elif path.exists():
-            documents.append((shown(path), path.read_bytes()))
+            with open(path, "rb") as pipe:
+                sources.append(_spooled(shown(path), pipe, spool_folder))
+        elif text in NAMED:
+            sources += _named(text, root)
         else:
-            raise UserError(f"{text}: no such file or folder; give a text file, a folder, - or one of {', '.join(NAMED)}")
-    name = texts[0] if texts[0] in NAMED else Path(texts[0]).resolve().name.split(".")[0]
-    return Inputs(name or "text", documents, skipped)
+            raise UserError(f"{text}: no such file or folder; {_suggestion(path)}")
+    return Inputs(name=_name(texts[0]), sources=sources, hidden=hidden)
 
 
-def folder(path: Path, pattern: str) -> tuple[list[tuple[str, bytes]], int]:
-    visible = [p for p in sorted(path.rglob("*")) if p.is_file() and not any(x.startswith(".") for x in p.relative_to(path).parts)]
-    matching = [p for p in visible if fnmatch.fnmatch(p.name, pattern)]
-    contents = [(shown(p), p.read_bytes()) for p in matching]
-    kept = [(label, data) for label, data in contents if b"\0" not in data[:8192]]
-    if not kept:
-        raise UserError(f"{shown(path)}: no {pattern} files in this folder; set data.pattern")
-    return kept, len(contents) - len(kept)
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins like this holds no text: a known format, or a NUL byte without a byte-order mark."""
+    return binary_format(head) is not None or (b"\0" in head[:8192] and head[:2] not in (b"\xff\xfe", b"\xfe\xff"))
 
 
-def named(name: str, root: Path) -> list[tuple[str, bytes]]:
+def binary_format(head: bytes) -> str | None:
+    """What a file that begins like this is, and what to do about it; None when it may be text."""
+    formats = {
+        b"%PDF-": "a PDF, not text; take its text out first, for example with pdftotext",
+        b"PK\x03\x04": "a zip archive (as .docx, .odt and .epub are), not text; unpack it or save it as plain text",
+        b"{\\rtf": "rich text; save it as plain text",
+        b"\xd0\xcf\x11\xe0": "an old Office document, not text; save it as plain text",
+        b"\x1f\x8b": "compressed with gzip; give it a name that ends in .gz",
+        b"\xfd7zXZ": "compressed with xz; give it a name that ends in .xz",
+        b"\x28\xb5\x2f\xfd": "compressed with zstd; give it a name that ends in .zst",
+        b"\x89PNG": "a picture, not text; give a text file",
+        b"\xff\xd8\xff": "a picture, not text; give a text file",
+        b"\x7fELF": "a program, not text; give a text file",
+    }
+    return next((what for magic, what in formats.items() if head.startswith(magic)), None)
+
+
+def _name(text: str) -> str:
+    """What a run on `text` is called: the name without its suffixes."""
+    if text == "-":
+        return "stdin"
+    path = Path(text)
+    return path.resolve().name if path.is_dir() else _plain_name(path).stem
+
+
+def _plain_name(path: Path) -> Path:
+    """The name without the suffix that tells how it is compressed."""
+    return Path(path.stem if path.suffix.lower() in (".gz", ".xz", ".bz2", ".zst") else path.name)
+
+
+def _spooled(label: str, stream: BinaryIO, folder: Path) -> Source:
+    if stream.isatty():
+        print(f"reading {label}; end it with Ctrl-D", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
+    spool = tempfile.TemporaryFile(dir=folder)  # it has no name, so that it vanishes with the process, however that ends
+    shutil.copyfileobj(stream, spool, 2**20)
+    spool.flush()
+    return Source(label=label, spool=spool)
+
+
+def _folder(folder: Path, pattern: str) -> tuple[list[Source], int]:
+    """The files anywhere below `folder` that match `pattern`, sorted, and how many hidden ones were passed over."""
+    files, hidden = [], 0
+    for path, is_hidden in _walk(folder):
+        if is_hidden:
+            hidden += 1
+        else:
+            files.append(path)
+    matching = [path for path in files if fnmatch.fnmatch(_plain_name(path), pattern)]
+    if not matching:
+        raise UserError(f"{shown(folder)}: {_no_match(files, pattern)}")
+    return [Source(label=shown(path), path=path, in_folder=True) for path in matching], hidden
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Every file below `folder` in a stable order, and whether it is hidden. Hidden folders count as one and stay closed."""
+    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
+        hidden = entry.name.startswith(".")
+        if entry.is_dir() and not hidden and not entry.is_symlink():
+            yield from _walk(entry)
+        elif hidden or entry.is_file():
+            yield entry, hidden
+
+
+def _no_match(files: list[Path], pattern: str) -> str:
+    if not files:
+        return "an empty folder; give a folder with texts"
+    suffix, count = Counter(_plain_name(path).suffix for path in files).most_common(1)[0]
+    wanted = f"*{suffix}" if suffix else "*"
+    return f"none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}; add data.pattern='{wanted}'"
+
+
+def _suggestion(path: Path) -> str:
+    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, [*NAMED, *siblings], n=1)
+    if close:
+        return f"did you mean {close[0] if close[0] in NAMED else path.parent / close[0]}?"
+    return f"give a text file, a folder, - for standard input, or one of {', '.join(NAMED)}"
+
+
+def _named(name: str, root: Path) -> list[Source]:
     if name == "python-docs":
-        return [("python-docs", "\n\n".join(pydoc_data.topics.topics.values()).encode())]
+        return [Source(label=name, content=_python_docs())]
     if name == "python-source":
         library = Path(sysconfig.get_path("stdlib"))
-        files = [
-            p
-            for p in sorted(library.rglob("*.py"))
-            if not {"site-packages", "test", "tests", "idle_test"} & set(p.relative_to(library).parts)
-        ]
-        return [(str(p), p.read_bytes()) for p in files]
-    path = root / "data" / "shakespeare.txt"
+        files = sorted(library.rglob("*.py"))
+        ours = [path for path in files if not NOT_OUR_SOURCE.intersection(path.relative_to(library).parts)]
+        return [Source(label=str(path), path=path, in_folder=True) for path in ours]
+    return [_shakespeare(root / "data" / "shakespeare.txt")]
+
+
+def _python_docs() -> bytes:
+    try:
+        from pydoc_data.topics import topics  # large, and some systems cut it out of Python
+    except ImportError:
+        raise UserError("python-docs: this Python comes without pydoc_data; give a text file") from None
+    return "\n\n".join(topics.values()).encode()
+
+
+def _shakespeare(path: Path) -> Source:
+    """Andrej Karpathy's selection of 1.1 MB, fetched once and checked."""
     if not path.exists():
         try:
-            with urllib.request.urlopen(SHAKESPEARE, timeout=20) as answer:
-                data = answer.read(10_000_000)
+            with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
+                content = answer.read(2**24)
         except OSError as error:
-            raise UserError(f"shakespeare: {SHAKESPEARE} could not be read ({error}); put the file at {shown(path)}") from None
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != SHAKESPEARE_SHA256:
-        raise UserError(f"{shown(path)}: not the Shakespeare text (its SHA-256 differs); delete it and start again")
-    return [(shown(path), data)]
+            reason = getattr(error, "reason", error)
+            raise UserError(f"shakespeare: {SHAKESPEARE_URL} cannot be read ({reason}); put that file at {shown(path)}") from None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        aside.write_bytes(content)
+        aside.replace(path)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
+        raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it, and it is fetched again")
+    return Source(label=shown(path), path=path)
+
+
+def _open_zst(path: Path, mode: str) -> BinaryIO:
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        try:
+            import zstandard
+        except ImportError:
+            raise UserError(f"{shown(path)}: this Python reads no .zst; unpack it (zstd -d) or pip install zstandard") from None
+        # zstandard.open would stop after the first frame, and files made in parallel or by appending have several.
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(open(path, mode), read_across_frames=True))
+    return zstd.open(path, mode)

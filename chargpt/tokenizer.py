@@ -4,21 +4,21 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from chargpt.errors import UserError
 
-NEWLINES = ("keep", "fold")
-NORMALIZE = ("none", "NFC", "NFKC")
-CODE_POINTS = 0x110000  # Unicode's size
-FOLDED = "\N{REPLACEMENT CHARACTER}"  # what a folded character decodes to
+CODE_POINTS = 0x110000  # how many Unicode has
+FOLDED = "\N{REPLACEMENT CHARACTER}"  # what the id of folded characters decodes to
+LOOK_ALIKES = str.maketrans("‘’‚‛“”„‐‑‒–—―−×•·\t\u2028\u2029", "''''\"\"\"-------x** \n\n")
+LISTED = 8  # how many unknown characters an error message describes
 
 
 class UnknownCharacters(UserError):
-    """Text with characters that the vocabulary lacks. `characters` holds each of them once, in order of appearance."""
+    """Text with characters that the vocabulary lacks; `characters` holds each of them once."""
 
     def __init__(self, message: str, characters: str) -> None:
         super().__init__(message)
@@ -27,70 +27,87 @@ class UnknownCharacters(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class Door:
-    """What is done to a text before it becomes ids, training text and prompts alike."""
+    """What is done to a text before it becomes ids: the same to a prompt as to the text that was learned."""
 
-    newlines: str = "keep"
-    normalize: str = "none"
+    newlines: str = "keep"  # or "fold": \r\n and \r become \n
+    normalize: str = "none"  # or "NFC", "NFKC"
     lowercase: bool = False
 
     @property
     def open(self) -> bool:
-        """Whether text passes unchanged."""
+        """Whether every text passes unchanged."""
         return self == Door()
 
     def apply(self, text: str) -> str:
-        """`text` with line ends folded to \\n, lower-cased and normalised, as far as this door asks for it."""
+        """`text` as the model sees it."""
         if self.newlines == "fold":
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         if self.lowercase:
             text = text.lower()
-        if self.normalize != "none":  # last, since lower-casing can leave a text that is not normalised
+        if self.normalize != "none":  # last, as what lower() makes need not be normalised
             text = unicodedata.normalize(self.normalize, text)
         return text
 
+    def safe_cut(self, text: str) -> int:
+        """Where a text that comes in pieces may be cut: apply(text[:i]) + apply(text[i:] + more) == apply(text + more).
+
+        0 when there is no such place near the end.
+        """
+        if self.open:
+            return len(text)
+        for i in range(len(text) - 1, max(0, len(text) - 2**16), -1):
+            # None of these combines with what stands before it, nor decides whether a sigma ends its word.
+            if text[i] in " \t\r" or "\u4e00" <= text[i] <= "\u9fff" or (text[i] == "\n" and text[i - 1] != "\r"):
+                return i
+        return 0
+
 
 class Tokenizer:
-    """An immutable vocabulary: characters sorted by code point, or the 256 bytes of UTF-8.
+    """An immutable vocabulary: characters in the order of their code points, or the 256 bytes of UTF-8.
 
-    With `folded`, one more id stands for every character that is not in `characters`; it must never be sampled.
+    When it is `folded`, its last id stands for every other character; that id must never be sampled.
     """
 
     def __init__(self, characters: str | None, *, folded: bool = False, door: Door = Door()) -> None:
-        """`characters` in ascending order, or None for bytes."""
+        """`characters` in ascending order, each once; None means bytes."""
         self.characters = characters
-        self.door = door
         self.folded = folded
+        self.door = door
         self.vocab_size = 256 if characters is None else len(characters) + folded
         self.never_sampled: tuple[int, ...] = (self.vocab_size - 1,) if folded else ()
+        self.dtype = np.dtype(np.uint8 if self.vocab_size <= 2**8 else np.uint16 if self.vocab_size <= 2**16 else np.uint32)
 
-    @property
-    def dtype(self) -> np.dtype:
-        """The smallest unsigned integers that hold every id."""
-        return np.dtype(np.uint8 if self.vocab_size <= 256 else np.uint16 if self.vocab_size <= 65536 else np.uint32)
+    @classmethod
+    def fit(cls, counts: np.ndarray, *, door: Door, min_count: int = 1, max_vocab: int = 0) -> "Tokenizer":
+        """The vocabulary of a text whose code points stand in it `counts` (CODE_POINTS,) times.
+
+        Characters with less than `min_count`, and the rarest beyond `max_vocab` ids (0: no limit), are folded.
+        """
+        seen = np.flatnonzero(counts)
+        kept = seen[counts[seen] >= min_count]
+        if max_vocab and len(kept) + (len(kept) < len(seen)) > max_vocab:
+            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")][: max_vocab - 1])
+        return cls("".join(map(chr, kept)), folded=len(kept) < len(seen), door=door)
 
     def table(self) -> np.ndarray:
-        """Code point -> id, int32; the last entry stands for every code point beyond. -1 marks unknown characters."""
+        """Code point -> id, int32; the last entry is for all code points beyond. -1 means unknown."""
         points = code_points(self.characters)
-        table = np.full(int(points.max(initial=0)) + 2, self.vocab_size - 1 if self.folded else -1, dtype=np.int32)
-        table[points] = np.arange(len(points), dtype=np.int32)
+        table = np.full(int(points[-1]) + 2, self.vocab_size - 1 if self.folded else -1, np.int32)
+        table[points] = np.arange(len(points))
         return table
 
     def encode(self, text: str) -> np.ndarray:
-        """The ids of `text`, int64, after the door. Raises UnknownCharacters."""
-        if self.characters is None:
-            return np.frombuffer(self.door.apply(text).encode("utf-8", "surrogatepass"), np.uint8).astype(np.int64)
-        text = self.door.apply(text)
-        ids = self._lookup(text)
-        if (ids < 0).any():
-            raise self.unknown("prompt", text, ids)
+        """The ids of `text`, int64, (length,). Raises UnknownCharacters."""
+        text, ids = self._lookup(text)
+        first = {text[i]: i for i in reversed(np.flatnonzero(ids < 0).tolist())}
+        if first:
+            places = {c: f"at character {first[c] + 1:,}" for c in sorted(first, key=first.get)}
+            raise self.unknown("prompt", places, "change them, or skip them with --unknown skip")
         return ids
 
     def encode_known(self, text: str) -> tuple[np.ndarray, str]:
-        """The ids of what is known, int64, and the characters that were skipped, in order."""
-        if self.characters is None:
-            return self.encode(text), ""
-        text = self.door.apply(text)
-        ids = self._lookup(text)
+        """The ids of the characters that are known, int64, and those that were skipped, in order."""
+        text, ids = self._lookup(text)
         return ids[ids >= 0], "".join(text[i] for i in np.flatnonzero(ids < 0))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -99,43 +116,42 @@ class Tokenizer:
         return stream.push(ids) + stream.finish()
 
     def stream(self) -> "DecodeStream":
-        """A decoder fed piece by piece; in bytes mode a character may need several ids."""
+        """A decoder that is fed ids as they come."""
         return DecodeStream(self)
+
+    def unknown(self, where: str, places: dict[str, str], what_to_do: str) -> UnknownCharacters:
+        """The error for characters the vocabulary lacks; `places` says where each is, or how often."""
+        described = [f"{name(c)} {place} ({self._hint(c)})" for c, place in list(places.items())[:LISTED]]
+        more = f" and {len(places) - LISTED:,} more" if len(places) > LISTED else ""
+        listed = ", ".join(described)
+        return UnknownCharacters(f"{where}: characters the model has not seen: {listed}{more}; {what_to_do}", "".join(places))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; `from_json` gives an equal tokenizer back."""
-        return {
-            "characters": self.characters,
-            "folded": self.folded,
-            "newlines": self.door.newlines,
-            "normalize": self.door.normalize,
-            "lowercase": self.door.lowercase,
-        }
+        return {"characters": self.characters, "folded": self.folded, **asdict(self.door)}
 
     @classmethod
     def from_json(cls, data: object) -> "Tokenizer":
-        """The tokenizer that `to_json` wrote. Raises ValueError for anything else."""
+        """The tokenizer that `to_json` described. Raises ValueError for everything else."""
         keys = {"characters", "folded", "newlines", "normalize", "lowercase"}
         if not isinstance(data, dict) or set(data) != keys:
             raise ValueError(f"vocabulary: not an object with the keys {', '.join(sorted(keys))}")
-        characters = data["characters"]
+        characters, folded = data["characters"], data["folded"]
         if characters is not None:
-            if not isinstance(characters, str) or not characters or len(characters) > CODE_POINTS:
-                raise ValueError("vocabulary.characters: not a string of characters, nor null")
+            if not isinstance(characters, str) or not characters:
+                raise ValueError("vocabulary.characters: neither characters nor null")
             if any(a >= b for a, b in zip(characters, characters[1:])):
                 raise ValueError("vocabulary.characters: not in ascending order, each once")
             if re.search("[\ud800-\udfff]", characters):
-                raise ValueError("vocabulary.characters: holds a surrogate")
-        for key in ("folded", "lowercase"):
-            if not isinstance(data[key], bool):
-                raise ValueError(f"vocabulary.{key}: not true or false")
-        if data["folded"] and characters is None:
-            raise ValueError("vocabulary.folded: true for bytes, which are never folded")
-        for key, allowed in (("newlines", NEWLINES), ("normalize", NORMALIZE)):
-            if data[key] not in allowed:
-                raise ValueError(f"vocabulary.{key}: not one of {', '.join(allowed)}")
+                raise ValueError("vocabulary.characters: holds half a surrogate pair")
+        if not isinstance(folded, bool) or (folded and characters is None):
+            raise ValueError("vocabulary.folded: not true or false, or true for bytes, which cannot be folded")
+        if data["newlines"] not in ("keep", "fold") or data["normalize"] not in ("none", "NFC", "NFKC"):
+            raise ValueError("vocabulary.newlines, vocabulary.normalize: not keep or fold, and none, NFC or NFKC")
+        if not isinstance(data["lowercase"], bool):
+            raise ValueError("vocabulary.lowercase: not true or false")
         door = Door(newlines=data["newlines"], normalize=data["normalize"], lowercase=data["lowercase"])
-        return cls(characters, folded=data["folded"], door=door)
+        return cls(characters, folded=folded, door=door)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokenizer) and self.to_json() == other.to_json()
@@ -143,55 +159,57 @@ class Tokenizer:
     def __hash__(self) -> int:
         return hash((self.characters, self.folded, self.door))
 
-    def _lookup(self, text: str) -> np.ndarray:
-        return np.take(self.table(), code_points(text), mode="clip").astype(np.int64)
-
-    def unknown(self, where: str, text: str, ids: np.ndarray) -> UnknownCharacters:
-        first: dict[str, int] = {}
-        for i in np.flatnonzero(ids < 0):
-            first.setdefault(text[i], int(i))
-        listed = [f"{describe(c)} at character {i:,} ({self._hint(c)})" for c, i in list(first.items())[:8]]
-        more = f" and {len(first) - 8:,} more" if len(first) > 8 else ""
-        message = f"{where}: characters the model has never seen: {', '.join(listed)}{more}; change them"
-        return UnknownCharacters(message, "".join(first))
+    def _lookup(self, text: str) -> tuple[str, np.ndarray]:
+        """`text` behind the door, and its ids, -1 for unknown characters."""
+        text = self.door.apply(text)
+        if self.characters is None:
+            try:
+                # A command line hands on bytes that are not UTF-8 as surrogates; here they become those bytes again.
+                content = text.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError as error:
+                half = text[error.start]
+                raise UnknownCharacters(f"prompt: {name(half)} is half a character; take it out", half) from None
+            return text, np.frombuffer(content, np.uint8).astype(np.int64)
+        return text, np.take(self.table(), code_points(text), mode="clip").astype(np.int64)
 
     def _hint(self, character: str) -> str:
-        near = self.nearest(character)
-        return f"nearest known {describe(near)}" if near else "nothing like it is known"
+        nearest = self.nearest(character)
+        return f"nearest known: {name(nearest)}" if nearest else "nothing like it is known"
 
     def nearest(self, character: str) -> str | None:
-        """The known character most like `character`: its other case, its base letter, its plain look-alike."""
-        decomposed = unicodedata.normalize("NFKD", character)
-        for candidate in (character.swapcase(), decomposed[0], decomposed[0].swapcase()):
-            if len(candidate) == 1 and candidate in self.characters:
+        """The known character most like `character`: its other case, its base letter, its plain look-alike, its kind."""
+        plain = unicodedata.normalize("NFKD", character)[0].translate(LOOK_ALIKES)
+        for candidate in (character.swapcase(), plain, plain.swapcase()):
+            if candidate in self.characters and len(candidate) == 1:
                 return candidate
-        return None
+        kind = unicodedata.category(character)
+        alike = [c for c in self.characters if unicodedata.category(c) == kind and kind[0] in "PSZN"]
+        return min(alike, key=lambda c: abs(ord(c) - ord(character)), default=None)
 
 
 class DecodeStream:
-    """Ids to text, a piece at a time."""
+    """Ids to text, piece by piece: a character may need several bytes."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._characters = tokenizer.characters and tokenizer.characters + FOLDED * tokenizer.folded
+        self._characters = None if tokenizer.characters is None else tokenizer.characters + FOLDED * tokenizer.folded
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, ids: Iterable[int]) -> str:
-        """The text that is complete with `ids`."""
+        """The text that `ids` complete."""
         if self._characters is None:
-            return self._utf8.decode(bytes(ids))
+            return self._utf8.decode(bytes(int(i) for i in ids))
         return "".join(self._characters[i] for i in ids)
 
     def finish(self) -> str:
-        """What is left; in bytes mode an unfinished character becomes U+FFFD."""
-        return self._utf8.decode(b"", True)
+        """What is left at the end: U+FFFD for an unfinished character."""
+        return self._utf8.decode(b"", final=True)
 
 
 def code_points(text: str) -> np.ndarray:
-    """The code points of `text`, uint32; lone surrogates (which argv can hold) included."""
+    """The code points of `text`, uint32, (length,)."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def describe(character: str) -> str:
-    """A character for an error message: 'é' U+00E9 LATIN SMALL LETTER E WITH ACUTE."""
-    name = unicodedata.name(character, "")
-    return f"{character!r} U+{ord(character):04X} {name}".rstrip()
+def name(character: str) -> str:
+    """A character for a message: 'é' U+00E9 LATIN SMALL LETTER E WITH ACUTE."""
+    return f"{character!r} U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()

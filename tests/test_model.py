@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from model import (
-    GPT, INITIAL_STD, POSITIONS, CausalSelfAttention, GPTConfig, causal_mask, reference_attention, rotary_table, rotate, sinusoids,
+    GPT, INITIAL_STD, POSITIONS, CausalSelfAttention, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table,
+    rotate, sinusoids,
 )
 
 SHAPE = dict(n_layer=2, n_head=2, n_embd=32, block_size=16)
@@ -164,6 +165,25 @@ def test_fast_path_equals_reference(positions, bias):
     rotary = model.position_table[:, :9] if positions == "rotary" else None
     y, _ = reference_attention(*attention.heads(x, rotary), mask=causal_mask(9)[None, None])
     torch.testing.assert_close(attention(x, rotary), attention.proj(y.transpose(1, 2).reshape(2, 9, 32)))
+
+
+@pytest.mark.parametrize("T, S", [(9, 9), (1, 9), (4, 9), (1, 1)])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.bfloat16, 3e-2)])
+def test_fast_attention_equals_reference_in_every_precision(T, S, dtype, tolerance):
+    q, k, v = torch.randn(2, 3, T, 8), torch.randn(2, 3, S, 8), torch.randn(2, 3, S, 8)
+    expected, _ = reference_attention(q, k, v, mask=causal_mask(T, S)[None, None])
+    found = causal_attention(q.to(dtype), k.to(dtype), v.to(dtype))
+    torch.testing.assert_close(found.float(), expected, atol=tolerance, rtol=tolerance)
+
+
+def test_dropout_keeps_attention_causal_and_its_mean():
+    q, k, v = torch.randn(3, 1, 1, 6, 8).unbind(0)
+    k.requires_grad_()
+    dropped = causal_attention(q, k, v, dropout=0.5)
+    (gradient,) = torch.autograd.grad(dropped[0, 0, 2].sum(), k)
+    assert (gradient[0, 0, 3:] == 0).all()
+    mean = torch.stack([causal_attention(q, k, v, dropout=0.5) for _ in range(4000)]).mean(0)
+    torch.testing.assert_close(mean, causal_attention(q, k, v), atol=0.15, rtol=0)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
