@@ -47,3 +47,8 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} given; use a number") from None
+
+
+def numbers(text: str) -> list[float]:
+    """An argparse type: one number, or several with commas between them."""
+    return [number(part) for part in text.split(",")]

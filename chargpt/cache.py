@@ -32,13 +32,18 @@ from chargpt.tokenizer import Tokenizer
 class Entry:
     """An encoded text."""
 
-    fingerprint: str  # SHA-256, hexadecimal
+    fingerprint: str  # SHA-256 of the content and of every setting that decides the ids and the split
     tokenizer: Tokenizer
-    train: np.ndarray  # (n_train,) ids of tokenizer.dtype, mapped from disk
-    val: np.ndarray  # (n_val,) likewise
+    train: np.ndarray  # (n_train,) ids, uint8, uint16 or uint32, mapped from disk
+    val: np.ndarray  # (n_val,) likewise; shares nothing with train
     counts: np.ndarray  # (vocab_size,) int64: how often each id stands in both
     distinct: int  # characters before any were folded
-    notes: list[str]  # what the user should know about the reading of it
+    notes: list[str]  # what the user should know about how it was read
+
+    @property
+    def characters(self) -> int:
+        """In both parts together; bytes, if the vocabulary is those."""
+        return len(self.train) + len(self.val)
 
 
 def fingerprint_of(*parts: Any) -> str:
@@ -73,16 +78,17 @@ class Cache:
         try:
             meta = json.loads((folder / "entry.json").read_text())
             tokenizer = Tokenizer.from_json(meta["tokenizer"])
-            train, val = (_mapped(folder / name, tokenizer.dtype, meta[name]) for name in ("train.ids", "val.ids"))
-            counts = np.fromfile(folder / "counts.int64", "<i8")
-            if len(counts) != tokenizer.vocab_size:
-                return None
-            notes, distinct = meta["notes"], meta["distinct"]
+            return Entry(
+                fingerprint=fingerprint,
+                tokenizer=tokenizer,
+                train=_mapped(folder / "train.ids", tokenizer.dtype, meta["n_train"]),
+                val=_mapped(folder / "val.ids", tokenizer.dtype, meta["n_val"]),
+                counts=_mapped(folder / "counts.int64", np.dtype("<i8"), tokenizer.vocab_size),
+                distinct=meta["distinct"],
+                notes=meta["notes"],
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return Entry(
-            fingerprint=fingerprint, tokenizer=tokenizer, train=train, val=val, counts=counts, distinct=distinct, notes=notes
-        )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -98,18 +104,47 @@ class Cache:
                 shutil.rmtree(orphan, ignore_errors=True)
             yield
 
-    def publish(self, entry: Entry, write: Callable[[BinaryIO, BinaryIO], None]) -> None:
-        """Make an entry whose ids `write(train, val)` writes to the two files it is given. The lock must be held.
+    def publish(self, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any], write: Callable[..., None]) -> None:
+        """Make an entry whose ids `write(train=file, val=file)` writes. The lock must be held.
 
-        It appears whole and on the disk, or not at all: written aside, synced, renamed. Raises OSError.
+        It appears whole and on the disk or not at all: written aside, synced, renamed. Raises OSError when it cannot be.
         """
+        shutil.rmtree(self.folder / fingerprint, ignore_errors=True)  # `open` found it damaged
         partial = Path(tempfile.mkdtemp(prefix="partial-", dir=self.folder))
         try:
-            with open(partial / "train.ids", "wb") as train, open(partial / "val.ids", "wb") as val:
-                write(train, val)
-                for file in (train, val):
-                    file.flush()
-                    os.fsync(file.fileno())
-            ...
+            with _synced(partial / "train.ids") as train, _synced(partial / "val.ids") as val:
+                write(train=train, val=val)
+            with _synced(partial / "counts.int64") as file:
+                file.write(counts.astype("<i8").tobytes())
+            with _synced(partial / "entry.json") as file:
+                file.write(json.dumps(meta).encode())
+            _sync_folder(partial)
+            partial.rename(self.folder / fingerprint)
+            _sync_folder(self.folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _synced(path: Path) -> Iterator[BinaryIO]:
+    """A new file that is on the disk when it closes."""
+    with open(path, "xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    """Put the names in a folder on the disk: without it a power cut may undo a rename."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
+    """The ids in a file, mapped read-only. Raises ValueError if there are not `length` of them."""
+    if path.stat().st_size != length * dtype.itemsize:
+        raise ValueError(f"{path}: not {length} ids")
+    return np.memmap(path, dtype, mode="r") if length else np.empty(0, dtype)

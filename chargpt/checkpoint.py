@@ -37,8 +37,7 @@ FORMAT = 1
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 ASIDE_NAME = re.compile(r"\.(?:step-[0-9.]+|best\.json)\.tmp-([0-9]{1,9})")
-JSON_LIMIT = 16 << 20  # bytes; parsed, JSON takes up to 25 times as much memory. A vocabulary of all of Unicode fits
-HEADER_LIMIT = 8 << 20  # bytes; names and shapes of some 50,000 tensors
+JSON_LIMIT = 8 << 20  # bytes, safetensors' header included; parsed, it takes 25 times as much. All characters of Unicode fit
 TRAINING_LIMIT = 8  # times the weights; AdamW's two moments are 2
 
 # From a checkpoint's state to tensors of the names, shapes and dtypes its weights must have; on the meta device they cost
@@ -101,7 +100,7 @@ def prune(path: Path, keep: int) -> list[str]:
         best_name = _best_name(path.parent)
         older = [old for old in steps(path.parent) if _order(old) < _order(path)]
     except CheckpointError as error:
-        return [f"no checkpoint removed: {error}; remove that file"]  # without knowing which is the best, none can go
+        return [f"no old checkpoint removed: {error}"]  # without knowing which is the best, none can go
     asides = []
     for old in older[: max(0, len(older) - (keep - 1))]:
         if old.name == best_name:
@@ -331,17 +330,16 @@ def _load(path: Path, expected: Expected, *, training: bool) -> Checkpoint:
         weight_bytes = sum(tensor.nbytes for tensor in shapes.values())
     except Exception as error:  # however a stranger's state fails to make sense, the answer is the same
         raise CheckpointError(f"{shown(path / STATE)}: describes no model of ours ({str(error):.200})") from error
-    weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + HEADER_LIMIT)
+    weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
     check_tensors(weights, shapes, where=shown(path / WEIGHTS))
-    moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + HEADER_LIMIT) if training else {}
+    moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + JSON_LIMIT) if training else {}
     return Checkpoint(path, step, weights, moments, state)
 
 
 def _read(path: Path, *, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes, read once so that what is checked is what is used."""
     try:
-        # NOFOLLOW and NONBLOCK: neither a link to /dev/zero nor a pipe without a writer may hold the reader.
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open(path, "rb", opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise CheckpointError(f"{shown(path)}: not a regular file")
@@ -350,6 +348,11 @@ def _read(path: Path, *, limit: int) -> bytes:
             return file.read(status.st_size)
     except OSError as error:
         raise CheckpointError(f"{shown(path)}: {error.strerror}") from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """So that neither a link to /dev/zero nor a pipe without a writer holds the reader."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _unseal(path: Path) -> dict[str, Any]:
@@ -374,10 +377,9 @@ def _finite(literal: str) -> float:
 def _read_state(path: Path) -> tuple[int, dict[str, Any], dict[str, Any]]:
     """Step, fingerprints of the tensor files and the caller's state from a state.json."""
     document = _unseal(path)
-    version, step = document.get("format"), document.get("step")
-    files, state = document.get("files"), document.get("state")
-    if version != FORMAT:
-        raise CheckpointError(f"{shown(path)}: format {str(version):.20}, and this version of chargpt reads {FORMAT}")
+    if document.get("format") != FORMAT:
+        raise CheckpointError(f"{shown(path)}: not in format {FORMAT}, the one that this version of chargpt reads")
+    step, files, state = document.get("step"), document.get("files"), document.get("state")
     if type(step) is not int or not 0 <= step < 10**15 or not isinstance(files, dict) or not isinstance(state, dict):
         raise CheckpointError(f"{shown(path)}: step, files or state is not what it should be")
     return step, files, state

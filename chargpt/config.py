@@ -64,6 +64,7 @@ class TrainConfig:
     log_interval: int = 20
     sample_length: int = 300
     seed: int = 1337
+    on_nonfinite: Literal["stop", "rollback"] = "stop"
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size", "accumulate", "eval_interval", "log_interval"):

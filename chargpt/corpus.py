@@ -1,68 +1,245 @@
-"""Texts -> ids -> training and validation part."""
+"""A text as a model wants it: ids on disk, a training and a validation part. `python -m chargpt.corpus TEXT` examines one."""
 
-import hashlib
-import json
+import contextlib
+import dataclasses
+import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
+from tqdm import tqdm
 
-from chargpt import inputs
-from chargpt.config import DataConfig
-from chargpt.errors import UserError
-from chargpt.tokenizer import Tokenizer
+from chargpt import doctor
+from chargpt.arguments import Parser
+from chargpt.cache import Cache, Entry, fingerprint_of
+from chargpt.config import Config, DataConfig, apply, apply_overrides, read_yaml
+from chargpt.encode import Reading, Survey, survey, write_ids
+from chargpt.errors import UserError, run_program, shown
+from chargpt.inputs import Source, find
+from chargpt.runtime import choose_runtime
+from chargpt.tokenizer import Door, Tokenizer
+from model import GPT
+
+FORMAT = 1  # of cache entries; raise it whenever the same text and settings come to mean other ids
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
-    tokenizer: Tokenizer
-    train: np.ndarray
-    val: np.ndarray
-    fingerprint: str
+class Corpus(Entry):
+    """An encoded text and what a run on it is called, unless told otherwise."""
+
     name: str
-    characters: int
-    notes: list[str]
 
     def describe(self) -> list[str]:
-        return self.notes
+        """A few lines for the user, each `what` in 12 columns and what was chosen."""
+        unit = "bytes" if self.tokenizer.characters is None else "characters"
+        share = len(self.val) / self.characters
+        return [
+            f"text        {self.name}: {self.characters:,} {unit}, {self.distinct:,} distinct",
+            f"vocabulary  {_vocabulary(self)}",
+            f"split       {len(self.train):,} {unit} to learn from, {len(self.val):,} ({share:.1%}) to validate",
+            *(f"note        {note}" for note in self.notes),
+        ]
 
 
 def load_corpus(
     texts: Sequence[str], config: DataConfig, *, root: Path, block_size: int, tokenizer: Tokenizer | None = None
 ) -> Corpus:
-    found = inputs.find(texts, pattern=config.pattern, root=root)
-    parts = []
-    for label, data in found.documents:
+    """The corpus that `texts` (files, folders, `-`, named corpora; none for the default) make under `config`.
+
+    Encodes them once into a cache in `root`/data/cache. `tokenizer` is the vocabulary of a run to use instead of one
+    of their own; its treatment of line ends, case and normalisation then counts, not the config's. Raises UserError, also when a
+    part is too short for windows of `block_size` characters.
+    """
+    if tokenizer is not None:
+        vocabulary = "bytes" if tokenizer.characters is None else "characters"
+        config = dataclasses.replace(config, vocabulary=vocabulary, min_count=1, max_vocab=0, **dataclasses.asdict(tokenizer.door))
+    cache = Cache(Path(config.cache) if config.cache else root / "data" / "cache")
+    with contextlib.ExitStack() as stack:
+        found = find(texts, pattern=config.pattern, root=root, spool_folder=cache.folder)
+        val = find([config.val_text], pattern=config.pattern, root=root, spool_folder=cache.folder).sources if config.val_text else []
+        for source in found.sources + val:
+            stack.callback(source.close)
+        train, notes = _without(found.sources, val)
+        entry = _entry(train, val, config, tokenizer, cache, found.name)
+    if found.hidden:
+        notes.append(f"{found.hidden:,} hidden files passed over")
+    corpus = Corpus(name=found.name, **{**vars(entry), "notes": entry.notes + notes})
+    _check_length(corpus, config, block_size)
+    return corpus
+
+
+def cached_corpus(name: str, fingerprint: str, config: DataConfig, *, root: Path) -> Corpus | None:
+    """The corpus of that fingerprint if it is still in the cache: for a text that can be read only once."""
+    entry = Cache(Path(config.cache) if config.cache else root / "data" / "cache").open(fingerprint)
+    return entry and Corpus(name=name, **vars(entry))
+
+
+def _without(train: list[Source], val: list[Source]) -> tuple[list[Source], list[str]]:
+    """The training sources that are not validation sources as well, and a note if there were such."""
+    held_out = {source.path.resolve() for source in val if source.path}
+    rest = [source for source in train if not (source.path and source.path.resolve() in held_out)]
+    if not rest:
+        raise UserError(f"data.val_text: {val[0].label} is the training text as well; give another, or use data.val_fraction")
+    both = len(train) - len(rest)
+    return rest, [f"{both:,} files of the validation text left out of the training text"] if both else []
+
+
+def _entry(
+    train: list[Source], val: list[Source], config: DataConfig, tokenizer: Tokenizer | None, cache: Cache, name: str
+) -> Entry:
+    """The encoded text, from the cache where it is there already."""
+    signatures = [source.signature() for source in train + val]
+    settings = dataclasses.asdict(dataclasses.replace(config, cache=""))
+    request = fingerprint_of(FORMAT, signatures, len(val), settings, tokenizer and tokenizer.to_json())
+    certain = None not in signatures
+    entry = cache.recall(request) if certain else None
+    if entry is not None:
+        return entry
+    try:
+        with cache.locked():  # whoever held it before may have encoded this very text
+            entry = cache.recall(request) if certain else None
+            if entry is None:
+                entry = _encoded(train, val, config, tokenizer, cache)
+            if certain:
+                cache.remember(request, entry.fingerprint)
+    except OSError as error:
+        where = shown(error.filename or cache.folder)
+        raise UserError(f"{where}: {error.strerror}; name a folder that can be written to in data.cache") from None
+    return entry
+
+
+def _encoded(
+    train: list[Source], val: list[Source], config: DataConfig, tokenizer: Tokenizer | None, cache: Cache
+) -> Entry:
+    """The text read and, unless its content is in the cache under another name, encoded. The cache's lock is held."""
+    size = sum(source.size for source in train + val)
+    with tqdm(desc="encoding", total=2 * size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
+        found = survey(Reading(train, val, config, progress=progress), config)
+        label = train[0].label if len(train) == 1 else f"{len(train):,} files"
+        if found.n_train + found.n_val == 0:
+            raise UserError(f"{label}: empty; give a file with text in it")
+        tokenizer = tokenizer or _fitted(found.counts, config)
+        counts, distinct = _counts_of_ids(found.counts, tokenizer, label)
+        fingerprint = _fingerprint(found, config, tokenizer)
+        if entry := cache.open(fingerprint):
+            return entry
+
+        def write(**files: BinaryIO) -> None:
+            again = Reading(train, val, config, progress=progress)
+            write_ids(again, tokenizer, n_train=found.n_train, **files)
+            if again.digest() != found.digest:
+                raise UserError(f"{label}: changed while it was read; start again when it is complete")
+
+        meta = {
+            "tokenizer": tokenizer.to_json(),
+            "n_train": found.n_train,
+            "n_val": found.n_val,
+            "distinct": distinct,
+            "notes": found.notes,
+        }
         try:
-            parts.append(data.decode("utf-8-sig" if config.encoding == "utf-8" else config.encoding))
-        except UnicodeDecodeError as error:
-            raise UserError(f"{label}: byte {error.start:,} is not {config.encoding}; set data.encoding") from None
-    text = "\n".join(parts)
-    if not text:
-        raise UserError(f"{found.documents[0][0]}: empty; give a text")
-    if tokenizer is None:
-        tokenizer = Tokenizer("".join(sorted(set(text))))
-    ids = tokenizer.encode(text).astype(tokenizer.dtype)
-    n_train = int(len(ids) * (1 - config.val_fraction))
-    train, val = ids[:n_train], ids[n_train:]
-    shorter = min(len(train), len(val))
-    if shorter < block_size + 1:
+            cache.publish(fingerprint, counts=counts, meta=meta, write=write)
+        except OSError as error:
+            needed = (found.n_train + found.n_val) * tokenizer.dtype.itemsize
+            raise UserError(
+                f"{shown(cache.folder)}: {error.strerror}, the encoded text takes {needed:,} bytes; make room there, or name "
+                "another folder in data.cache"
+            ) from None
+    return cache.open(fingerprint)
+
+
+def _fingerprint(found: Survey, config: DataConfig, tokenizer: Tokenizer) -> str:
+    """A hash of everything that decides the ids and the split."""
+    settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
+    unicode_version = None if tokenizer.door.open else unicodedata.unidata_version  # case and normal forms depend on it
+    return fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
+
+
+def _fitted(counts: np.ndarray, config: DataConfig) -> Tokenizer:
+    """The vocabulary that a text with these counts of characters gets."""
+    door = Door(newlines=config.newlines, normalize=config.normalize, lowercase=config.lowercase)
+    if config.vocabulary == "bytes":
+        return Tokenizer(None, door=door)
+    if counts.max() < config.min_count:
         raise UserError(
-            f"{found.name}: {len(train):,} training and {len(val):,} validation characters, both need block_size + 1 = "
-            f"{block_size + 1:,}; set model.block_size={max(1, shorter - 1)} or give a longer text"
+            f"data.min_count: {config.min_count:,} given, but no character stands more than {counts.max():,} times; use a "
+            "smaller number"
         )
-    key = [tokenizer.to_json(), config.val_fraction, hashlib.sha256(text.encode()).hexdigest()]
-    return Corpus(
-        tokenizer=tokenizer,
-        train=train,
-        val=val,
-        fingerprint=hashlib.sha256(json.dumps(key).encode()).hexdigest(),
-        name=found.name,
-        characters=len(ids),
-        notes=[
-            f"text        {found.name}: {len(ids):,} characters in {len(found.documents):,} file(s)",
-            f"vocabulary  {tokenizer.vocab_size:,} characters",
-            f"split       {len(train):,} for training, {len(val):,} for validation",
-        ],
+    return Tokenizer.fit(counts, door=door, min_count=config.min_count, max_vocab=config.max_vocab)
+
+
+def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> tuple[np.ndarray, int]:
+    """How often each id stands in a text with these counts of characters, and how many different characters it has.
+
+    Raises UnknownCharacters if the vocabulary, which may be another text's, lacks some.
+    """
+    points = np.flatnonzero(counts)
+    if tokenizer.characters is None:
+        return counts[:256], len(points)
+    ids = np.take(tokenizer.table(), points, mode="clip")
+    unknown = points[ids < 0]
+    if len(unknown):
+        places = {chr(point): f"{counts[point]:,} times" for point in unknown}
+        raise tokenizer.unknown(label, places, "take them out, or start a run with a vocabulary of its own")
+    by_id = np.zeros(tokenizer.vocab_size, np.int64)
+    np.add.at(by_id, ids, counts[points])
+    return by_id, len(points)
+
+
+def _vocabulary(corpus: Corpus) -> str:
+    tokenizer = corpus.tokenizer
+    if tokenizer.characters is None:
+        return "the 256 bytes of UTF-8, so nothing is ever unknown"
+    if not tokenizer.folded:
+        return f"{tokenizer.vocab_size:,} characters"
+    covered = 1 - corpus.counts[-1] / corpus.characters
+    return f"{tokenizer.vocab_size:,} ids: {len(tokenizer.characters):,} characters, {covered:.2%} of the text, and one id for " \
+        f"the {corpus.distinct - len(tokenizer.characters):,} others, which is never sampled"
+
+
+def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
+    """Raise UserError, with what to set, unless a window of `block_size` and its targets fit into each part."""
+    n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
+    if min(n_train, n_val) >= need:
+        return
+    ways = []
+    if config.split == "position" and not config.val_text:
+        total = corpus.characters
+        fractions = [f / 100 for f in range(1, 100) if need <= int(total * (1 - f / 100)) <= total - need]
+        if fractions:
+            ways.append(f"set data.val_fraction={min(fractions, key=lambda f: abs(f - config.val_fraction))}")
+    if min(n_train, n_val) > 1:
+        ways.append(f"set model.block_size={min(n_train, n_val) - 1} or less")
+    ways.append("give a longer text")
+    raise UserError(
+        f"{corpus.name}: {n_train:,} characters to learn from and {n_val:,} to validate; model.block_size={block_size} needs "
+        f"{need:,} of each: {', or '.join(ways)}"
     )
+
+
+def main() -> int:
+    """The program: what a text is like, and what to expect of a model of it."""
+    parser = Parser(prog="python -m chargpt.corpus", description="What a text is like, before training on it.")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="as for train.py; and settings, section.key=value")
+    parser.add_argument("--config", metavar="FILE", help="a YAML file, as for train.py")
+    arguments = parser.parse_args()
+    texts = [text for text in arguments.texts if "=" not in text or Path(text).exists()]
+    settings = [text for text in arguments.texts if text not in texts]
+    root = Path(__file__).parent.parent
+    config = apply_overrides(Config(), settings)
+    runtime = choose_runtime(config.runtime)
+    file = arguments.config or root / "configs" / f"{'gpu' if runtime.device.type == 'cuda' else 'cpu'}.yaml"
+    config = apply_overrides(apply(Config(), read_yaml(file), where=shown(file)), settings)
+    corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size)
+    print(*corpus.describe(), *doctor.examine(corpus), sep="\n", flush=True)
+    model = GPT(config.model, corpus.tokenizer.vocab_size).to(runtime.device)
+    speed = doctor.measured_speed(model, config, runtime)
+    print(doctor.outlook(corpus, config, parameters=model.parameter_count(), characters_per_second=speed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_program(main))

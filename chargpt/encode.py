@@ -217,8 +217,7 @@ def write_ids(reading: Reading, tokenizer: Tokenizer, *, train: BinaryIO, val: B
     """The second pass: the first `n_train` ids for training go to the file `train`, all others to `val`."""
     encode = _encoder(tokenizer)
     written = 0
-    for part, piece in reading:
-        ids = encode(piece)
+    for part, ids in _ahead((part, encode(piece)) for part, piece in reading):
         room = min(len(ids), n_train - written) if part == TRAIN else 0
         train.write(ids[:room])
         val.write(ids[room:])

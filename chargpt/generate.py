@@ -7,13 +7,16 @@ generator. It also means that a row does not depend on the rows beside it, and t
 its place in the stream, not on how its logits were computed.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chargpt.repetition import Repetition
 from chargpt.tokenizer import Tokenizer
 from model import GPT
 
@@ -23,21 +26,28 @@ NEVER = float("-inf")
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How the next character is chosen. Applied in this order, each to what the one before left; see `distribution`.
+    """How the next character is chosen. Applied in this order, each to what the one before left.
 
     Raises ValueError, beginning with the field's name, for a value that means nothing.
     """
 
+    repetition_penalty: float = 1.0  # how much less likely each further character of a repetition gets, see chargpt/repetition.py
     temperature: float = 0.8  # 0 takes the likeliest character; 1 is the model as trained
     top_k: int = 0  # keep the k likeliest; 0 keeps all
     top_p: float = 1.0  # keep the fewest characters whose probabilities reach p; 1 keeps all
     min_p: float = 0.0  # keep what is at least min_p times as likely as the likeliest; 0 keeps all
 
     def __post_init__(self) -> None:
+        _require(1 <= self.repetition_penalty < float("inf"), "repetition_penalty", self.repetition_penalty, "a number of 1 (off) or more")
         _require(0 <= self.temperature < float("inf"), "temperature", self.temperature, "0 (always the likeliest) or a number above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "a whole number of 0 (off) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number above 0 and up to 1 (off)")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "a number from 0 (off) to 1")
+
+    def describe(self) -> str:
+        """The temperature, and whatever else is on."""
+        on = [field for field in fields(self) if field.name == "temperature" or getattr(self, field.name) != field.default]
+        return ", ".join(f"{field.name.replace('_', ' ')} {getattr(self, field.name):g}" for field in on)
 
 
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -89,11 +99,8 @@ def draw(probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
     return (probs / noise.clamp_min_(torch.finfo(noise.dtype).tiny)).argmax(dim=-1)
 
 
-def choose(logits: Tensor, sampling: Sampling, *, generators: Sequence[torch.Generator], never_sampled: Sequence[int] = ()) -> Tensor:
-    """The next id of each row of logits (B, V), (B,); an id in `never_sampled` is never it."""
-    logits = logits.float()
-    if never_sampled:
-        logits = logits.index_fill(-1, torch.tensor(never_sampled, device=logits.device), NEVER)
+def choose(logits: Tensor, sampling: Sampling, *, generators: Sequence[torch.Generator]) -> Tensor:
+    """The next id of each row of logits (B, V), (B,)."""
     if sampling.temperature == 0:
         return logits.argmax(dim=-1)
     return draw(distribution(logits, sampling), generators)
@@ -128,8 +135,19 @@ class Reader:
         return self.model(self.window, cache=self.cache)[:, -1]
 
 
+class Step(NamedTuple):
+    """One more character of each text."""
+
+    ids: Tensor  # (B,)
+    logits: Tensor  # the model's own, before any setting, (B, V)
+
+    def log_probabilities(self) -> Tensor:
+        """What the model itself thought of `ids`, in nats, (B,)."""
+        return self.logits.log_softmax(dim=-1).gather(-1, self.ids.unsqueeze(-1)).squeeze(-1)
+
+
 @torch.inference_mode()
-def stream(
+def steps(
     model: GPT,
     prompt: Tensor,
     length: int,
@@ -138,25 +156,39 @@ def stream(
     generator: torch.Generator | Sequence[torch.Generator],
     never_sampled: Sequence[int] = (),
     overflow: str = "exact",
-) -> Iterator[Tensor]:
-    """Continue each row of ids `prompt` (B, T), T > 0, by `length` ids, yielding them as they are made, (B,) each.
+) -> Iterator[Step]:
+    """Continue each row of ids `prompt` (B, T), T > 0, by `length` ids, yielding them as they are made.
 
     `generator` is one for each row, or the only one of a single row; they advance, so that the next call goes on drawing.
-    `overflow` says what happens past block_size, see `Reader`. The model is left in the mode it was found in.
+    `never_sampled` are ids that must not come, and not all there are. `overflow` says what happens past block_size, see
+    `Reader`. The model is left in the mode it was found in.
     """
     generators = [generator] if isinstance(generator, torch.Generator) else generator
     assert len(generators) == len(prompt) and prompt.size(1) > 0, (len(generators), prompt.shape)
+    forbidden = torch.tensor(never_sampled, dtype=torch.long, device=prompt.device)
+    repetition = Repetition(prompt) if sampling.repetition_penalty > 1 else None
     was_training = model.training
     model.eval()
     try:
         reader = Reader(model, len(prompt), overflow=overflow)
         new = prompt[:, -model.config.block_size :]
         for _ in range(length):
-            ids = choose(reader.read(new), sampling, generators=generators, never_sampled=never_sampled)
-            yield ids
+            logits = reader.read(new).float()
+            adjusted = logits.index_fill(-1, forbidden, NEVER) if never_sampled else logits
+            if repetition:
+                adjusted = adjusted - math.log(sampling.repetition_penalty) * repetition.excess(logits.size(-1))
+            ids = choose(adjusted, sampling, generators=generators)
+            yield Step(ids, logits)
             new = ids.unsqueeze(1)
+            if repetition:
+                repetition.append(ids)
     finally:
         model.train(was_training)
+
+
+def stream(model: GPT, prompt: Tensor, length: int, sampling: Sampling, **options: Any) -> Iterator[Tensor]:
+    """The ids (B,) of `steps`, which has the same arguments."""
+    return (step.ids for step in steps(model, prompt, length, sampling, **options))
 
 
 def first_id(tokenizer: Tokenizer) -> int:

@@ -12,6 +12,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
+import time
 import urllib.request
 import zlib
 from collections import Counter
@@ -26,8 +27,9 @@ DEFAULT = "python-docs"
 NAMED = (DEFAULT, "python-source", "shakespeare")
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-NOT_OUR_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test"}  # folders below the standard library
+NOT_ITS_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})  # below the standard library
 JSON_LINES = (".jsonl", ".ndjson")
+RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what opening and reading may raise, decompression included
 
 
@@ -62,11 +64,22 @@ class Source:
         return os.fstat(self.spool.fileno()).st_size if self.spool else self.path.stat().st_size if self.path else len(self.content)
 
     def signature(self) -> list[Any] | None:
-        """What cannot stay the same when the content changes (see `encode.Cache`), or None where nothing is like that."""
+        """What cannot stay the same when the content changes, or None where nothing is like that.
+
+        Nobody can set back a file's change time; but one that changed just now could change again within the same tick of
+        the clock, without a trace (git calls such index entries racy).
+        """
         if self.path is None:
             return None if self.spool else [self.label, hashlib.sha256(self.content).hexdigest()]
         stat = self.path.stat()
+        if time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS:
+            return None
         return [str(self.path.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+    def close(self) -> None:
+        """Give back the disk space of what could be read only once."""
+        if self.spool is not None:
+            self.spool.close()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,14 +177,20 @@ def _folder(folder: Path, pattern: str) -> tuple[list[Source], int]:
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching], hidden
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Every file below `folder` in a stable order, and whether it is hidden. Hidden folders count as one and stay closed."""
-    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
+def _walk(folder: Path, without: frozenset[str] = frozenset()) -> Iterator[tuple[Path, bool]]:
+    """Every file below `folder` in a stable order, and whether it is hidden.
+
+    A hidden folder counts as one hidden file; folders named in `without` do not count. Links to folders are not followed.
+    """
+    with os.scandir(folder) as entries:
+        entries = sorted(entries, key=lambda entry: entry.name)
+    for entry in entries:
         hidden = entry.name.startswith(".")
-        if entry.is_dir() and not hidden and not entry.is_symlink():
-            yield from _walk(entry)
+        if entry.is_dir(follow_symlinks=False) and not hidden:
+            if entry.name not in without:
+                yield from _walk(Path(entry.path), without)
         elif hidden or entry.is_file():
-            yield entry, hidden
+            yield Path(entry.path), hidden
 
 
 def _no_match(files: list[Path], pattern: str) -> str:
@@ -195,9 +214,8 @@ def _named(name: str, root: Path) -> list[Source]:
         return [Source(label=name, content=_python_docs())]
     if name == "python-source":
         library = Path(sysconfig.get_path("stdlib"))
-        files = sorted(library.rglob("*.py"))
-        ours = [path for path in files if not NOT_OUR_SOURCE.intersection(path.relative_to(library).parts)]
-        return [Source(label=str(path), path=path, in_folder=True) for path in ours]
+        files = [path for path, hidden in _walk(library, NOT_ITS_SOURCE) if path.suffix == ".py" and not hidden]
+        return [Source(label=str(path), path=path, in_folder=True) for path in files]
     return [_shakespeare(root / "data" / "shakespeare.txt")]
 
 

@@ -191,14 +191,16 @@ class DecodeStream:
     """Ids to text, piece by piece: a character may need several bytes."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._characters = None if tokenizer.characters is None else tokenizer.characters + FOLDED * tokenizer.folded
+        characters = tokenizer.characters
+        self._points = None if characters is None else code_points(characters + FOLDED * tokenizer.folded)
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, ids: Iterable[int]) -> str:
         """The text that `ids` complete."""
-        if self._characters is None:
-            return self._utf8.decode(bytes(int(i) for i in ids))
-        return "".join(self._characters[i] for i in ids)
+        ids = ids if isinstance(ids, np.ndarray) else np.fromiter(ids, np.int64)
+        if self._points is None:
+            return self._utf8.decode(ids.astype(np.uint8).tobytes())
+        return self._points[ids].tobytes().decode("utf-32-le")
 
     def finish(self) -> str:
         """What is left at the end: U+FFFD for an unfinished character."""

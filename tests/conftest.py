@@ -4,8 +4,15 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Tiny models are fastest so, and several test processes do not fight for the cores."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,17 @@
 """chargpt/checkpoint.py: what is saved comes back to the bit, and nothing else is ever taken for it."""
 
+import errno
 import hashlib
 import json
 import math
 import os
 import resource
 import shutil
+import stat
 import subprocess
 import sys
 import threading
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -300,6 +303,18 @@ def test_reading_while_another_thread_writes(tmp_path: Path) -> None:
 # --- when it cannot be written ---
 
 
+def test_a_file_system_that_cannot_sync_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert checkpoint.prune(save(tmp_path, 1), 1) == []
+
+
 def assert_refused(run: Path, reason: str) -> None:
     """A save fails in one line that names the path, and leaves everything as it was."""
     before = contents(run) if run.is_dir() else {}
@@ -388,5 +403,5 @@ def test_a_state_too_large_to_read_back_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="smaller vocabulary"):
         checkpoint.publish(tmp_path, 1, **tensors_at(1), state={"vocabulary": "x" * checkpoint.JSON_LIMIT})
     assert os.listdir(tmp_path) == []
-    everything = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000)
+    everything = "".join(chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs"))
     checkpoint.publish(tmp_path, 1, **tensors_at(1), state={"vocabulary": everything})

@@ -6,33 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import sample
-from chargpt.checkpoint import mark_best, publish
-from chargpt.config import Config, to_dict
-from chargpt.continuation import Continuation
+from chargpt import printer
 from chargpt.errors import run_program
-from chargpt.restore import expected_weights, find_checkpoint, find_run, restore_model
 from chargpt.tokenizer import Tokenizer
-from model import GPT, GPTConfig
+from test_restore import publish_run
 
 ROOT = Path(sample.__file__).parent
-TOKENIZER = Tokenizer("\n abcdefgh中")
-
-
-def publish_run(folder: Path, tokenizer: Tokenizer = TOKENIZER, *, steps: tuple[int, ...] = (500,), val_loss: float | None = 1.5) -> Path:
-    """A run of random models, each step's another; its best checkpoint is the first."""
-    folder.mkdir(parents=True)
-    config = Config(model=GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16))
-    for step in steps:
-        torch.manual_seed(step)
-        model = GPT(config.model, tokenizer.vocab_size)
-        state = {"config": to_dict(config), "tokenizer": tokenizer.to_json(), "val_loss": val_loss}
-        path = publish(folder, step, weights=model.state_dict(), training={}, state=state)
-        if step == steps[0]:
-            mark_best(path, 1.5)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +69,7 @@ def test_the_seed_that_was_drawn_is_printed_and_repeats_the_text(call, run):
 
 
 def test_samples_are_divided_by_dashes_and_each_is_that_of_its_seed(call, run, monkeypatch):
-    monkeypatch.setattr(sample, "TOGETHER", 2)
+    monkeypatch.setattr(printer, "TOGETHER", 2)
     alone = [call(run, "--prompt", "ab", "--seed", str(seed), "--length", "60")[1] for seed in (5, 6, 7)]
     _, out, err = call(run, "--prompt", "ab", "--seed", "5", "--samples", "3", "--length", "60")
     assert out.split("---------------\n") == alone
@@ -118,42 +99,6 @@ def test_each_sample_of_a_batch_stops_by_itself(write):
 
 def test_a_stop_text_in_the_prompt_stops_nothing(write):
     assert len(write("--prompt", "abc", "--stop", "abc", "--length", "5")) > len("abc\n")
-
-
-@pytest.mark.parametrize(
-    ("stops", "text", "written"),
-    [
-        (["abc"], "xxabcyy", "xx"),
-        (["aab"], "aaab", "a"),  # the third a revives the prefix "aa"
-        (["abab"], "ababab", ""),
-        (["abac"], "ababac", "ab"),
-        (["abc"], "xab", "xab"),  # held back, then no more came
-        (["b", "abc"], "abc", "a"),
-        (["abc", "b"], "xabc", "xa"),
-        (["abcd", "bc"], "abcd", "a"),  # the first to be complete
-        ([], "abc", "abc"),
-    ],
-)
-def test_stop_texts_and_what_only_looks_like_one(stops, text, written):
-    continuation = Continuation(Tokenizer("abcdxy"), stops)
-    pieces = [continuation.push(id) for id in continuation_ids(text)]
-    assert "".join(pieces) + continuation.finish() == written
-    assert continuation.stopped == (written != text)
-
-
-def continuation_ids(text: str) -> list[int]:
-    return Tokenizer("abcdxy").encode(text).tolist()
-
-
-def test_text_is_given_out_as_soon_as_it_cannot_be_a_stop_text():
-    continuation = Continuation(Tokenizer("abcdxy"), ["aab"])
-    assert [continuation.push(id) for id in continuation_ids("xaaad")] == ["x", "", "", "a", "aad"]
-
-
-def test_bytes_become_text_when_a_character_is_complete():
-    continuation = Continuation(Tokenizer(None), ["中b"])
-    assert [continuation.push(id) for id in "a中中b".encode()] == ["a", "", "", "", "", "", "中", ""]
-    assert continuation.stopped
 
 
 def test_the_prompt_may_come_from_a_file_or_standard_input(write, tmp_path, monkeypatch):
@@ -257,22 +202,6 @@ def test_a_dash_can_begin_a_prompt(call, tmp_path):
     assert call(run, "--prompt=-ab", "--length", "0")[1] == "-ab\n"
 
 
-def test_a_run_is_found_by_name_by_path_and_by_being_the_newest(tmp_path, monkeypatch):
-    old, new = (publish_run(tmp_path / name) for name in ("old", "new"))
-    (tmp_path / "no-run").mkdir()
-    for run, time in ((old, 1), (new, 2)):
-        os.utime(run / "step-00000500", (time, time))
-    assert find_run(None, tmp_path) == find_run("new", tmp_path) == find_run(str(new), tmp_path / "elsewhere") == new
-    monkeypatch.chdir(old)
-    assert find_run(".", tmp_path) == Path(".") and find_run("../new", tmp_path).samefile(new)
-    assert find_run("old", tmp_path) == old
-
-
-def test_a_run_writes_with_its_best_checkpoint_and_a_step_folder_with_its_own(run):
-    assert find_checkpoint(run, ROOT)[0].step == 500
-    assert find_checkpoint(f"{run}/step-00001000/", ROOT)[0].step == 1000
-
-
 def test_a_damaged_best_checkpoint_gives_way_with_a_warning(call, tmp_path):
     run = publish_run(tmp_path / "hurt", steps=(500, 1000))
     file = run / "step-00000500" / "model.safetensors"
@@ -289,28 +218,6 @@ def test_an_unknown_run_is_an_error_that_names_the_known(call, tmp_path, monkeyp
     publish_run(tmp_path / "tiny")
     code, out, err = call(name)
     assert (code, out) == (2, "") and "use tiny" in err and err.count("\n") == 1
-
-
-def test_a_model_comes_back_as_it_was(run):
-    checkpoint, _ = find_checkpoint(f"{run}/step-00001000", ROOT)
-    model, tokenizer, config = restore_model(checkpoint)
-    torch.manual_seed(1000)
-    original = GPT(config.model, tokenizer.vocab_size)
-    assert tokenizer == TOKENIZER
-    assert all(torch.equal(a, b) for a, b in zip(original.parameters(), model.parameters(), strict=True))
-
-
-@pytest.mark.parametrize("hostile", [{"n_embd": 10**9}, {"n_layer": 10**9, "n_embd": 4}, {"block_size": 10**12, "positions": "rotary"}])
-def test_a_checkpoint_cannot_ask_for_an_absurd_model(hostile):
-    state = {"config": {"model": hostile}, "tokenizer": TOKENIZER.to_json()}
-    with pytest.raises(ValueError, match="weights"):
-        expected_weights(state)
-
-
-@pytest.mark.parametrize("state", [{}, {"config": 1}, {"config": {"model": {"heads": 2}}}, {"config": {}, "tokenizer": {"characters": "ba"}}])
-def test_a_state_that_describes_no_model_is_refused(state):
-    with pytest.raises(ValueError):
-        expected_weights(state)
 
 
 def test_the_program_streams_in_an_ascii_locale_and_knows_nothing_of_its_folder(run, tmp_path):

@@ -1,0 +1,104 @@
+"""How samples are shown: as text, plain or coloured by surprise, or as JSON lines."""
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from chargpt.continuation import Character
+from chargpt.writer import Writer
+
+DIVIDER = "-" * 15
+TOGETHER = 32  # samples made in one batch: most of what batching gains, at a bounded memory
+BITS = (0.5, 2.0, 4.0)
+STYLES = ("2", "0", "33", "31")  # a terminal's dim, plain, yellow, red
+LEGEND = "surprise: dim below 0.5 bits, plain below 2, yellow below 4, red from 4 on"
+
+
+def plain(characters: Sequence[Character]) -> str:
+    """The text of `characters`."""
+    return "".join(character.text for character in characters)
+
+
+def coloured(characters: Sequence[Character]) -> str:
+    """The text of `characters`, in a terminal's colours for how little the model expected each."""
+    return "".join(f"\033[{_style(character.log_probability)}m{character.text}\033[0m" for character in characters)
+
+
+def _style(log_probability: float) -> str:
+    return STYLES[bisect_right(BITS, -log_probability / math.log(2))]
+
+
+class TextPrinter:
+    """Each sample as its prompt and its continuation, on a line of its own; a line of dashes between samples."""
+
+    def __init__(self, file: TextIO, *, paint: Callable[[Sequence[Character]], str]) -> None:
+        self._file = file
+        self._paint = paint
+        self._divider = ""
+
+    def begin(self, prompt: str, *, heading: str, facts: Mapping[str, Any]) -> None:
+        """A sample begins. A `heading`, unless empty, stands beside the dashes; `facts` are for JSON."""
+        if heading:
+            self._divider = f"{DIVIDER} {heading}\n"
+        self._write(self._divider + prompt)
+        self._divider = DIVIDER + "\n"
+
+    def add(self, characters: Sequence[Character]) -> None:
+        """The sample goes on, visibly at once."""
+        self._write(self._paint(characters))
+
+    def end(self) -> None:
+        """The sample is whole."""
+        self._write("\n")
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._file.write(text)
+            self._file.flush()
+
+
+class JsonPrinter:
+    """Each sample as an object on a line: `facts`, prompt, text, and the log-probability (nats) of each character of text."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def begin(self, prompt: str, *, heading: str, facts: Mapping[str, Any]) -> None:
+        """A sample begins. The `facts` come first in its object, `heading` is for readers of text."""
+        self._sample = {**facts, "prompt": prompt}
+        self._characters: list[Character] = []
+
+    def add(self, characters: Sequence[Character]) -> None:
+        """The sample goes on."""
+        self._characters.extend(characters)
+
+    def end(self) -> None:
+        """The sample is whole: its line is written."""
+        log_probabilities = [round(character.log_probability, 6) for character in self._characters]
+        sample = {**self._sample, "text": plain(self._characters), "log_probabilities": log_probabilities}
+        self._file.write(json.dumps(sample, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+
+def print_samples(
+    writer: Writer, prompt: Sequence[int], printer: TextPrinter | JsonPrinter, *, seeds: range, heading: str, facts: Mapping[str, Any]
+) -> int:
+    """Print how `writer` continues `prompt` for each seed, the first of a batch while it is made; the characters made."""
+    echo, made = writer.tokenizer.decode(prompt), 0
+    for start in range(0, len(seeds), TOGETHER):
+        batch = seeds[start : start + TOGETHER]
+        samples: list[list[Character]] = [[] for _ in batch]
+        printer.begin(echo, heading=heading, facts={**facts, "seed": batch[0]})
+        for pieces in writer.write(prompt, batch):
+            printer.add(pieces[0])
+            for sample, piece in zip(samples, pieces):
+                sample += piece
+        printer.end()
+        for seed, sample in zip(batch[1:], samples[1:]):
+            printer.begin(echo, heading=heading, facts={**facts, "seed": seed})
+            printer.add(sample)
+            printer.end()
+        made += sum(map(len, samples))
+    return made

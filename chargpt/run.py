@@ -1,0 +1,172 @@
+"""A training under way: what it consists of, how it begins, how it is saved, and how it is picked up again."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from chargpt.checkpoint import Checkpoint, check_tensors, mark_best, newest, prune, publish, remove_orphans, steps
+from chargpt.config import Config, apply_overrides, difference, to_dict, to_yaml
+from chargpt.corpus import Corpus, load_corpus
+from chargpt.errors import UserError, one_line, shown
+from chargpt.optim import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from chargpt.restore import expected_weights, find_run, restore_model
+from chargpt.runtime import Runtime, choose_runtime
+from chargpt.tokenizer import Tokenizer
+from chargpt.transplant import transplant
+from model import GPT
+
+# A resumed run may change how it goes on, never what it has been: these decide the model or which text a step reads.
+FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "optim.name")
+
+
+@dataclass
+class Progress:
+    """Where a run stands. With weights and optimizer, everything that the rest of the run depends on."""
+
+    step: int = 0
+    evaluated: int | None = None  # the step of the last evaluation
+    val_loss: float | None = None
+    best_loss: float | None = None
+    best_step: int | None = None
+    loss_sum: float = 0.0  # of the steps since the last log
+    loss_count: int = 0
+    skipped: list[int] = dataclasses.field(default_factory=list)  # steps whose loss was not finite, each one a rollback
+
+
+@dataclass
+class Run:
+    """The folder of a training, its settings, and the objects made from them."""
+
+    folder: Path
+    texts: list[str]
+    config: Config
+    runtime: Runtime
+    corpus: Corpus
+    model: GPT
+    optimizer: torch.optim.Optimizer
+    progress: Progress
+    saved: Progress | None = None  # what the newest checkpoint holds
+
+    @property
+    def chars_per_step(self) -> int:
+        train = self.config.train
+        return train.batch_size * train.accumulate * self.config.model.block_size
+
+
+def begin(
+    texts: list[str], config: Config, *, name: str | None, checkpoints: Path, vocabulary: Tokenizer | None, source: Checkpoint | None
+) -> Run:
+    """A run at step 0, its first checkpoint on disk. `vocabulary` and `source`, weights to start from, may come from another run.
+
+    Raises UserError if a run of that name exists.
+    """
+    runtime = choose_runtime(config.runtime)
+    corpus = load_corpus(texts, config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=vocabulary)
+    folder = folder_of(name or corpus.name, checkpoints)
+    if folder.is_dir() and steps(folder):
+        raise UserError(f"{shown(folder)}: a run of this name exists; go on with it by --resume, or name another by --run NAME")
+    torch.manual_seed(config.train.seed)
+    model = GPT(config.model, corpus.tokenizer.vocab_size)
+    if source is not None:
+        for line in transplant(source, model, corpus.tokenizer):
+            say("begun from", line)
+    model.to(runtime.device)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_orphans(folder)
+    texts = [text if text == "-" or not Path(text).exists() else str(Path(text).resolve()) for text in texts]
+    run = Run(folder, texts, config, runtime, corpus, model, make_optimizer(model, config.optim), Progress())
+    save(run)
+    return run
+
+
+def folder_of(name: str, checkpoints: Path) -> Path:
+    """A name with a slash is a path; any other names a folder in `checkpoints`."""
+    return Path(name) if "/" in name else checkpoints / name
+
+
+def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
+    """The run as its newest valid checkpoint left it. Raises UserError when it cannot go on as the same run."""
+    folder = find_run(name, checkpoints)
+    remove_orphans(folder)
+    checkpoint, warnings = newest(folder, expected=expected_weights)
+    for warning in warnings:
+        say("warning", one_line(warning))
+    model, tokenizer, saved = restore_model(checkpoint)
+    config = apply_overrides(saved, settings)
+    for change in difference(saved, config):
+        if change.startswith(FIXED):
+            raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
+        say("changed", change)
+    runtime = choose_runtime(config.runtime)
+    state = checkpoint.state
+    corpus = load_corpus(
+        state["texts"], config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=tokenizer
+    )
+    if corpus.fingerprint != state["fingerprint"]:
+        raise UserError(f"{shown(folder)}: its text has changed since the run began; restore it, or start a new run with --run NAME")
+    model.to(runtime.device)
+    run = Run(folder, state["texts"], config, runtime, corpus, model, make_optimizer(model, config.optim), Progress())
+    restore_training(run, checkpoint)
+    say_what_differs(state["environment"], runtime)
+    say("resumed", f"{shown(checkpoint.path)}, {config.train.max_steps - run.progress.step:,} steps to go")
+    return run
+
+
+def restore_training(run: Run, checkpoint: Checkpoint) -> None:
+    """Put optimizer and progress back as the checkpoint has them."""
+    load_optimizer_tensors(run.model, run.optimizer, checkpoint.training)
+    run.progress = Progress(**checkpoint.state["progress"])
+    run.saved = dataclasses.replace(run.progress)
+    if run.progress.best_step == checkpoint.step:  # a crash may have come between the checkpoint and this mark
+        mark_best(checkpoint.path, run.progress.best_loss)
+
+
+def roll_back(run: Run) -> Path:
+    """Return to the newest valid checkpoint, to go on from there at half the rate and without the batch that failed."""
+    failed = [*run.progress.skipped, run.progress.step]
+    checkpoint, _ = newest(run.folder, expected=expected_weights)
+    run.model.load_state_dict(checkpoint.weights)
+    run.optimizer = make_optimizer(run.model, run.config.optim)
+    restore_training(run, checkpoint)
+    run.progress.skipped = failed
+    return checkpoint.path
+
+
+def say_what_differs(before: dict, runtime: Runtime) -> None:
+    """Warn, in one line, that a run cannot go on to the same bits here."""
+    changes = [f"{key} {before.get(key)} -> {value}" for key, value in runtime.environment().items() if before.get(key) != value]
+    if changes:
+        say("warning", f"not the machine of before ({', '.join(changes)}): the run goes on, but not to the same bits")
+
+
+def save(run: Run) -> None:
+    """Publish a checkpoint of this step, mark it if it is the best, drop the oldest ones."""
+    progress = run.progress
+    state = {
+        "config": to_dict(run.config),
+        "tokenizer": run.corpus.tokenizer.to_json(),
+        "texts": run.texts,
+        "fingerprint": run.corpus.fingerprint,
+        "progress": dataclasses.asdict(progress),
+        "val_loss": progress.val_loss if progress.evaluated == progress.step else None,
+        "environment": run.runtime.environment(),
+    }
+    training = optimizer_tensors(run.model, run.optimizer)
+    path = publish(run.folder, progress.step, weights=run.model.state_dict(), training=training, state=state)
+    if progress.best_step == progress.step:
+        mark_best(path, progress.best_loss)
+    run.saved = dataclasses.replace(progress)
+    for problem in prune(path, run.config.checkpoint.keep):
+        say("warning", problem)
+
+
+def write_config(run: Run) -> None:
+    """The resolved settings, for people; a resumed run reads its checkpoint's."""
+    (run.folder / "config.yaml").write_text(to_yaml(run.config), encoding="utf-8")
+
+
+def say(what: str, text: str) -> None:
+    """A line of what was decided, in two columns."""
+    print(f"{what:<12}{text}", flush=True)
