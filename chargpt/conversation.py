@@ -10,7 +10,12 @@ from chargpt.writer import Writer
 
 
 def converse(
-    writer: Writer, prompt: list[int], *, encode: Callable[[str], list[int]], seed: int, paint: Callable[[Sequence[Character]], str]
+    writer: Writer,
+    prompt: list[int],
+    *,
+    encode: Callable[[str], list[int]],
+    seed: int,
+    paint: Callable[[Sequence[Character]], str],
 ) -> None:
     """Continue the ids `prompt`, unless empty, then each line of standard input; an empty line continues the text so far.
 

@@ -21,7 +21,7 @@ from chargpt.tokenizer import Tokenizer
 from model import GPT
 
 OVERFLOWS = ("exact", "refill")
-NEVER = float("-inf")
+NEVER = -math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,28 +31,27 @@ class Sampling:
     Raises ValueError, beginning with the field's name, for a value that means nothing.
     """
 
-    repetition_penalty: float = 1.0  # how much less likely each further character of a repetition gets, see chargpt/repetition.py
+    repetition_penalty: float = 1.0  # what a passage already written loses with each further character; 1 is off
     temperature: float = 0.8  # 0 takes the likeliest character; 1 is the model as trained
     top_k: int = 0  # keep the k likeliest; 0 keeps all
     top_p: float = 1.0  # keep the fewest characters whose probabilities reach p; 1 keeps all
     min_p: float = 0.0  # keep what is at least min_p times as likely as the likeliest; 0 keeps all
 
     def __post_init__(self) -> None:
-        _require(1 <= self.repetition_penalty < float("inf"), "repetition_penalty", self.repetition_penalty, "a number of 1 (off) or more")
-        _require(0 <= self.temperature < float("inf"), "temperature", self.temperature, "0 (always the likeliest) or a number above 0")
-        _require(self.top_k >= 0, "top_k", self.top_k, "a whole number of 0 (off) or more")
-        _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number above 0 and up to 1 (off)")
-        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "a number from 0 (off) to 1")
+        for name, allowed, use in (
+            ("repetition_penalty", 1 <= self.repetition_penalty < math.inf, "a number of 1 (off) or more"),
+            ("temperature", 0 <= self.temperature < math.inf, "0 (always the likeliest) or a number above 0"),
+            ("top_k", self.top_k >= 0, "a whole number of 0 (off) or more"),
+            ("top_p", 0 < self.top_p <= 1, "a number above 0 and up to 1 (off)"),
+            ("min_p", 0 <= self.min_p <= 1, "a number from 0 (off) to 1"),
+        ):
+            if not allowed:
+                raise ValueError(f"{name}: {getattr(self, name)} given; use {use}")
 
     def describe(self) -> str:
         """The temperature, and whatever else is on."""
         on = [field for field in fields(self) if field.name == "temperature" or getattr(self, field.name) != field.default]
         return ", ".join(f"{field.name.replace('_', ' ')} {getattr(self, field.name):g}" for field in on)
-
-
-def _require(ok: bool, name: str, value: object, allowed: str) -> None:
-    if not ok:
-        raise ValueError(f"{name}: {value} given; use {allowed}")
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:

@@ -1,6 +1,7 @@
 """How weights move: parameter groups, AdamW, and the learning rate as a function of the step."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -47,16 +48,19 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     }
 
 
-def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave. Raises ValueError naming the first tensor that does not belong."""
-    parameters = dict(model.named_parameters())
-    for key, value in tensors.items():
-        name, _, quantity = key.rpartition("/")
-        if name not in parameters:
-            raise ValueError(f"optimizer state {key!r} belongs to no parameter of this model")
-        parameter = parameters[name]
-        if value.dim() and value.shape != parameter.shape:
-            raise ValueError(f"optimizer state {key!r} has shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
-        # Step counts stay where the optimizer keeps them: on the CPU, unless it is capturable.
-        device = parameter.device if value.dim() else "cpu"
-        optimizer.state[parameter][quantity] = value.to(device)
+def prime(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Give a new optimizer the state that its first step creates, to be overwritten; no weight moves."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    set_learning_rate(optimizer, 0.0)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates):
+        group["lr"] = rate
+    optimizer.zero_grad(set_to_none=True)
+
+
+def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Overwrite the state of a primed optimizer with what `optimizer_tensors` gave for another of its kind."""
+    for key, value in optimizer_tensors(model, optimizer).items():
+        value.copy_(tensors[key])

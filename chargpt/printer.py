@@ -1,12 +1,15 @@
 """How samples are shown: as text, plain or coloured by surprise, or as JSON lines."""
 
+import itertools
 import json
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, TextIO
 
 from chargpt.continuation import Character
+from chargpt.generate import Sampling
 from chargpt.writer import Writer
 
 DIVIDER = "-" * 15
@@ -83,22 +86,33 @@ class JsonPrinter:
 
 
 def print_samples(
-    writer: Writer, prompt: Sequence[int], printer: TextPrinter | JsonPrinter, *, seeds: range, heading: str, facts: Mapping[str, Any]
+    writer: Writer,
+    samplings: Sequence[Sampling],
+    prompt: Sequence[int],
+    seeds: Sequence[int],
+    *,
+    printer: TextPrinter | JsonPrinter,
+    facts: Mapping[str, Any],
 ) -> int:
-    """Print how `writer` continues `prompt` for each seed, the first of a batch while it is made; the characters made."""
+    """Print the continuation of the ids `prompt` for each sampling and seed; how many characters were made.
+
+    Samples are made together, and the first of a batch is printed while they are.
+    """
     echo, made = writer.tokenizer.decode(prompt), 0
-    for start in range(0, len(seeds), TOGETHER):
+    for sampling, start in itertools.product(samplings, range(0, len(seeds), TOGETHER)):
+        heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
         batch = seeds[start : start + TOGETHER]
+        about = [{**facts, **asdict(sampling), "seed": seed} for seed in batch]
         samples: list[list[Character]] = [[] for _ in batch]
-        printer.begin(echo, heading=heading, facts={**facts, "seed": batch[0]})
-        for pieces in writer.write(prompt, batch):
+        printer.begin(echo, heading=heading, facts=about[0])
+        for pieces in replace(writer, sampling=sampling).write(prompt, batch):
             printer.add(pieces[0])
             for sample, piece in zip(samples, pieces):
                 sample += piece
         printer.end()
-        for seed, sample in zip(batch[1:], samples[1:]):
-            printer.begin(echo, heading=heading, facts={**facts, "seed": seed})
-            printer.add(sample)
+        for i in range(1, len(batch)):
+            printer.begin(echo, heading=heading, facts=about[i])
+            printer.add(samples[i])
             printer.end()
         made += sum(map(len, samples))
     return made

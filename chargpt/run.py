@@ -6,11 +6,13 @@ from pathlib import Path
 
 import torch
 
-from chargpt.checkpoint import Checkpoint, check_tensors, mark_best, newest, prune, publish, remove_orphans, steps
+from chargpt.checkpoint import (
+    TRAINING, Checkpoint, CheckpointError, check_tensors, mark_best, newest, prune, publish, remove_orphans, steps,
+)
 from chargpt.config import Config, apply_overrides, difference, to_dict, to_yaml
 from chargpt.corpus import Corpus, load_corpus
 from chargpt.errors import UserError, one_line, shown
-from chargpt.optim import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from chargpt.optim import load_optimizer_tensors, make_optimizer, optimizer_tensors, prime
 from chargpt.restore import expected_weights, find_run, restore_model
 from chargpt.runtime import Runtime, choose_runtime
 from chargpt.tokenizer import Tokenizer
@@ -101,10 +103,12 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
         say("changed", change)
     runtime = choose_runtime(config.runtime)
     state = checkpoint.state
+    if not isinstance(state.get("environment"), dict) or not all(isinstance(text, str) for text in state.get("texts", [0])):
+        raise CheckpointError(f"{shown(checkpoint.path)}: does not say what it was trained on; use another checkpoint")
     corpus = load_corpus(
         state["texts"], config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=tokenizer
     )
-    if corpus.fingerprint != state["fingerprint"]:
+    if corpus.fingerprint != state.get("fingerprint"):
         raise UserError(f"{shown(folder)}: its text has changed since the run began; restore it, or start a new run with --run NAME")
     model.to(runtime.device)
     run = Run(folder, state["texts"], config, runtime, corpus, model, make_optimizer(model, config.optim), Progress())
@@ -116,11 +120,32 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
 
 def restore_training(run: Run, checkpoint: Checkpoint) -> None:
     """Put optimizer and progress back as the checkpoint has them."""
-    load_optimizer_tensors(run.model, run.optimizer, checkpoint.training)
-    run.progress = Progress(**checkpoint.state["progress"])
+    run.progress = _read_progress(checkpoint)
+    if run.progress.step:  # at step 0 no optimizer has a state
+        prime(run.model, run.optimizer)
+        expected = optimizer_tensors(run.model, run.optimizer)
+        check_tensors(checkpoint.training, expected, where=shown(checkpoint.path / TRAINING))
+        load_optimizer_tensors(run.model, run.optimizer, checkpoint.training)
     run.saved = dataclasses.replace(run.progress)
     if run.progress.best_step == checkpoint.step:  # a crash may have come between the checkpoint and this mark
         mark_best(checkpoint.path, run.progress.best_loss)
+
+
+def _read_progress(checkpoint: Checkpoint) -> Progress:
+    """The progress in a checkpoint's state. Raises CheckpointError if somebody else has written it."""
+    whole, number = (int, type(None)), (int, float, type(None))
+    allowed = {"step": int, "evaluated": whole, "val_loss": number, "best_loss": number, "best_step": whole,
+               "loss_sum": (int, float), "loss_count": int, "skipped": list}
+    found = checkpoint.state.get("progress")
+    if (
+        not isinstance(found, dict)
+        or found.keys() != allowed.keys()
+        or not all(isinstance(found[name], kind) for name, kind in allowed.items())
+        or not all(isinstance(step, int) for step in found["skipped"])
+        or found["step"] != checkpoint.step
+    ):
+        raise CheckpointError(f"{shown(checkpoint.path)}: its progress is not that of a run; use another checkpoint")
+    return Progress(**found)
 
 
 def roll_back(run: Run) -> Path:

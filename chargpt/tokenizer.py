@@ -13,7 +13,7 @@ from chargpt.errors import UserError
 
 CODE_POINTS = 0x110000  # how many Unicode has
 FOLDED = "\N{REPLACEMENT CHARACTER}"  # what the id of folded characters decodes to
-LOOK_ALIKES = str.maketrans("‘’‚‛“”„‐‑‒–—―−×•·\t\u2028\u2029", "''''\"\"\"-------x** \n\n")
+LOOK_ALIKES = str.maketrans("‘’‚‛“”„‐‑‒–—―−×•·\t\r\u2028\u2029", "''''\"\"\"-------x** \n\n\n")
 LISTED = 8  # how many unknown characters an error message describes
 
 

@@ -69,7 +69,7 @@ class Writer:
         """The ids never to write."""
         for field, characters in (("allow", self.allow), ("ban", self.ban)):
             if characters and self.tokenizer.characters is None and not characters.isascii():
-                raise ValueError(f"{field}: {characters!r} given, but this model writes bytes; use ASCII characters, a byte each")
+                raise ValueError(f"{field}: {characters!r} given, but this model writes bytes; use ASCII characters")
         forbidden = set(self.tokenizer.never_sampled)
         if self.ban is not None:
             forbidden.update(self._writable("ban", self.ban))

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -61,7 +62,7 @@ class Disk:
         self.real["fsync"] = lambda _: None  # noted below, and only noted
         self.paths: dict[int, str] = {}
         self.unsynced_files: dict[int, int] = {}  # descriptor -> a copy of it that outlives closing
-        self.unsynced_names: list[tuple[str, Callable[[], object]]] = []  # folder, and how to take the new name back
+        self.unsynced_names: list[tuple[str, Callable[[str], object]]] = []  # a path, and what takes its name back
         for name in CALLS:
             patch.setattr(os, name, lambda *given, _name=name, **named: self.call(_name, *given, **named))
 
@@ -84,25 +85,25 @@ class Disk:
         if name == "open":
             self.paths[result] = str(given[0])
             if given[1] & os.O_CREAT:
-                self.named(given[0], lambda: self.real["unlink"](given[0]))
+                self.unsynced_names.append((str(given[0]), self.real["unlink"]))
         elif name == "write" and given[0] not in self.unsynced_files:
             self.unsynced_files[given[0]] = os.dup(given[0])
         elif name == "fsync":
             os.close(self.unsynced_files.pop(given[0], None) or os.dup(given[0]))
-            self.unsynced_names = [entry for entry in self.unsynced_names if entry[0] != self.paths[given[0]]]
+            folder = self.paths[given[0]]
+            self.unsynced_names = [entry for entry in self.unsynced_names if os.path.dirname(entry[0]) != folder]
         elif name == "mkdir":
-            self.named(given[0], lambda: shutil.rmtree(given[0]))
+            self.unsynced_names.append((str(given[0]), shutil.rmtree))
         elif name in ("rename", "replace"):
+            old, new = map(str, given)
 
-            def undo() -> None:
-                self.real["rename"](given[1], given[0])
+            def undo(path: str) -> None:
+                os.rename(path, old)
                 if replaced is not None:
-                    Path(given[1]).write_bytes(replaced)
+                    Path(path).write_bytes(replaced)
 
-            self.named(given[1], undo)
-
-    def named(self, path: Any, undo: Callable[[], object]) -> None:
-        self.unsynced_names.append((os.path.dirname(path), undo))
+            within = [(re.sub(f"^{re.escape(old)}(?=/|$)", new, path), undo) for path, undo in self.unsynced_names]
+            self.unsynced_names = [*within, (new, undo)]
 
     def fail(self) -> None:
         if self.mode == "error":
@@ -117,9 +118,9 @@ class Disk:
                 os.ftruncate(copy, 0)
             os.close(copy)
         if self.mode == "power cut loses names":
-            for _, undo in reversed(self.unsynced_names):
-                with suppress(FileNotFoundError):  # its own folder went before it
-                    undo()
+            for path, undo in reversed(self.unsynced_names):
+                with suppress(FileNotFoundError):  # removed since
+                    undo(path)
 
 
 def prepare(run: Path, scenario: str) -> int:

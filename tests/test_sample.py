@@ -1,4 +1,5 @@
 import io
+import json
 import os
 import re
 import subprocess
@@ -6,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import sample
 from chargpt import printer
 from chargpt.errors import run_program
+from chargpt.restore import find_checkpoint, restore_model
 from chargpt.tokenizer import Tokenizer
 from test_restore import publish_run
 
@@ -81,7 +84,61 @@ def test_controls_reach_the_sampler(write):
     for options in (["--temperature", "0"], ["--top-k", "2"], ["--top-p", "0.3"], ["--min-p", "0.9"], ["--overflow", "refill"]):
         assert write(*options) != plain, options
     assert write("--temperature", "0", "--seed", "2") == write("--temperature", "0", "--seed", "3")
-    assert write("--top-k", "99", "--top-p", "1", "--min-p", "0") == plain
+    assert write("--top-k", "99", "--top-p", "1", "--min-p", "0", "--repetition-penalty", "1") == plain
+
+
+def test_allowed_and_banned_characters(write):
+    assert set(write("--allow", "abc")) == set("abc\n")
+    assert not set(write("--ban", "abc\n", "--length", "200").rstrip("\n")) & set("abc\n")
+    assert set(write("--allow", "abc", "--ban", "bc", "--length", "20")) == set("a\n")
+
+
+def test_a_text_that_may_not_repeat_does_not(write):
+    again = write("--temperature", "0", "--length", "200")
+    varied = write("--temperature", "0", "--length", "200", "--repetition-penalty", "3")
+    assert again[100:120] in again[:110] and varied[100:120] not in varied[:110]
+
+
+def test_whole_lines(write):
+    text = write("--lines", "4", "--length", "1000")
+    assert text.count("\n") == 4
+    assert write("--length", "1000").startswith(text)
+
+
+def test_several_stop_texts_stop_at_the_first(write):
+    plain = write().rstrip("\n")
+    assert write("--stop", plain[40:43], "--stop", plain[20:23]) == write("--stop", plain[20:23]) != plain
+
+
+def test_a_grid_of_temperatures_has_a_heading_each(write):
+    cold, warm = (write("--temperature", t) for t in ("0.1", "1.5"))
+    assert write("--temperature", "0.1,1.5") == f"--------------- temperature 0.1\n{cold}--------------- temperature 1.5\n{warm}"
+
+
+def test_json_lines_hold_what_is_needed_to_repeat_them(write, run):
+    lines = write("--json", "--samples", "2", "--prompt", "ab", "--top-k", "3").splitlines()
+    first, second = map(json.loads, lines)
+    assert (first["seed"], second["seed"], first["step"], first["top_k"], first["run"]) == (1, 2, 500, 3, "tiny")
+    assert first["prompt"] + first["text"] + "\n" == write("--prompt", "ab", "--top-k", "3")
+    assert len(first["log_probabilities"]) == len(first["text"]) == 60 and max(first["log_probabilities"]) < 0
+
+
+def test_log_probabilities_are_the_models_own_whatever_the_sampling(write, run):
+    sample = json.loads(write("--json", "--prompt", "ab", "--length", "10", "--temperature", "0.1", "--ban", "a"))
+    model, tokenizer, _ = restore_model(find_checkpoint(run, ROOT)[0])
+    ids = torch.from_numpy(tokenizer.encode("ab" + sample["text"]))
+    expected = model(ids[None, :-1]).log_softmax(-1)[0, 1:].gather(-1, ids[2:, None]).squeeze(-1)
+    torch.testing.assert_close(torch.tensor(sample["log_probabilities"]), expected.detach(), rtol=0, atol=1e-5)
+
+
+def test_surprise_colours_the_same_text(write):
+    text = write("--surprise")
+    assert re.sub(r"\033\[\d+m", "", text) == write() and "\033[33m" in text
+
+
+def test_a_conversation_is_seeded_too(write, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n"))
+    assert write("--interactive") == write("--prompt", "ab")
 
 
 def test_a_stop_text_ends_the_sample_and_is_not_printed(write):
@@ -145,6 +202,19 @@ def test_a_vocabulary_without_a_newline_can_start_from_nothing(call, tmp_path):
     assert code == 0 and len(out) == 21
 
 
+def test_a_model_of_bytes_writes_text_and_refuses_to_ban_parts_of_characters(call, tmp_path):
+    run = str(publish_run(tmp_path / "bytes", Tokenizer(None)))
+    code, out, _ = call(run, "--prompt", "中", "--length", "50")
+    assert code == 0 and out.startswith("中")
+    code, _, err = call(run, "--ban", "中")
+    assert code == 2 and "use ASCII characters" in err and err.count("\n") == 1
+
+
+def test_a_run_that_was_never_evaluated_writes_too(call, tmp_path):
+    code, _, err = call(str(publish_run(tmp_path / "young", val_loss=None)), "--length", "5")
+    assert code == 0 and "validation" not in err
+
+
 def test_what_writes_is_said_on_standard_error(call, run):
     _, _, err = call(run, "--seed", "7", "--length", "10")
     chosen, speed = err.splitlines()
@@ -171,7 +241,23 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--seed", "-1"], "--seed: '-1' given; use"),
         (["--seed", "x"], "--seed: 'x' given; use"),
         (["--stop", ""], "--stop: '' given; use"),
-        (["--stop", "É"], "--stop: 'É' has characters that the model never writes"),
+        (["--stop", "aÉ"], "--stop: 'aÉ' given; use characters that this model can write"),
+        (["--allow", ""], "--allow: '' given; use"),
+        (["--allow", "É"], "--allow: 'É' given; use"),
+        (["--ban", "É"], "--ban: 'É' given; use"),
+        (["--ban", "abcdefgh中 \n"], "--ban: no character is left to write; "),
+        (["--ban", "a", "--allow", "a"], "--ban: no character is left to write; "),
+        (["--lines", "0"], "--lines: '0' given; use"),
+        (["--lines", "2", "--ban", "\n"], "--lines: 2 given, but this model writes no newlines; use --length"),
+        (["--repetition-penalty", "0.5"], "--repetition-penalty: 0.5 given; use"),
+        (["--repetition-penalty", "inf"], "--repetition-penalty: inf given; use"),
+        (["--temperature", "0.5,,1"], "--temperature: '' given; use a number"),
+        (["--temperature", "0.5,-1"], "--temperature: -1.0 given; use"),
+        (["--interactive", "--json"], "--interactive: --json given as well; leave out"),
+        (["--interactive", "--samples", "2"], "--interactive: --samples given as well; leave out"),
+        (["--interactive", "--temperature", "0,1"], "--interactive: several temperatures given as well; leave out"),
+        (["--interactive", "--prompt-file", "-"], "--interactive: --prompt-file - given as well; leave out"),
+        (["--json", "--surprise"], "not allowed with argument --json"),
         (["--unknown", "guess"], "--unknown: invalid choice: 'guess' (choose from"),
         (["--overflow", "no"], "--overflow: invalid choice"),
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),

@@ -266,3 +266,102 @@ def test_another_machine_is_told_and_goes_on(trainer, tmp_path, capsys):
     assert resume(tmp_path / "run", "train.max_steps=45", "runtime.threads=2") == 0
     warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
     assert len(warnings) == 1 and "threads" in warnings[0]
+
+
+def begun(trainer_arguments: list[str]) -> train.Run:
+    return train.new_run(train.parse_arguments(trainer_arguments))
+
+
+def poison(run: train.Run, *, step: int, value: float, where: str) -> None:
+    """Make the loss, or one gradient, of a step not finite, in its last micro-batch."""
+    micro = iter(range(1, 10**9))
+
+    def due() -> bool:
+        return run.progress.step == step and next(micro) == run.config.train.accumulate
+
+    if where == "loss":
+        run.model.register_forward_hook(lambda module, inputs, out: out * value if module.training and due() else out)
+    else:
+        run.model.norm.weight.register_hook(lambda gradient: gradient * value if due() else gradient)
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
+    arguments = [str(text), *TINY, "train.accumulate=2", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    run = begun(arguments)
+    poison(run, step=7, value=value, where=where)
+    with train.Interrupt() as interrupt:
+        assert train.train_to_the_end(run, interrupt=interrupt, deadline=None) == 3
+    assert run.progress.step == 7
+    poisoned = {name: weight.clone() for name, weight in run.model.state_dict().items()}
+    clean = begun([*arguments[:-3], "--run", f"{tmp_path}/clean", f"data.cache={tmp_path}/cache"])
+    windows = train.Windows(clean.corpus.train, 32, batch_size=8, accumulate=2, seed=clean.config.train.seed)
+    for _ in range(7):
+        train.take_step(clean, windows)
+    assert all(torch.equal(weight, poisoned[name]) for name, weight in clean.model.state_dict().items())
+    assert last_step(tmp_path / "run").name == "step-00000000"
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "step 8" in error and "step-00000000" in error
+
+
+def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, capsys):
+    arguments = [str(text), *TINY, "train.on_nonfinite=rollback", "train.log_interval=1", f"data.cache={tmp_path}/cache"]
+    run = begun([*arguments, "--run", f"{tmp_path}/run"])
+    poison(run, step=26, value=float("nan"), where="loss")
+    with train.Interrupt() as interrupt:
+        assert train.train_to_the_end(run, interrupt=interrupt, deadline=None) == 0
+    assert "rollback    step 27" in capsys.readouterr().out
+    assert run.progress.skipped == [26]
+    whole = begun([*arguments, "--run", f"{tmp_path}/whole"])
+    with train.Interrupt() as interrupt:
+        assert train.train_to_the_end(whole, interrupt=interrupt, deadline=None) == 0
+    rates = {line["step"]: line["lr"] for line in logged(tmp_path / "run") if "lr" in line}
+    undisturbed = {line["step"]: line["lr"] for line in logged(tmp_path / "whole") if "lr" in line}
+    assert sorted(rates) == [step for step in range(1, 41) if step != 27]
+    assert all(rates[step] == undisturbed[step] * (0.5 if step > 20 else 1) for step in rates)
+
+
+def test_rollback_gives_up_after_three(trainer, tmp_path, capsys):
+    assert trainer("optim.learning_rate=1e30", "optim.warmup_steps=0", "train.eval_interval=40", "train.on_nonfinite=rollback") == 3
+    captured = capsys.readouterr()
+    assert captured.out.count("rollback") >= 3 and captured.err.count("\n") == 1
+
+
+def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsys):
+    assert trainer(name="source") == 0
+    other = tmp_path / "other.txt"
+    other.write_text((text.read_text().replace("stone", "żółw") + "Q?") * 2, encoding="utf-8")  # new and missing characters
+    arguments = [str(other), *TINY, "--init-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
+    tuned = begun([*arguments, "--run", f"{tmp_path}/tuned"])
+    out = capsys.readouterr().out
+    assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("begun from")[1].split("\n")[0]
+    source, tokenizer, _ = train.restore_model(train.find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
+    shared = "the sea.\n"
+    before, after = (model.token_embedding.weight[torch.from_numpy(vocabulary.encode(shared))]
+                     for model, vocabulary in ((source, tokenizer), (tuned.model, tuned.corpus.tokenizer)))
+    assert torch.equal(before, after)
+    assert torch.equal(source.blocks[1].mlp.up.weight, tuned.model.blocks[1].mlp.up.weight)
+    scratch = begun([*arguments[:-3], f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/scratch"])
+    assert train.evaluate(tuned.model, tuned.corpus.val) < train.evaluate(scratch.model, scratch.corpus.val) - 0.5
+
+
+def test_fine_tuning_keeps_the_shape(trainer, tmp_path, text, capsys):
+    assert trainer("model.n_embd=16", name="source") == 0
+    capsys.readouterr()
+    base = [str(text), *TINY, "--init-from", f"{tmp_path}/source", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    assert "shape" in fails([*base, "model.n_layer=1"], capsys)
+    assert "nobody" in fails([*base[:-5], "nobody", *base[-3:]], capsys)
+    assert train.main([*base, "model.dropout=0.1"]) == 0
+
+
+def test_the_vocabulary_of_another_run(trainer, tmp_path, text, capsys):
+    assert trainer(name="source") == 0
+    few = tmp_path / "few.txt"
+    few.write_text("the sea " * 200)
+    arguments = [*TINY, "--vocab-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
+    run = begun([str(few), *arguments, "--run", f"{tmp_path}/few"])
+    assert run.corpus.tokenizer.characters == "".join(sorted(set(text.read_text())))
+    few.write_text("the sea Ω " * 200)
+    capsys.readouterr()
+    assert "U+03A9" in fails([str(few), *arguments, "--run", f"{tmp_path}/unknown"], capsys)
