@@ -64,7 +64,8 @@ def add_text_options(group: Any) -> None:
     add("--lines", type=whole_number(1), default=0, metavar="N", help="end a text with its Nth line")
     add("--stop", action="append", default=[], metavar="TEXT",
         help="end a text before TEXT appears; may be given several times; in bash $'\\n\\n' is an empty line")
-    add("--samples", type=whole_number(1), default=1, metavar="N", help="write N texts, a line of dashes between them (default: 1)")
+    add("--samples", type=whole_number(1), default=1, metavar="N",
+        help="write N texts, a line of dashes between them (default: 1)")
     add("--seed", type=whole_number(0), metavar="S",
         help="the same seed and options write the same text; the Nth sample of seed S is the first of seed S + N - 1 "
         "(default: a new one, which is printed)")
@@ -95,8 +96,8 @@ def add_output_options(group: Any) -> None:
     either("--json", action="store_true", help="an object a line for each sample, with the log-probability of each character")
     either("--surprise", action="store_true", help="colour each character by how little the model expected it")
     group.add_argument("--interactive", action="store_true",
-                       help="type, and watch the model go on: \\n is a new line, Enter alone writes more, Ctrl-C stops the text, "
-                       "Ctrl-D leaves")
+                       help="type, and watch the model go on: \\n is a new line, Enter alone writes more, Ctrl-C stops the "
+                       "text, Ctrl-D leaves")
 
 
 def read_prompt(arguments: argparse.Namespace) -> str:

@@ -18,14 +18,17 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from chargpt.errors import UserError, shown
 from chargpt.tokenizer import Tokenizer
+
+SYNC_EVERY = 2**26  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +115,12 @@ class Cache:
         shutil.rmtree(self.folder / fingerprint, ignore_errors=True)  # `open` found it damaged
         partial = Path(tempfile.mkdtemp(prefix="partial-", dir=self.folder))
         try:
-            with _synced(partial / "train.ids") as train, _synced(partial / "val.ids") as val:
+            with _SyncedFile(partial / "train.ids") as train, _SyncedFile(partial / "val.ids") as val:
                 write(train=train, val=val)
-            with _synced(partial / "counts.int64") as file:
-                file.write(counts.astype("<i8").tobytes())
-            with _synced(partial / "entry.json") as file:
-                file.write(json.dumps(meta).encode())
+            with _SyncedFile(partial / "counts.int64") as file:
+                file.write(memoryview(counts.astype("<i8")))
+            with _SyncedFile(partial / "entry.json") as file:
+                file.write(memoryview(json.dumps(meta).encode()))
             _sync_folder(partial)
             partial.rename(self.folder / fingerprint)
             _sync_folder(self.folder)
@@ -125,13 +128,31 @@ class Cache:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _synced(path: Path) -> Iterator[BinaryIO]:
-    """A new file that is on the disk when it closes."""
-    with open(path, "xb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
+class _SyncedFile:
+    """A new file that is on the disk when it closes; most of it on the way there already, while the rest is being made."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "xb")
+        self._thread = ThreadPoolExecutor(1)
+        self._syncing = self._thread.submit(lambda: None)
+        self._unsynced = 0
+
+    def write(self, data: memoryview) -> None:
+        self._file.write(data)
+        self._unsynced += data.nbytes
+        if self._unsynced >= SYNC_EVERY:
+            self._unsynced = 0
+            self._syncing.result()  # raises what went wrong: the system reports an error in writing only once
+            self._syncing = self._thread.submit(os.fsync, self._file.fileno())
+
+    def __enter__(self) -> "_SyncedFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._thread, self._file:
+            self._syncing.result()
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
 
 def _sync_folder(path: Path) -> None:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -63,9 +63,9 @@ def load_corpus(
         for source in found.sources + val:
             stack.callback(source.close)
         train, notes = _without(found.sources, val)
-        entry = _entry(train, val, config, tokenizer, cache, found.name)
+        entry = _entry(train, val, config, tokenizer, cache)
     if found.hidden:
-        notes.append(f"{found.hidden:,} hidden files passed over")
+        notes.append(f"hidden files passed over: {found.hidden:,}")
     corpus = Corpus(name=found.name, **{**vars(entry), "notes": entry.notes + notes})
     _check_length(corpus, config, block_size)
     return corpus
@@ -84,26 +84,22 @@ def _without(train: list[Source], val: list[Source]) -> tuple[list[Source], list
     if not rest:
         raise UserError(f"data.val_text: {val[0].label} is the training text as well; give another, or use data.val_fraction")
     both = len(train) - len(rest)
-    return rest, [f"{both:,} files of the validation text left out of the training text"] if both else []
+    return rest, [f"files of the validation text left out of the training text: {both:,}"] if both else []
 
 
-def _entry(
-    train: list[Source], val: list[Source], config: DataConfig, tokenizer: Tokenizer | None, cache: Cache, name: str
-) -> Entry:
+def _entry(train: list[Source], val: list[Source], config: DataConfig, tokenizer: Tokenizer | None, cache: Cache) -> Entry:
     """The encoded text, from the cache where it is there already."""
     signatures = [source.signature() for source in train + val]
     settings = dataclasses.asdict(dataclasses.replace(config, cache=""))
     request = fingerprint_of(FORMAT, signatures, len(val), settings, tokenizer and tokenizer.to_json())
     certain = None not in signatures
-    entry = cache.recall(request) if certain else None
-    if entry is not None:
+    if certain and (entry := cache.recall(request)):
         return entry
     try:
-        with cache.locked():  # whoever held it before may have encoded this very text
-            entry = cache.recall(request) if certain else None
-            if entry is None:
-                entry = _encoded(train, val, config, tokenizer, cache)
-            if certain:
+        with cache.locked():
+            # Whoever held the lock before may have encoded this very text.
+            entry = (cache.recall(request) if certain else None) or _encoded(train, val, config, tokenizer, cache, signatures)
+            if certain and signatures == [source.signature() for source in train + val]:
                 cache.remember(request, entry.fingerprint)
     except OSError as error:
         where = shown(error.filename or cache.folder)
@@ -112,36 +108,38 @@ def _entry(
 
 
 def _encoded(
-    train: list[Source], val: list[Source], config: DataConfig, tokenizer: Tokenizer | None, cache: Cache
+    train: list[Source],
+    val: list[Source],
+    config: DataConfig,
+    tokenizer: Tokenizer | None,
+    cache: Cache,
+    signatures: list[list | None],
 ) -> Entry:
-    """The text read and, unless its content is in the cache under another name, encoded. The cache's lock is held."""
+    """The text read and, unless the cache has its content from elsewhere, encoded. The cache's lock is held."""
+    label = train[0].label if len(train) == 1 else f"{len(train):,} files"
+    certain = None not in signatures
     size = sum(source.size for source in train + val)
     with tqdm(desc="encoding", total=2 * size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
         found = survey(Reading(train, val, config, progress=progress), config)
-        label = train[0].label if len(train) == 1 else f"{len(train):,} files"
         if found.n_train + found.n_val == 0:
-            raise UserError(f"{label}: empty; give a file with text in it")
+            raise UserError(f"{label}: {', '.join(found.notes) or 'empty'}; give a file with text in it")
         tokenizer = tokenizer or _fitted(found.counts, config)
         counts, distinct = _counts_of_ids(found.counts, tokenizer, label)
         fingerprint = _fingerprint(found, config, tokenizer)
         if entry := cache.open(fingerprint):
             return entry
 
-        def write(**files: BinaryIO) -> None:
-            again = Reading(train, val, config, progress=progress)
+        def write(**files: Any) -> None:
+            again = Reading(train, val, config, progress=progress, hashed=not certain)
             write_ids(again, tokenizer, n_train=found.n_train, **files)
-            if again.digest() != found.digest:
+            # The ids must be those of the content that was hashed. Where a signature tells, hashing once more is not needed.
+            now = [source.signature() for source in train + val]
+            if now != signatures if certain else again.digest() != found.digest:
                 raise UserError(f"{label}: changed while it was read; start again when it is complete")
 
-        meta = {
-            "tokenizer": tokenizer.to_json(),
-            "n_train": found.n_train,
-            "n_val": found.n_val,
-            "distinct": distinct,
-            "notes": found.notes,
-        }
+        meta = {"tokenizer": tokenizer.to_json(), "n_train": found.n_train, "n_val": found.n_val, "distinct": distinct}
         try:
-            cache.publish(fingerprint, counts=counts, meta=meta, write=write)
+            cache.publish(fingerprint, counts=counts, meta={**meta, "notes": found.notes}, write=write)
         except OSError as error:
             needed = (found.n_train + found.n_val) * tokenizer.dtype.itemsize
             raise UserError(
@@ -225,7 +223,7 @@ def main() -> int:
     parser = Parser(prog="python -m chargpt.corpus", description="What a text is like, before training on it.")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="as for train.py; and settings, section.key=value")
     parser.add_argument("--config", metavar="FILE", help="a YAML file, as for train.py")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     texts = [text for text in arguments.texts if "=" not in text or Path(text).exists()]
     settings = [text for text in arguments.texts if text not in texts]
     root = Path(__file__).parent.parent

@@ -8,6 +8,7 @@ import codecs
 import hashlib
 import itertools
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from chargpt.inputs import UNREADABLE, Source, binary_format, is_binary
 from chargpt.tokenizer import CODE_POINTS, Door, Tokenizer, code_points
 
 CHUNK = 2**20
+AHEAD = 4  # chunks
 TRAIN, VAL = 0, 1
 
 Item = TypeVar("Item")
@@ -31,13 +33,15 @@ Piece = bytes | str
 class Reading:
     """One pass over all texts: iterate over it for (TRAIN or VAL, piece) pairs, once; the rest is known at the end."""
 
-    def __init__(self, train: list[Source], val: list[Source], config: DataConfig, *, progress: Any) -> None:
-        """`progress` has an update(bytes) method, called from another thread."""
+    def __init__(
+        self, train: list[Source], val: list[Source], config: DataConfig, *, progress: Any, hashed: bool = True
+    ) -> None:
+        """`progress` has an update(bytes) method, called from another thread. Without `hashed` there is no digest."""
         self._sources = [(source, TRAIN) for source in train] + [(source, VAL) for source in val]
         self._config, self._progress = config, progress
         self._door = Door(newlines=config.newlines, normalize=config.normalize, lowercase=config.lowercase)
         self._utf8 = codecs.lookup(config.encoding).name == "utf-8"
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if hashed else None
         self.binaries = 0  # files of folders passed over, since they hold no text
         self.marked: set[str] = set()  # encodings that byte-order marks called for
 
@@ -74,18 +78,22 @@ class Reading:
             size = 0
             try:
                 with source.open() as file:
-                    while chunk := file.read(CHUNK):
-                        if size == 0 and source.in_folder and is_binary(chunk):
-                            self.binaries += 1
-                            break
+                    chunk = file.read(CHUNK)
+                    if source.in_folder and is_binary(chunk):
+                        self.binaries += 1
+                        continue
+                    while chunk:
                         size += len(chunk)
-                        self._hash.update(chunk)
+                        if self._hash:
+                            self._hash.update(chunk)
                         self._progress.update(len(chunk))
                         yield number, chunk
+                        chunk = file.read(CHUNK)
             except UNREADABLE as error:
                 reason = getattr(error, "strerror", None) or f"damaged or cut off ({error})"
                 raise UserError(f"{source.label}: {reason}; give a file that can be read") from None
-            self._hash.update(f"{size} {part} {source.json_lines}\n".encode())
+            if self._hash:
+                self._hash.update(f"{size} {part} {source.json_lines}\n".encode())
             yield number, b""
 
     def _documents(self, source: Source, chunks: Iterator[bytes]) -> Iterator[Iterable[Piece]]:
@@ -130,11 +138,11 @@ class Reading:
 
 
 def _ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """`items`, the next of which is being made in a thread while one is used."""
+    """`items`, the next few of which are being made in a thread while one is used."""
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = pool.submit(next, items, None)
+        coming = deque(pool.submit(next, items, None) for _ in range(AHEAD))
+        while (item := coming.popleft().result()) is not None:
+            coming.append(pool.submit(next, items, None))
             yield item
 
 
@@ -209,7 +217,7 @@ def survey(reading: Reading, config: DataConfig) -> Survey:
         n_train = int(n_train * (1 - config.val_fraction))
     notes = [f"{encoding} by the byte-order mark, which is left out" for encoding in sorted(reading.marked)]
     if reading.binaries:
-        notes.append(f"{reading.binaries:,} binary files passed over")
+        notes.append(f"binary files passed over: {reading.binaries:,}")
     return Survey(counts=counts, n_train=n_train, n_val=sum(sizes) - n_train, digest=reading.digest(), notes=notes)
 
 
@@ -217,7 +225,8 @@ def write_ids(reading: Reading, tokenizer: Tokenizer, *, train: BinaryIO, val: B
     """The second pass: the first `n_train` ids for training go to the file `train`, all others to `val`."""
     encode = _encoder(tokenizer)
     written = 0
-    for part, ids in _ahead((part, encode(piece)) for part, piece in reading):
+    for part, piece in reading:
+        ids = encode(piece)
         room = min(len(ids), n_train - written) if part == TRAIN else 0
         train.write(ids[:room])
         val.write(ids[room:])

@@ -1,12 +1,12 @@
 """From a run on disk to a model in memory: which run is meant, and what model its checkpoint describes."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from chargpt.checkpoint import STEP_NAME, Checkpoint, best, load, steps
 from chargpt.config import Config, apply
@@ -14,7 +14,10 @@ from chargpt.errors import UserError, shown
 from chargpt.tokenizer import Tokenizer
 from model import GPT
 
-MOST_LAYERS, MOST_NUMBERS = 1000, 1 << 31  # of a model that a checkpoint may describe; more is not worth believing
+# The largest model that a checkpoint is believed to describe.
+MOST_LAYERS = 1000
+MOST_POSITIONS = 1 << 27  # numbers in a table of positions
+MOST_NUMBERS = 1 << 31
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
@@ -56,25 +59,41 @@ def find_checkpoint(name: str | None, checkpoints: Path) -> tuple[Checkpoint, li
 
 
 def expected_weights(state: dict[str, Any]) -> Mapping[str, Tensor]:
-    """What the weights of a checkpoint with this state must look like, on the meta device, where a shape costs nothing.
+    """What the weights of a checkpoint with this state must look like.
 
     Raises ValueError for a state that describes no model, or one of absurd size.
     """
     config, tokenizer = _described(state)
     shape = config.model
-    numbers = shape.n_embd * (12 * shape.n_layer * shape.n_embd + shape.block_size + tokenizer.vocab_size)
-    if shape.n_layer > MOST_LAYERS or numbers > MOST_NUMBERS:
-        raise ValueError(f"{shape.n_layer} layers and {numbers:,} weights")
-    with torch.device("meta"):
-        return GPT(shape, tokenizer.vocab_size).state_dict()
+    positions = shape.block_size * shape.n_embd
+    numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + tokenizer.vocab_size * shape.n_embd
+    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS:
+        raise ValueError(f"{shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights: too large")
+    return _blank_model(config, tokenizer).state_dict()
 
 
 def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
     """The model of a checkpoint that was loaded against `expected_weights`, on the CPU; its tokenizer; its settings."""
     config, tokenizer = _described(checkpoint.state)
-    model = GPT(config.model, tokenizer.vocab_size)
+    model = _blank_model(config, tokenizer)
     model.load_state_dict(checkpoint.weights)
     return model, tokenizer, config
+
+
+class _NoDrawing(TorchFunctionMode):
+    """Leaves new weights as the memory was. (The meta device would do for shapes, but takes more than a second to import.)"""
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs.get("tensor", *args[:1])
+        return func(*args, **kwargs)
+
+
+def _blank_model(config: Config, tokenizer: Tokenizer) -> GPT:
+    """A model whose weights are still to be loaded: random ones would cost seconds, and the global random state."""
+    with _NoDrawing():
+        return GPT(config.model, tokenizer.vocab_size)
 
 
 def _described(state: dict[str, Any]) -> tuple[Config, Tokenizer]:

@@ -91,8 +91,11 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
     ),
     state=strategies.dictionaries(
         strategies.text(max_size=4),
-        strategies.none() | strategies.booleans() | strategies.integers() | strategies.floats(allow_nan=False, allow_infinity=False)
-        | strategies.text() | strategies.lists(strategies.text(strategies.characters(), max_size=3), max_size=3),
+        strategies.none()
+        | strategies.booleans()
+        | strategies.integers()
+        | strategies.floats(allow_nan=False, allow_infinity=False)
+        | strategies.lists(strategies.text(max_size=3), max_size=3),
         max_size=4,
     ),
     step=strategies.integers(0, 10**15 - 1),
@@ -145,7 +148,8 @@ def test_the_newest_valid_checkpoint_is_found_and_each_skipped_one_named(tmp_pat
             damage(path / file)
     found, lines = checkpoint.newest(tmp_path, expected=expected)
     assert found.step == 200
-    assert [line.split(":")[0].rpartition("/step-")[2] for line in lines] == ["00000400/state.json", "00000300/model.safetensors"]
+    assert len(lines) == 2
+    assert "step-00000400/state.json: damaged" in lines[0] and "step-00000300/model.safetensors: damaged" in lines[1]
 
 
 def test_a_path_never_falls_back(tmp_path: Path) -> None:
@@ -162,7 +166,8 @@ def test_weights_that_do_not_fit_their_config_are_skipped_like_damaged_ones(tmp_
     checkpoint.publish(tmp_path, 300, **tensors_at(300), state={"vocabulary": "ab"})
     found, lines = checkpoint.newest(tmp_path, expected=expected)
     assert found.step == 100
-    assert "describes no model of ours" in lines[0] and "position_embedding.weight is float32 [8, 16], not float32 [9, 16]" in lines[1]
+    assert "describes no model of ours" in lines[0]
+    assert "position_embedding.weight is float32 [8, 16], not float32 [9, 16]" in lines[1]
 
 
 def test_without_a_valid_checkpoint_the_error_says_why(tmp_path: Path) -> None:
@@ -331,8 +336,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = os.geteuid() == 0 and shutil.which("mount")
-    if not mounted or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True).returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder]
+    if os.geteuid() != 0 or not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("may not mount a file system here")
     yield folder
     subprocess.run(["umount", folder], check=True)

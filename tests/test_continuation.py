@@ -45,7 +45,9 @@ def test_text_is_given_out_as_soon_as_it_cannot_be_a_stop_text():
     assert pieces(Continuation(TOKENIZER), "xaa") == ["x", "a", "a", ""]
 
 
-@pytest.mark.parametrize(("lines", "written"), [(1, "ab"), (2, "ab\n"), (3, "ab\n\ncd"), (4, "ab\n\ncd\nx"), (0, "ab\n\ncd\nx")])
+@pytest.mark.parametrize(
+    ("lines", "written"), [(1, "ab"), (2, "ab\n"), (3, "ab\n\ncd"), (4, "ab\n\ncd\nx"), (0, "ab\n\ncd\nx")]
+)
 def test_a_number_of_lines_ends_with_the_last_one(lines, written):
     continuation = Continuation(TOKENIZER, lines=lines)
     assert "".join(pieces(continuation, "ab\n\ncd\nx")) == written

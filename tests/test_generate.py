@@ -1,9 +1,12 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.generate import Reader, Sampling, choose, distribution, draw, first_id, keep_min_p, keep_top_k, keep_top_p, stream
+from chargpt.repetition import Repetition
 from chargpt.tokenizer import Tokenizer
 from model import GPT, POSITIONS, GPTConfig
 
@@ -46,7 +49,8 @@ def test_the_stream_is_the_plain_reference(positions, temperature, prompt_length
     model = tiny_model(positions)
     prompt = torch.randint(VOCAB, (1, prompt_length), generator=torch.Generator().manual_seed(1))
     reference = model.generate(prompt, 3 * BLOCK, temperature=temperature, generator=torch.Generator().manual_seed(5))
-    assert written(model, prompt.tolist(), 3 * BLOCK, Sampling(temperature=temperature), 5) == reference[:, prompt_length:].tolist()
+    ids = written(model, prompt.tolist(), 3 * BLOCK, Sampling(temperature=temperature), 5)
+    assert ids == reference[:, prompt_length:].tolist()
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -78,14 +82,14 @@ def test_refill_reads_the_last_half_of_the_block_and_what_followed(positions, bl
 
 def test_refill_is_exact_up_to_the_block():
     model = tiny_model()
-    exact, refill = (written(model, [[1]], 3 * BLOCK, Sampling(), 0, overflow=overflow) for overflow in ("exact", "refill"))
+    exact, refill = (written(model, [[1]], 3 * BLOCK, Sampling(), 0, overflow=name) for name in ("exact", "refill"))
     assert exact[0][:BLOCK] == refill[0][:BLOCK] and exact != refill
 
 
 def test_a_row_depends_on_its_own_prompt_and_generator_alone():
-    model, prompts = tiny_model(), [[1, 2], [3, 4], [1, 2]]
-    together = written(model, prompts, 2 * BLOCK, Sampling(temperature=1.0), 7, 8, 9)
-    alone = [written(model, [prompt], 2 * BLOCK, Sampling(temperature=1.0), seed)[0] for prompt, seed in zip(prompts, (7, 8, 9))]
+    model, prompts, seeds = tiny_model(), [[1, 2], [3, 4], [1, 2]], (7, 8, 9)
+    together = written(model, prompts, 2 * BLOCK, Sampling(temperature=1.0), *seeds)
+    alone = [written(model, [prompts[i]], 2 * BLOCK, Sampling(temperature=1.0), seeds[i])[0] for i in range(3)]
     assert together == alone and together[0] != together[2]
 
 
@@ -99,9 +103,9 @@ def test_the_global_random_state_neither_matters_nor_moves():
 
 
 def test_two_calls_go_on_drawing_from_one_generator():
-    model, generator = tiny_model(), torch.Generator().manual_seed(3)
-    calls = [[int(id) for id in stream(model, torch.tensor([[1]]), 20, Sampling(temperature=2.0), generator=generator)] for _ in "ab"]
-    assert calls[0] == written(model, [[1]], 20, Sampling(temperature=2.0), 3)[0] != calls[1]
+    model, prompt, sampling, generator = tiny_model(), torch.tensor([[1]]), Sampling(temperature=2.0), *seeded(3)
+    first, second = ([int(id) for id in stream(model, prompt, 20, sampling, generator=generator)] for _ in range(2))
+    assert first == written(model, [[1]], 20, sampling, 3)[0] != second
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -120,7 +124,10 @@ def test_greedy_is_the_argmax_and_needs_no_luck():
     assert choose(logits, Sampling(temperature=0), generators=seeded(*range(5))).tolist() == logits.argmax(-1).tolist()
 
 
-@pytest.mark.parametrize("one", [Sampling(temperature=1e-9), Sampling(temperature=1e-320), Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(min_p=1)])
+@pytest.mark.parametrize(
+    "one",
+    [Sampling(temperature=1e-9), Sampling(temperature=1e-320), Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(min_p=1)],
+)
 def test_every_control_at_its_end_is_greedy(one):
     assert written(tiny_model(), [[1]], 30, one, 0) == written(tiny_model(), [[1]], 30, Sampling(temperature=0), 0)
 
@@ -134,13 +141,16 @@ def test_an_endless_temperature_draws_evenly():
     torch.testing.assert_close(distribution(log(0.9, 0.1), Sampling(temperature=1e30)), torch.tensor([[0.5, 0.5]]))
 
 
-@pytest.mark.parametrize(("k", "keeps"), [(1, [1, 0, 0, 0]), (2, [1, 1, 1, 0]), (3, [1, 1, 1, 0]), (4, [1, 1, 1, 1]), (9, [1, 1, 1, 1])])
+@pytest.mark.parametrize(
+    ("k", "keeps"), [(1, [1, 0, 0, 0]), (2, [1, 1, 1, 0]), (3, [1, 1, 1, 0]), (4, [1, 1, 1, 1]), (9, [1, 1, 1, 1])]
+)
 def test_top_k_keeps_the_k_likeliest_and_their_equals(k, keeps):
     assert kept(keep_top_k(log(0.5, 0.2, 0.2, 0.1), k)) == keeps
 
 
 @pytest.mark.parametrize(
-    ("p", "keeps"), [(0.01, [0, 1, 0, 0]), (0.49, [0, 1, 0, 0]), (0.6, [0, 1, 1, 0]), (0.85, [1, 1, 1, 0]), (0.95, [1, 1, 1, 1])]
+    ("p", "keeps"),
+    [(0.01, [0, 1, 0, 0]), (0.49, [0, 1, 0, 0]), (0.6, [0, 1, 1, 0]), (0.85, [1, 1, 1, 0]), (0.95, [1, 1, 1, 1])],
 )
 def test_top_p_keeps_the_fewest_that_reach_p(p, keeps):
     assert kept(keep_top_p(log(0.2, 0.5, 0.2001, 0.0999), p)) == keeps
@@ -158,8 +168,7 @@ def test_the_nucleus_reaches_p_and_would_not_without_its_least(values, p):
     probs, mask = logits.double().softmax(-1), keep_top_p(logits, p).isfinite()
     assert probs[mask].sum() >= p - 1e-5
     assert probs[mask].sum() - probs[mask].min() < p + 1e-5
-    assert not mask.all() or probs[~mask].numel() == 0
-    assert probs[mask].min() >= probs[~mask].max() if (~mask).any() else True
+    assert mask.all() or probs[mask].min() >= probs[~mask].max()
 
 
 def test_the_filters_follow_one_another_on_what_is_left():
@@ -192,13 +201,19 @@ def test_nothing_asked_for_is_nothing_made():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("temperature", -1.0), ("temperature", float("nan")), ("temperature", float("inf")), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.01),
-     ("top_p", float("nan")), ("min_p", -0.1), ("min_p", 1.1), ("min_p", float("nan"))],
+    ("field", "values"),
+    [
+        ("temperature", [-1.0, math.nan, math.inf]),
+        ("top_k", [-1]),
+        ("top_p", [0.0, 1.01, math.nan]),
+        ("min_p", [-0.1, 1.1, math.nan]),
+        ("repetition_penalty", [0.9, math.inf, math.nan]),
+    ],
 )
-def test_a_value_that_means_nothing_is_refused_by_name(field, value):
-    with pytest.raises(ValueError, match=rf"^{field}: .* given; use "):
-        Sampling(**{field: value})
+def test_a_value_that_means_nothing_is_refused_by_name(field, values):
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^{field}: .* given; use "):
+            Sampling(**{field: value})
 
 
 def test_a_text_from_nothing_starts_on_a_new_line_if_there_is_one():
@@ -206,3 +221,12 @@ def test_a_text_from_nothing_starts_on_a_new_line_if_there_is_one():
     assert first_id(Tokenizer("ab")) == 0
     assert first_id(Tokenizer("ab", folded=True)) == 0
     assert first_id(Tokenizer(None)) == 10
+
+
+def test_a_penalty_on_repetition_moves_only_what_repeats():
+    model = tiny_model()
+    greedy, punished = Sampling(temperature=0), Sampling(temperature=0, repetition_penalty=1e6)
+    loop, free = written(model, [[1]], 200, greedy, 0)[0], written(model, [[1]], 200, punished, 0)[0]
+    same = next(i for i, (a, b) in enumerate(zip(loop, free)) if a != b)
+    assert Repetition(torch.tensor([[1] + loop[:same]])).excess(VOCAB)[0, loop[same]] > 0
+    assert free[same:] != loop[same:]

@@ -35,6 +35,8 @@ def test_json_is_an_object_a_line_with_a_log_probability_a_character():
     assert samples[1] == {"seed": 2, "prompt": "p", "text": "a\n中", "log_probabilities": [-0.1, -2.0, -5.0]}
 
 
-@pytest.mark.parametrize(("bits", "style"), [(0.0, "2"), (0.49, "2"), (0.51, "0"), (1.9, "0"), (2.1, "33"), (4.1, "31"), (50, "31")])
+@pytest.mark.parametrize(
+    ("bits", "style"), [(0.0, "2"), (0.49, "2"), (0.51, "0"), (1.9, "0"), (2.1, "33"), (4.1, "31"), (50, "31")]
+)
 def test_surprise_has_a_colour_and_leaves_none_behind(bits, style):
     assert coloured([Character("a", -bits * math.log(2))]) == f"\033[{style}ma\033[0m"

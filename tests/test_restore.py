@@ -13,7 +13,9 @@ from model import GPT, GPTConfig
 TOKENIZER = Tokenizer("\n abcdefgh中")
 
 
-def publish_run(folder: Path, tokenizer: Tokenizer = TOKENIZER, *, steps: tuple[int, ...] = (500,), val_loss: float | None = 1.5) -> Path:
+def publish_run(
+    folder: Path, tokenizer: Tokenizer = TOKENIZER, *, steps: tuple[int, ...] = (500,), val_loss: float | None = 1.5
+) -> Path:
     """A run of random models, each step's another; its best checkpoint is the first."""
     folder.mkdir(parents=True)
     config = Config(model=GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16))
@@ -50,21 +52,27 @@ def test_a_run_writes_with_its_best_checkpoint_and_a_step_folder_with_its_own(ru
 
 def test_a_model_comes_back_as_it_was(run):
     checkpoint, _ = find_checkpoint(f"{run}/step-00001000", Path())
+    random_state = torch.get_rng_state()
     model, tokenizer, config = restore_model(checkpoint)
+    assert torch.equal(torch.get_rng_state(), random_state)
     torch.manual_seed(1000)
     original = GPT(config.model, tokenizer.vocab_size)
     assert tokenizer == TOKENIZER
     assert all(torch.equal(a, b) for a, b in zip(original.parameters(), model.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("hostile", [{"n_embd": 10**9}, {"n_layer": 10**9, "n_embd": 4}, {"block_size": 10**12, "positions": "rotary"}])
+@pytest.mark.parametrize(
+    "hostile", [{"n_embd": 10**9}, {"n_layer": 10**9, "n_embd": 4}, {"block_size": 10**12, "positions": "rotary"}]
+)
 def test_a_checkpoint_cannot_ask_for_an_absurd_model(hostile):
     state = {"config": {"model": hostile}, "tokenizer": TOKENIZER.to_json()}
     with pytest.raises(ValueError, match="weights"):
         expected_weights(state)
 
 
-@pytest.mark.parametrize("state", [{}, {"config": 1}, {"config": {"model": {"heads": 2}}}, {"config": {}, "tokenizer": {"characters": "ba"}}])
+@pytest.mark.parametrize(
+    "state", [{}, {"config": 1}, {"config": {"model": {"heads": 2}}}, {"config": {}, "tokenizer": {"characters": "ba"}}]
+)
 def test_a_state_that_describes_no_model_is_refused(state):
     with pytest.raises(ValueError):
         expected_weights(state)

@@ -2,6 +2,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -112,7 +113,8 @@ def test_several_stop_texts_stop_at_the_first(write):
 
 def test_a_grid_of_temperatures_has_a_heading_each(write):
     cold, warm = (write("--temperature", t) for t in ("0.1", "1.5"))
-    assert write("--temperature", "0.1,1.5") == f"--------------- temperature 0.1\n{cold}--------------- temperature 1.5\n{warm}"
+    dashes = "---------------"
+    assert write("--temperature", "0.1,1.5") == f"{dashes} temperature 0.1\n{cold}{dashes} temperature 1.5\n{warm}"
 
 
 def test_json_lines_hold_what_is_needed_to_repeat_them(write, run):
@@ -187,7 +189,10 @@ def test_unknown_characters_of_the_prompt_are_listed_or_skipped(call, run):
     assert all(part in err for part in ("U+00C9", "U+0000", "U+D800", "--unknown skip"))
     code, out, err = call(run, "--prompt", "aÉb\0\ud800É", "--unknown", "skip", "--length", "0")
     assert (code, out) == (0, "ab\n") and "skipped 4 characters" in err
-    assert call(run, "--prompt", "ÉÉ", "--unknown", "skip", "--seed", "1", "--length", "60")[1] == call(run, "--seed", "1", "--length", "60")[1]
+
+
+def test_a_prompt_of_which_nothing_is_known_is_no_prompt(write):
+    assert write("--prompt", "ÉÉ", "--unknown", "skip") == write()
 
 
 def test_a_folded_character_is_never_written_and_cannot_stop(call, tmp_path):
@@ -314,11 +319,27 @@ def test_the_program_streams_in_an_ascii_locale_and_knows_nothing_of_its_folder(
 
 
 def test_a_reader_that_leaves_ends_the_program_quietly(run):
-    command = f"{sys.executable} {ROOT / 'sample.py'} {run} --length 100000 --prompt abcdefgh | head -c 5; echo ${{PIPESTATUS[0]}} >&2"
+    writing = f"{sys.executable} {ROOT / 'sample.py'} {run} --length 100000 --prompt abcdefgh"
+    command = f"{writing} | head -c 5; echo ${{PIPESTATUS[0]}} >&2"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, text=True)
     assert len(done.stdout.encode()) == 5 and done.stderr.splitlines()[-1] == "0" and len(done.stderr.splitlines()) == 2
 
 
-def test_a_mistyped_option_does_not_wait_for_torch(run):
-    code = "import sys, sample; from chargpt.errors import run_program; code = run_program(lambda: sample.main(['--nosuch'])); sys.exit(code + ('torch' in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 2
+def test_a_mistyped_option_does_not_wait_for_torch_nor_a_text_for_its_compiler(run):
+    code = f"""
+import sys, sample
+print(sample.run_program(lambda: sample.main(["--nosuch"])), "torch" in sys.modules)
+print(sample.run_program(lambda: sample.main([{run!r}, "--prompt", "a", "--length", "0"])), "torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60, text=True)
+    assert done.stdout == "2 False\na\n0 False\n", done.stderr
+
+
+def test_ctrl_c_ends_the_program_quietly(run):
+    command = [sys.executable, str(ROOT / "sample.py"), run, "--length", "1000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writing:
+        assert writing.stdout.read(1)  # the text comes as it is made
+        writing.send_signal(signal.SIGINT)
+        writing.stdout.read()
+        assert b"Traceback" not in writing.stderr.read()
+    assert writing.returncode == 130

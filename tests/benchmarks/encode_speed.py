@@ -11,7 +11,7 @@ prepare.py`) holds some twelve times the text in memory, so it gets a slice, and
 import argparse
 import json
 import os
-import resource
+import re
 import shutil
 import statistics
 import subprocess
@@ -32,7 +32,8 @@ def measure_ours(path: Path, cache: Path) -> dict[str, float]:
     from chargpt.config import DataConfig
     from chargpt.corpus import load_corpus
 
-    before = _resident()
+    _forget_peak()
+    before = _peak()
     seconds = []
     for _ in range(2):
         started = time.perf_counter()
@@ -47,7 +48,8 @@ def measure_nanogpt(path: Path, folder: Path) -> dict[str, float]:
     import numpy as np
     import torch  # noqa: F401
 
-    before, started = _resident(), time.perf_counter()
+    _forget_peak()
+    before, started = _peak(), time.perf_counter()
     with open(path, encoding="utf-8") as file:
         data = file.read()
     stoi = {ch: i for i, ch in enumerate(sorted(set(data)))}
@@ -57,12 +59,13 @@ def measure_nanogpt(path: Path, folder: Path) -> dict[str, float]:
     return {"seconds": time.perf_counter() - started, "memory": _peak() - before}
 
 
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Bytes of memory at the most since `_forget_peak`."""
+    return int(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text()).group(1)) * 1024
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def make_file(source: Path, path: Path, size: int) -> int:

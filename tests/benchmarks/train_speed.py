@@ -1,0 +1,198 @@
+"""Characters a second in training, ours and nanoGPT's, beside what this machine can do at all.
+
+    python tests/benchmarks/train_speed.py TEXT [--nanogpt DIR] [--rounds N]
+
+Both programs run as their users run them, as whole processes, turn by turn, so that a machine whose speed drifts treats
+them alike; medians are printed. A step's time is each program's own: nanoGPT prints it, ours logs it. The floor is the time
+that the matrix products of one step take by themselves, forward and backward, at their own shapes.
+"""
+
+import argparse
+import json
+import os
+import pickle
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Shape:
+    name: str
+    n_layer: int
+    n_head: int
+    n_embd: int
+    block_size: int
+    batch_size: int
+    steps: int
+
+    @property
+    def chars(self) -> int:
+        return self.block_size * self.batch_size
+
+
+SHAPES = (
+    Shape("0.8M (4/4/128, 12 x 64)", 4, 4, 128, 64, 12, 400),
+    Shape("10.65M (6/6/384, 8 x 256)", 6, 6, 384, 256, 8, 25),
+)
+
+
+def median_ms(work, *, seconds: float = 0.4) -> float:
+    """Median milliseconds of a call, over at least 20 calls."""
+    times = []
+    for _ in range(3):
+        work()
+    started = time.perf_counter()
+    while len(times) < 20 or time.perf_counter() - started < seconds:
+        before = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - before)
+    return 1000 * statistics.median(times)
+
+
+def gemm_floor(shape: Shape, dtype: torch.dtype) -> tuple[float, float]:
+    """Milliseconds of all matrix products with weights in one step, and their GFLOP/s."""
+    M, C = shape.chars, shape.n_embd
+    total_ms = total_flop = 0.0
+    for K, N, count in ((C, 3 * C, shape.n_layer), (C, C, shape.n_layer), (C, 4 * C, shape.n_layer), (4 * C, C, shape.n_layer), (C, 65, 1)):
+        x, w, g = torch.randn(M, K).to(dtype), torch.randn(N, K).to(dtype), torch.randn(M, N).to(dtype)
+        total_ms += count * (median_ms(lambda: x @ w.T) + median_ms(lambda: g @ w) + median_ms(lambda: g.T @ x))
+        total_flop += count * 3 * 2 * M * K * N
+    return total_ms, total_flop / total_ms / 1e6
+
+
+def copy_bandwidth() -> float:
+    """GB/s read plus written when copying 256 MB."""
+    a = torch.ones(64 * 2**20)
+    b = torch.empty_like(a)
+    return 2 * a.nbytes / median_ms(lambda: b.copy_(a)) / 1e6
+
+
+def train_ours(text: Path, shape: Shape, folder: Path, *settings: str) -> dict[str, float]:
+    """One run of ours: ms a step, loss at its end, peak MB, and seconds from the start of the process to its first step."""
+    run = folder / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    command = [sys.executable, str(ROOT / "train.py"), str(text), "--config", "shakespeare-cpu", "--run", str(run),
+               f"model.n_layer={shape.n_layer}", f"model.n_head={shape.n_head}", f"model.n_embd={shape.n_embd}",
+               f"model.block_size={shape.block_size}", f"train.batch_size={shape.batch_size}", f"train.max_steps={shape.steps}",
+               "train.log_interval=5", "train.eval_interval=100000", "train.sample_length=0", f"data.cache={folder}/cache", *settings]
+    peak = run_process(command, folder)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["chars_per_second"] for line in lines if line.get("chars_per_second")]
+    losses = [line["train/loss"] for line in lines if "train/loss" in line]
+    return {"ms": 1000 * shape.chars / statistics.median(rates), "loss": statistics.mean(losses[-4:]), "MB": peak}
+
+
+def train_nanogpt(shape: Shape, folder: Path) -> dict[str, float]:
+    """One run of nanoGPT's train.py: ms a step and loss at its end."""
+    command = [sys.executable, "train.py", "--dataset=text", "--device=cpu", "--compile=False", "--out_dir=out", "--eval_iters=1",
+               "--eval_interval=100000", "--log_interval=1", f"--block_size={shape.block_size}", f"--batch_size={shape.batch_size}",
+               f"--n_layer={shape.n_layer}", f"--n_head={shape.n_head}", f"--n_embd={shape.n_embd}", "--dropout=0.0",
+               f"--max_iters={shape.steps}", f"--lr_decay_iters={shape.steps}", "--learning_rate=1e-3", "--min_lr=1e-4", "--beta2=0.99",
+               "--warmup_iters=100", "--gradient_accumulation_steps=1"]
+    log = folder / "nanogpt.log"
+    peak = run_process(command, folder / "nanogpt", log)
+    found = re.findall(r"iter \d+: loss ([\d.]+), time ([\d.]+)ms", log.read_text())
+    return {"ms": statistics.median(float(ms) for _, ms in found[3:]), "loss": statistics.mean(float(x) for x, _ in found[-20:]), "MB": peak}
+
+
+def run_process(command: list[str], folder: Path, log: Path | None = None) -> float:
+    """Run to the end; peak resident MB."""
+    with open(log or folder / "ours.log", "w") as out:
+        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command[1]} failed:\n{Path(out.name).read_text()[-2000:]}")
+    return usage.ru_maxrss / 1024
+
+
+def prepare_nanogpt(source: Path, text: Path, folder: Path) -> None:
+    """A copy of nanoGPT with the text encoded as its own script does: sorted characters, uint16, 90 % for training."""
+    shutil.copytree(source, folder / "nanogpt", ignore=shutil.ignore_patterns(".git", "assets"))
+    characters = text.read_text(encoding="utf-8")
+    vocabulary = sorted(set(characters))
+    ids = np.array([vocabulary.index(c) for c in characters], dtype=np.uint16)
+    data = folder / "nanogpt" / "data" / "text"
+    data.mkdir(parents=True)
+    ids[: int(len(ids) * 0.9)].tofile(data / "train.bin")
+    ids[int(len(ids) * 0.9) :].tofile(data / "val.bin")
+    stoi = {c: i for i, c in enumerate(vocabulary)}
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(vocabulary), "stoi": stoi, "itos": dict(enumerate(vocabulary))}))
+
+
+def seconds_to(command: list[str], marker: str, folder: Path) -> float:
+    """Seconds from the start of a process to its first line that contains `marker`."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for line in process.stdout:
+        if marker in line:
+            break
+    seconds = time.perf_counter() - started
+    process.kill()
+    process.wait()
+    return seconds
+
+
+def start_up(text: Path, folder: Path) -> None:
+    ours = [sys.executable, "-u", str(ROOT / "train.py"), str(text), "--config", "shakespeare-cpu", f"data.cache={folder}/cache",
+            "train.max_steps=1", "train.eval_interval=1", "train.sample_length=0"]
+    torch_alone = [sys.executable, "-c", "import torch; print('ready')"]
+    pairs = []
+    for i in range(5):
+        shutil.rmtree(folder / "start", ignore_errors=True)
+        pairs.append((seconds_to([*ours, "--run", str(folder / "start")], "step 1/1", folder), seconds_to(torch_alone, "ready", folder)))
+    first, alone = (statistics.median(column) for column in zip(*pairs))
+    print(f"\nfrom the command to the end of the first step, text encoded: {first:.2f} s; `import torch` alone: {alone:.2f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", type=int, help="the number of one shape, 0 or 1")
+    parser.add_argument("settings", nargs="*", help="settings for ours, such as runtime.precision=float32")
+    arguments = parser.parse_intermixed_args()
+    text = arguments.text.resolve()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}; "
+          f"copies {copy_bandwidth():.0f} GB/s\n")
+    print("| shape | | ms a step | characters a second | ratio | loss at the end | share of the bf16 floor | peak MB |")
+    print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        if arguments.nanogpt:
+            prepare_nanogpt(arguments.nanogpt.resolve(), text, folder)
+        for number, shape in enumerate(SHAPES):
+            if arguments.only not in (None, number):
+                continue
+            floors = {dtype: gemm_floor(shape, dtype) for dtype in (torch.float32, torch.bfloat16)}
+            rounds = {"ours": [], "nanoGPT": []}
+            for _ in range(arguments.rounds):
+                if arguments.nanogpt:
+                    rounds["nanoGPT"].append(train_nanogpt(shape, folder))
+                rounds["ours"].append(train_ours(text, shape, folder, *arguments.settings))
+            for dtype, (ms, gflops) in floors.items():
+                name = str(dtype).removeprefix("torch.")
+                print(f"| {shape.name} | floor, {name} products: {gflops:,.0f} GFLOP/s | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | | |")
+            median = {who: {key: statistics.median(r[key] for r in rows) for key in rows[0]} for who, rows in rounds.items() if rows}
+            for who, row in median.items():
+                ratio = f"{median['nanoGPT']['ms'] / row['ms']:.2f} x" if "nanoGPT" in median else ""
+                share = f"{100 * floors[torch.bfloat16][0] / row['ms']:.0f} %"
+                print(f"| {shape.name} | {who} | {row['ms']:.1f} | {1000 * shape.chars / row['ms']:,.0f} | {ratio} | {row['loss']:.3f} "
+                      f"| {share} | {row['MB']:,.0f} |", flush=True)
+        start_up(text, folder)
+
+
+if __name__ == "__main__":
+    main()
