@@ -201,8 +201,7 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = nn.LayerNorm(config.n_embd, bias=config.bias)
         self.register_buffer("position_table", self._position_table(), persistent=False)
-        if not self.token_embedding.weight.is_meta:  # on the meta device only shapes are wanted, and drawing is slow
-            self._initialise()
+        self._initialise()
 
     def _position_table(self) -> Tensor | None:
         """The fixed table of sinusoidal or rotary positions; None when positions are learned."""

@@ -22,6 +22,7 @@ from chargpt.errors import UserError, shown
 from model import GPTConfig
 
 MAX_BYTES = 1_000_000  # a YAML file larger than this is not a configuration
+MAX_CHARACTERS = 2**27  # in one batch; what exceeds it is a slip of the keyboard
 
 
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -68,7 +69,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size", "accumulate", "eval_interval", "log_interval"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number of 1 or more")
+            _require(1 <= getattr(self, name) <= 10**12, name, getattr(self, name), "a whole number of 1 or more, up to 10^12")
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
 
@@ -154,6 +155,11 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
 
+    def __post_init__(self) -> None:
+        batch, block = self.train.batch_size, self.model.block_size
+        allowed = f"a batch of at most {MAX_CHARACTERS // block:,} windows of {block:,} characters, and train.accumulate for more"
+        _require(batch * block <= MAX_CHARACTERS, "train.batch_size", batch, allowed)
+
 
 class _StrictLoader(yaml.SafeLoader):
     """SafeLoader without aliases (a few lines of them can fill any memory), and without silently repeated keys."""
@@ -209,7 +215,10 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
         if not isinstance(values, Mapping):
             raise UserError(f"{where}: {section}: holds {values!r}; write its keys below it, such as {section}.key")
         changed[section] = _apply_section(getattr(config, section), section, values, where)
-    return dataclasses.replace(config, **changed)
+    try:
+        return dataclasses.replace(config, **changed)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:

@@ -17,7 +17,7 @@ from model import GPT
 # The largest model that a checkpoint is believed to describe.
 MOST_LAYERS = 1000
 MOST_POSITIONS = 1 << 27  # numbers in a table of positions
-MOST_NUMBERS = 1 << 31
+MOST_NUMBERS = 1 << 28
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
@@ -53,7 +53,7 @@ def find_checkpoint(name: str | None, checkpoints: Path) -> tuple[Checkpoint, li
 
     Raises UserError when there is none that can be used.
     """
-    if name and STEP_NAME.fullmatch(Path(name).resolve().name) and Path(name).is_dir():
+    if name and STEP_NAME.fullmatch(Path(name).absolute().name) and Path(name).is_dir():
         return load(Path(name), expected=expected_weights, training=False), []
     return best(find_run(name, checkpoints), expected=expected_weights)
 

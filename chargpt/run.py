@@ -103,8 +103,7 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
         say("changed", change)
     runtime = choose_runtime(config.runtime)
     state = checkpoint.state
-    if not isinstance(state.get("environment"), dict) or not all(isinstance(text, str) for text in state.get("texts", [0])):
-        raise CheckpointError(f"{shown(checkpoint.path)}: does not say what it was trained on; use another checkpoint")
+    _check_origin(checkpoint)
     corpus = load_corpus(
         state["texts"], config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=tokenizer
     )
@@ -116,6 +115,16 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
     say_what_differs(state["environment"], runtime)
     say("resumed", f"{shown(checkpoint.path)}, {config.train.max_steps - run.progress.step:,} steps to go")
     return run
+
+
+def _check_origin(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError unless the state names an environment, and texts that can be read without waiting for ever."""
+    texts, environment = checkpoint.state.get("texts"), checkpoint.state.get("environment")
+    if not isinstance(environment, dict) or not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise CheckpointError(f"{shown(checkpoint.path)}: does not say what it was trained on; use another checkpoint")
+    for path in map(Path, texts):
+        if "\0" not in str(path) and path.exists() and not (path.is_file() or path.is_dir()):
+            raise CheckpointError(f"{shown(checkpoint.path)}: was trained on {shown(path)}, which is no file; use another checkpoint")
 
 
 def restore_training(run: Run, checkpoint: Checkpoint) -> None:
@@ -184,7 +193,7 @@ def save(run: Run) -> None:
         mark_best(path, progress.best_loss)
     run.saved = dataclasses.replace(progress)
     for problem in prune(path, run.config.checkpoint.keep):
-        say("warning", problem)
+        say("warning", one_line(problem))
 
 
 def write_config(run: Run) -> None:

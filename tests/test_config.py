@@ -71,6 +71,7 @@ BAD_YAML = [
     ("model:\n  block_size: 0", ["model.block_size", "1 or more"]),
     ("model:\n  dropout: 1.5", ["model.dropout", "1.5"]),
     ("train:\n  batch_size: 0", ["train.batch_size", "1 or more"]),
+    ("train:\n  batch_size: 1000000000", ["train.batch_size", "at most", "train.accumulate"]),
     ("data:\n  encoding: klingon", ["data.encoding", "klingon"]),
     ("data:\n  val_fraction: 1", ["data.val_fraction", "between 0 and 1"]),
     ("runtime:\n  device: gpu", ["runtime.device", "cuda"]),
