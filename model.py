@@ -161,7 +161,11 @@ class CausalSelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
-    """The position-wise feed-forward part: four times the width, GELU (GPT-2's tanh form), back again."""
+    """The position-wise feed-forward part: four times the width, GELU, back again.
+
+    GELU itself, with the error function, and not GPT-2's approximation by tanh: the two differ by less than 0.0005, but
+    on a CPU torch takes five times as long for the second. Exports name it (`gelu` in transformers).
+    """
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -170,7 +174,7 @@ class MLP(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(self.down(F.gelu(self.up(x), approximate="tanh")), self.dropout, self.training)
+        return F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training)
 
 
 class Block(nn.Module):

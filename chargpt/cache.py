@@ -143,7 +143,13 @@ class _SyncedFile:
         if self._unsynced >= SYNC_EVERY:
             self._unsynced = 0
             self._syncing.result()  # raises what went wrong: the system reports an error in writing only once
-            self._syncing = self._thread.submit(os.fsync, self._file.fileno())
+            self._syncing = self._thread.submit(self._sync, self._file.tell())
+
+    def _sync(self, end: int) -> None:
+        os.fsync(self._file.fileno())
+        if hasattr(os, "posix_fadvise"):
+            # Nobody reads gigabytes of ids soon; the memory that caches them is better left to the text, and to others.
+            os.posix_fadvise(self._file.fileno(), 0, end, os.POSIX_FADV_DONTNEED)
 
     def __enter__(self) -> "_SyncedFile":
         return self

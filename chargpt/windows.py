@@ -1,10 +1,13 @@
 """Which windows of the training text make the batch of a step: a pure function of (seed, step, rank)."""
 
+import mmap
+
 import numpy as np
 import torch
 from torch import Tensor
 
-_BLOCK = 4096  # how many samples' starts are computed at once
+BLOCK = 2048  # how many samples' starts are computed at once
+LARGE = 2**28  # bytes; of a text beyond that it is worth asking for the windows before they are needed
 
 
 class Windows:
@@ -35,6 +38,7 @@ class Windows:
         self._block_size, self._seed = block_size, seed
         self._batch_size, self._accumulate, self._rank, self._world_size = batch_size, accumulate, rank, world_size
         self._cached = (-1, np.empty(0, np.int64))
+        self._file = ids.base if isinstance(ids.base, mmap.mmap) and ids.nbytes > LARGE else None
 
     def batch(self, step: int, micro: int = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of micro-step `micro` of `step`, (B, T) int64 each; targets are the inputs' next characters."""
@@ -44,7 +48,7 @@ class Windows:
     def starts(self, step: int, micro: int = 0) -> np.ndarray:
         """Where the windows of `batch(step, micro)` begin, (B,) int64."""
         first = ((step * self._accumulate + micro) * self._world_size + self._rank) * self._batch_size
-        block, skip = divmod(first, _BLOCK)
+        block, skip = divmod(first, BLOCK)
         parts = [self._block(block)[skip : skip + self._batch_size]]
         while (have := sum(map(len, parts))) < self._batch_size:
             block += 1
@@ -53,9 +57,18 @@ class Windows:
 
     def _block(self, number: int) -> np.ndarray:
         if self._cached[0] != number:
-            samples = np.arange(number * _BLOCK, (number + 1) * _BLOCK)
+            samples = np.arange(number * BLOCK, (number + 1) * BLOCK)
             self._cached = (number, self._starts_of(samples))
+            if self._file is not None:
+                self._ask_for(self._cached[1])
         return self._cached[1]
+
+    def _ask_for(self, starts: np.ndarray) -> None:
+        """Have the system read windows from the disk in the background, all at once instead of one fault after the other."""
+        size = self._rows.itemsize
+        first = starts * size // mmap.PAGESIZE * mmap.PAGESIZE
+        for begin, length in zip(first.tolist(), ((starts + self._block_size + 1) * size - first).tolist()):
+            self._file.madvise(mmap.MADV_WILLNEED, begin, length)
 
     def _starts_of(self, samples: np.ndarray) -> np.ndarray:
         """Sample numbers to window starts, int64."""
