@@ -233,10 +233,9 @@ class GPT(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
     def new_cache(self, batch_size: int) -> list[KVCache]:
-        """An empty cache for `batch_size` sequences: one KVCache a layer, in the dtype the model computes in."""
+        """An empty cache for `batch_size` sequences: one KVCache a layer."""
         weight = self.token_embedding.weight
-        dtype = torch.get_autocast_dtype(weight.device.type) if torch.is_autocast_enabled(weight.device.type) else weight.dtype
-        return [KVCache(batch_size, self.config, device=weight.device, dtype=dtype) for _ in self.blocks]
+        return [KVCache(batch_size, self.config, device=weight.device, dtype=weight.dtype) for _ in self.blocks]
 
     def forward(self, idx: Tensor, targets: Tensor | None = None, cache: list[KVCache] | None = None) -> Tensor:
         """Without `targets`, the logits (B, T, V) of ids `idx` (B, T); with them, the mean loss in nats per character.

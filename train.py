@@ -21,7 +21,7 @@ from chargpt.evaluation import evaluate
 from chargpt.generate import Sampling, first_id, stream
 from chargpt.interrupt import Interrupt
 from chargpt.metrics import Metrics
-from chargpt.optim import learning_rate, set_learning_rate
+from chargpt.optim import learning_rate
 from chargpt.pace import Pace
 from chargpt.restore import find_checkpoint, restore_model
 from chargpt.run import Run, begin, resume, roll_back, save, say, write_config
@@ -156,23 +156,19 @@ def take_step(run: Run, windows: Windows) -> float:
     if step in progress.skipped:
         progress.step += 1
         return 0.0
-    set_learning_rate(run.optimizer, rate_of(run, step))
     if config.model.dropout:
         torch.manual_seed((config.train.seed * 1_000_003 + step) % 2**63)  # dropout, like the batch, follows from (seed, step)
-    run.model.train()
+    model = run.weights.working.train()
     loss = torch.zeros((), device=device)
     for micro in range(config.train.accumulate):
         inputs, targets = windows.batch(step, micro)
-        with run.runtime.autocast():
-            part = run.model(inputs.to(device), targets.to(device)) / config.train.accumulate
-        part.backward()
+        part = model(inputs.to(device), targets.to(device)) / config.train.accumulate
+        run.weights.add_gradient(part)
         loss += part.detach()
-    grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.optim.grad_clip or math.inf).item()
+    grad_norm = run.weights.clip_gradient(config.optim.grad_clip or math.inf).item()
     if not (math.isfinite(loss.item()) and math.isfinite(grad_norm)):
-        run.optimizer.zero_grad(set_to_none=True)
         raise NotFinite(f"step {step + 1:,}: loss {loss.item()}, gradient norm {grad_norm}")
-    run.optimizer.step()
-    run.optimizer.zero_grad(set_to_none=True)
+    run.optimizer.step(rate_of(run, step))
     progress.step += 1
     progress.loss_sum += loss.item()
     progress.loss_count += 1
@@ -229,8 +225,7 @@ def evaluate_and_save(run: Run, metrics: Metrics, screen: Screen, interrupt: Int
 def evaluate_run(run: Run, metrics: Metrics, screen: Screen, interrupt: Interrupt) -> bool:
     """The loss over the whole validation part, and a sample; True when the loss is the lowest yet."""
     progress = run.progress
-    with run.runtime.autocast():
-        loss = evaluate(run.model, run.corpus.val, stop=interrupt)
+    loss = evaluate(run.weights.working, run.corpus.val, stop=interrupt)
     if loss is None:
         return False
     progress.evaluated, progress.val_loss = progress.step, loss
@@ -250,10 +245,9 @@ def write_sample(run: Run) -> str:
     tokenizer, device = run.corpus.tokenizer, run.runtime.device
     prompt = torch.tensor([[first_id(tokenizer)]], device=device)
     generator = torch.Generator().manual_seed(run.config.train.seed)
-    with run.runtime.autocast():
-        ids = stream(run.model, prompt, run.config.train.sample_length, SAMPLING, generator=generator,
-                     never_sampled=tokenizer.never_sampled)
-        return tokenizer.decode(int(id) for id in ids)
+    length = run.config.train.sample_length
+    ids = stream(run.weights.working, prompt, length, SAMPLING, generator=generator, never_sampled=tokenizer.never_sampled)
+    return tokenizer.decode(int(id) for id in ids)
 
 
 def train_to_the_end(run: Run, *, interrupt: Interrupt, deadline: float | None) -> int:

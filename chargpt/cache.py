@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from chargpt.errors import UserError, shown
+from chargpt.errors import shown
 from chargpt.tokenizer import Tokenizer
 
 SYNC_EVERY = 2**26  # bytes

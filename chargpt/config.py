@@ -34,9 +34,10 @@ def _require(ok: bool, name: str, value: object, allowed: str) -> None:
 class OptimConfig:
     """How the weights move."""
 
-    name: Literal["adamw"] = "adamw"
+    name: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 4e-3
     betas: tuple[float, float] = (0.9, 0.99)
+    momentum: float = 0.95
     weight_decay: float = 0.1
     grad_clip: float = 1.0
     warmup_steps: int = 100
@@ -47,6 +48,7 @@ class OptimConfig:
     def __post_init__(self) -> None:
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
         _require(all(0 <= b < 1 for b in self.betas), "betas", list(self.betas), "two numbers from 0 up to, not including, 1")
+        _require(0 <= self.momentum < 1, "momentum", self.momentum, "a number from 0 up to, not including, 1")
         _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "a number of 0 or more")
         _require(self.grad_clip >= 0, "grad_clip", self.grad_clip, "a number of 0 (no clipping) or more")
         _require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "a whole number of 0 or more")
@@ -79,19 +81,19 @@ class DataConfig:
     """What is read from the text files, how it becomes ids, and which part of it validates."""
 
     val_fraction: float = 0.1
-    split: Literal["position", "document"] = "position"
-    val_text: str = ""
-    pattern: str = "*.txt"
+    split: Literal["position", "document"] = "position"  # the last characters, or whole files and JSON lines from all over
+    val_text: str = ""  # a text to validate on, instead of a part of the one that is learned
+    pattern: str = "*.txt"  # which files of a folder
     encoding: str = "utf-8"
-    field: str = "text"
-    separator: str = "\n"
-    newlines: Literal["keep", "fold"] = "keep"
+    field: str = "text"  # of JSON lines
+    separator: str = "\n"  # between documents
+    newlines: Literal["keep", "fold"] = "keep"  # fold makes \r\n and \r into \n
     normalize: Literal["none", "NFC", "NFKC"] = "none"
     lowercase: bool = False
     vocabulary: Literal["characters", "bytes"] = "characters"
-    min_count: int = 1
-    max_vocab: int = 0
-    cache: str = ""
+    min_count: int = 1  # rarer characters share one id, which is never sampled; so do the rarest beyond
+    max_vocab: int = 0  # ids in all; 0 is no limit
+    cache: str = ""  # the folder for encoded texts; empty for data/cache
 
     def __post_init__(self) -> None:
         _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")

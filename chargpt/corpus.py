@@ -18,10 +18,9 @@ from chargpt.cache import Cache, Entry, fingerprint_of
 from chargpt.config import Config, DataConfig, apply, apply_overrides, read_yaml
 from chargpt.encode import Reading, Survey, survey, write_ids
 from chargpt.errors import UserError, run_program, shown
-from chargpt.inputs import Source, find
+from chargpt.inputs import Inputs, find
 from chargpt.runtime import choose_runtime
 from chargpt.tokenizer import Door, Tokenizer
-from model import GPT
 
 FORMAT = 1  # of cache entries; raise it whenever the same text and settings come to mean other ids
 
@@ -49,57 +48,45 @@ def load_corpus(
 ) -> Corpus:
     """The corpus that `texts` (files, folders, `-`, named corpora; none for the default) make under `config`.
 
-    Encodes them once into a cache in `root`/data/cache. `tokenizer` is the vocabulary of a run to use instead of one
-    of their own; its treatment of line ends, case and normalisation then counts, not the config's. Raises UserError, also when a
-    part is too short for windows of `block_size` characters.
+    Encodes them once, into a cache in `root`/data/cache. `tokenizer` is the vocabulary of a run to use instead of one of
+    their own; what it does about line ends, case and normal forms then counts, not the config. Raises UserError, also when
+    a part is too short for windows of `block_size` characters.
     """
     if tokenizer is not None:
         vocabulary = "bytes" if tokenizer.characters is None else "characters"
-        config = dataclasses.replace(config, vocabulary=vocabulary, min_count=1, max_vocab=0, **dataclasses.asdict(tokenizer.door))
-    cache = Cache(Path(config.cache) if config.cache else root / "data" / "cache")
-    with contextlib.ExitStack() as stack:
-        found = find(texts, pattern=config.pattern, root=root, spool_folder=cache.folder)
-        val = find([config.val_text], pattern=config.pattern, root=root, spool_folder=cache.folder).sources if config.val_text else []
-        for source in found.sources + val:
-            stack.callback(source.close)
-        train, notes = _without(found.sources, val)
-        entry = _entry(train, val, config, tokenizer, cache)
-    if found.hidden:
-        notes.append(f"hidden files passed over: {found.hidden:,}")
-    corpus = Corpus(name=found.name, **{**vars(entry), "notes": entry.notes + notes})
+        door = dataclasses.asdict(tokenizer.door)
+        config = dataclasses.replace(config, vocabulary=vocabulary, min_count=1, max_vocab=0, **door)
+    cache = _cache(config, root)
+    found = find(texts, val_text=config.val_text, pattern=config.pattern, root=root, spool_folder=cache.folder)
+    with contextlib.closing(found):
+        entry = _entry(found, config, tokenizer, cache)
+    corpus = Corpus(name=found.name, **{**vars(entry), "notes": found.notes + entry.notes})
     _check_length(corpus, config, block_size)
     return corpus
 
 
 def cached_corpus(name: str, fingerprint: str, config: DataConfig, *, root: Path) -> Corpus | None:
-    """The corpus of that fingerprint if it is still in the cache: for a text that can be read only once."""
-    entry = Cache(Path(config.cache) if config.cache else root / "data" / "cache").open(fingerprint)
+    """The corpus of that fingerprint if it is still in the cache: for a text that could be read only once."""
+    entry = _cache(config, root).open(fingerprint)
     return entry and Corpus(name=name, **vars(entry))
 
 
-def _without(train: list[Source], val: list[Source]) -> tuple[list[Source], list[str]]:
-    """The training sources that are not validation sources as well, and a note if there were such."""
-    held_out = {source.path.resolve() for source in val if source.path}
-    rest = [source for source in train if not (source.path and source.path.resolve() in held_out)]
-    if not rest:
-        raise UserError(f"data.val_text: {val[0].label} is the training text as well; give another, or use data.val_fraction")
-    both = len(train) - len(rest)
-    return rest, [f"files of the validation text left out of the training text: {both:,}"] if both else []
+def _cache(config: DataConfig, root: Path) -> Cache:
+    return Cache(Path(config.cache) if config.cache else root / "data" / "cache")
 
 
-def _entry(train: list[Source], val: list[Source], config: DataConfig, tokenizer: Tokenizer | None, cache: Cache) -> Entry:
+def _entry(inputs: Inputs, config: DataConfig, tokenizer: Tokenizer | None, cache: Cache) -> Entry:
     """The encoded text, from the cache where it is there already."""
-    signatures = [source.signature() for source in train + val]
+    signature = inputs.signature()
     settings = dataclasses.asdict(dataclasses.replace(config, cache=""))
-    request = fingerprint_of(FORMAT, signatures, len(val), settings, tokenizer and tokenizer.to_json())
-    certain = None not in signatures
-    if certain and (entry := cache.recall(request)):
+    request = signature and fingerprint_of(FORMAT, signature, settings, tokenizer and tokenizer.to_json())
+    if entry := request and cache.recall(request):
         return entry
     try:
         with cache.locked():
             # Whoever held the lock before may have encoded this very text.
-            entry = (cache.recall(request) if certain else None) or _encoded(train, val, config, tokenizer, cache, signatures)
-            if certain and signatures == [source.signature() for source in train + val]:
+            entry = (request and cache.recall(request)) or _encoded(inputs, config, tokenizer, cache, signature)
+            if request and inputs.signature() == signature:
                 cache.remember(request, entry.fingerprint)
     except OSError as error:
         where = shown(error.filename or cache.folder)
@@ -108,34 +95,26 @@ def _entry(train: list[Source], val: list[Source], config: DataConfig, tokenizer
 
 
 def _encoded(
-    train: list[Source],
-    val: list[Source],
-    config: DataConfig,
-    tokenizer: Tokenizer | None,
-    cache: Cache,
-    signatures: list[list | None],
+    inputs: Inputs, config: DataConfig, tokenizer: Tokenizer | None, cache: Cache, signature: list[Any] | None
 ) -> Entry:
     """The text read and, unless the cache has its content from elsewhere, encoded. The cache's lock is held."""
-    label = train[0].label if len(train) == 1 else f"{len(train):,} files"
-    certain = None not in signatures
-    size = sum(source.size for source in train + val)
-    with tqdm(desc="encoding", total=2 * size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-        found = survey(Reading(train, val, config, progress=progress), config)
+    total = inputs.size and 2 * inputs.size
+    with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
+        found = survey(Reading(inputs, config, progress=progress), config)
         if found.n_train + found.n_val == 0:
-            raise UserError(f"{label}: {', '.join(found.notes) or 'empty'}; give a file with text in it")
+            raise UserError(f"{inputs.label}: {', '.join(found.notes) or 'empty'}; give a file with text in it")
         tokenizer = tokenizer or _fitted(found.counts, config)
-        counts, distinct = _counts_of_ids(found.counts, tokenizer, label)
+        counts, distinct = _counts_of_ids(found.counts, tokenizer, inputs.label)
         fingerprint = _fingerprint(found, config, tokenizer)
         if entry := cache.open(fingerprint):
             return entry
 
         def write(**files: Any) -> None:
-            again = Reading(train, val, config, progress=progress, hashed=not certain)
+            # The ids must be those of the content that was hashed. Where a signature tells, it need not be hashed again.
+            again = Reading(inputs, config, progress=progress, hashed=signature is None)
             write_ids(again, tokenizer, n_train=found.n_train, **files)
-            # The ids must be those of the content that was hashed. Where a signature tells, hashing once more is not needed.
-            now = [source.signature() for source in train + val]
-            if now != signatures if certain else again.digest() != found.digest:
-                raise UserError(f"{label}: changed while it was read; start again when it is complete")
+            if inputs.signature() != signature if signature else again.digest() != found.digest:
+                raise UserError(f"{inputs.label}: changed while it was read; start again when it is complete")
 
         meta = {"tokenizer": tokenizer.to_json(), "n_train": found.n_train, "n_val": found.n_val, "distinct": distinct}
         try:
@@ -194,8 +173,9 @@ def _vocabulary(corpus: Corpus) -> str:
     if not tokenizer.folded:
         return f"{tokenizer.vocab_size:,} characters"
     covered = 1 - corpus.counts[-1] / corpus.characters
-    return f"{tokenizer.vocab_size:,} ids: {len(tokenizer.characters):,} characters, {covered:.2%} of the text, and one id for " \
-        f"the {corpus.distinct - len(tokenizer.characters):,} others, which is never sampled"
+    known = len(tokenizer.characters)
+    others = f"one id for the {corpus.distinct - known:,} others, which is never sampled"
+    return f"{tokenizer.vocab_size:,} ids: {known:,} characters, {covered:.2%} of the text, and {others}"
 
 
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
@@ -211,6 +191,8 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
             ways.append(f"set data.val_fraction={min(fractions, key=lambda f: abs(f - config.val_fraction))}")
     if min(n_train, n_val) > 1:
         ways.append(f"set model.block_size={min(n_train, n_val) - 1} or less")
+    if config.split == "document":
+        ways.append("set data.split=position")
     ways.append("give a longer text")
     raise UserError(
         f"{corpus.name}: {n_train:,} characters to learn from and {n_val:,} to validate; model.block_size={block_size} needs "
@@ -233,9 +215,8 @@ def main() -> int:
     config = apply_overrides(apply(Config(), read_yaml(file), where=shown(file)), settings)
     corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size)
     print(*corpus.describe(), *doctor.examine(corpus), sep="\n", flush=True)
-    model = GPT(config.model, corpus.tokenizer.vocab_size).to(runtime.device)
-    speed = doctor.measured_speed(model, config, runtime)
-    print(doctor.outlook(corpus, config, parameters=model.parameter_count(), characters_per_second=speed))
+    parameters, speed = doctor.trial(config, corpus.tokenizer.vocab_size, runtime)
+    print(doctor.outlook(corpus, config, parameters=parameters, characters_per_second=speed))
     return 0
 
 

@@ -45,10 +45,9 @@ def outlook(corpus: Entry, config: Config, *, parameters: int, characters_per_se
     minutes = config.train.max_steps * per_step / characters_per_second / 60
     per_character = 37 * config.model.n_layer * config.model.n_embd + 3 * corpus.tokenizer.vocab_size
     memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
-    return (
-        f"outlook     {epochs:.1f} epochs for {parameters:,} parameters: {_overfitting(epochs, parameters / len(corpus.train))}; "
-        f"about {minutes:.0f} minutes and {memory / 1e9:.1f} GB"
-    )
+    expected = _overfitting(epochs, parameters / len(corpus.train))
+    cost = f"about {minutes:.0f} minutes and {memory / 1e9:.1f} GB"
+    return f"outlook     {epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
 
 
 def _overfitting(epochs: float, parameters_per_character: float) -> str:
@@ -63,20 +62,21 @@ def _overfitting(epochs: float, parameters_per_character: float) -> str:
     return "overfitting expected, the best checkpoint will be an early one; more text, dropout or a smaller model help"
 
 
-def measured_speed(model: GPT, config: Config, runtime: Runtime) -> float:
-    """Characters a second of forward and backward passes, measured in a moment: the fastest of a few."""
-    batch = max(1, min(config.train.batch_size, int(3e9 / (model.parameter_count() * config.model.block_size))))
-    idx = torch.zeros(batch, config.model.block_size, dtype=torch.int64, device=runtime.device)
+def trial(config: Config, vocab_size: int, runtime: Runtime) -> tuple[int, float]:
+    """How many parameters the model has, and how many characters a second it learns from: the best of a few small steps."""
+    model = GPT(config.model, vocab_size).to(runtime.device)
+    parameters, block_size = model.parameter_count(), config.model.block_size
+    batch_size = min(config.train.batch_size, 1 + int(3e9 / (parameters * block_size)))  # a moment, even for a large model
+    idx = torch.zeros(batch_size, block_size, dtype=torch.int64, device=runtime.device)
     seconds = []
     for _ in range(5):
         started = time.perf_counter()
-        with runtime.autocast():
+        with torch.autocast(runtime.device.type, runtime.precision, enabled=runtime.precision != torch.float32):
             loss = model(idx, idx)
         loss.backward()
         loss.item()  # waits for the device
         seconds.append(time.perf_counter() - started)
-    model.zero_grad(set_to_none=True)
-    return idx.numel() / min(seconds)
+    return parameters, idx.numel() / min(seconds)
 
 
 def sample(ids: np.ndarray, size: int, *, pieces: int = 16) -> np.ndarray:
@@ -95,8 +95,8 @@ def _rarest(corpus: Entry) -> str:
     rare = counts < 3
     if rare.sum() < 50:
         return rarest
-    return f"{rarest}; {rare.sum():,} characters stand less than 3 times, {counts[rare].sum() / corpus.characters:.2%} of the text: " \
-        "data.min_count=3 folds them"
+    share = counts[rare].sum() / corpus.characters
+    return f"{rarest}; {rare.sum():,} characters stand less than 3 times, {share:.2%} of the text: data.min_count=3 folds them"
 
 
 def _times(count: int) -> str:
@@ -142,8 +142,8 @@ def _marks(train: np.ndarray, val: np.ndarray, val_text: str, tokenizer: Tokeniz
     order = 3 if tokenizer.vocab_size**4 < 2**63 else 2
     ngram = ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
     packed = {"gzip": gzip.compress(content), "xz": lzma.compress(content)}
-    marks = [f"{what} {8 * len(data) / len(val):.2f}" for what, data in packed.items()]
-    return f"{', '.join(marks)}, order-{order} n-gram {ngram:.2f} bits per character; the last is a loss of {ngram * math.log(2):.2f}"
+    marks = [f"{what} {8 * len(data) / len(val):.2f}" for what, data in packed.items()] + [f"order-{order} n-gram {ngram:.2f}"]
+    return f"{', '.join(marks)} bits per character; the last is a loss of {ngram * math.log(2):.2f}"
 
 
 def ngram_bits(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int) -> float:

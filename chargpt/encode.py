@@ -19,7 +19,7 @@ import numpy as np
 from chargpt.config import DataConfig
 from chargpt.encodings import byte_order_mark, undecodable
 from chargpt.errors import UserError
-from chargpt.inputs import UNREADABLE, Source, binary_format, is_binary
+from chargpt.inputs import Inputs, Source, binary_format, is_binary
 from chargpt.tokenizer import CODE_POINTS, Door, Tokenizer, code_points
 
 CHUNK = 2**20
@@ -33,11 +33,9 @@ Piece = bytes | str
 class Reading:
     """One pass over all texts: iterate over it for (TRAIN or VAL, piece) pairs, once; the rest is known at the end."""
 
-    def __init__(
-        self, train: list[Source], val: list[Source], config: DataConfig, *, progress: Any, hashed: bool = True
-    ) -> None:
+    def __init__(self, inputs: Inputs, config: DataConfig, *, progress: Any, hashed: bool = True) -> None:
         """`progress` has an update(bytes) method, called from another thread. Without `hashed` there is no digest."""
-        self._sources = [(source, TRAIN) for source in train] + [(source, VAL) for source in val]
+        self._sources = [(source, TRAIN) for source in inputs.train] + [(source, VAL) for source in inputs.val]
         self._config, self._progress = config, progress
         self._door = Door(newlines=config.newlines, normalize=config.normalize, lowercase=config.lowercase)
         self._utf8 = codecs.lookup(config.encoding).name == "utf-8"
@@ -46,7 +44,20 @@ class Reading:
         self.marked: set[str] = set()  # encodings that byte-order marks called for
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
-        separator = self._as_vocabulary(self._door.apply(self._config.unescaped_separator))
+        return _gathered((part, self._narrow(piece)) for part, piece in self._pieces())
+
+    def digest(self) -> str:
+        """SHA-256 of everything that was read, and of how it was divided into texts."""
+        return self._hash.hexdigest()
+
+    def _narrow(self, piece: Piece) -> Piece:
+        """`piece` as bytes, if a byte of it is a character (or stands for one in the vocabulary)."""
+        if isinstance(piece, str) and (self._config.vocabulary == "bytes" or piece.isascii()):
+            return piece.encode()
+        return piece
+
+    def _pieces(self) -> Iterator[tuple[int, Piece]]:
+        separator = self._door.apply(self._config.unescaped_separator)
         sizes = [0, 0]
         for number, group in itertools.groupby(_ahead(self._chunks()), key=lambda item: item[0]):
             source, part = self._sources[number]
@@ -61,40 +72,25 @@ class Reading:
                         yield part, separator
                     began = True
                     sizes[part] += len(piece)
-                    yield part, self._as_vocabulary(piece)
-
-    def _as_vocabulary(self, piece: Piece) -> Piece:
-        """`piece`, in bytes if the vocabulary is those."""
-        return piece.encode() if self._config.vocabulary == "bytes" and isinstance(piece, str) else piece
-
-    def digest(self) -> str:
-        """SHA-256 of everything that was read, and of how it was divided into texts."""
-        return self._hash.hexdigest()
+                    yield part, piece
 
     def _chunks(self) -> Iterator[tuple[int, bytes]]:
-        """The number of a source and a piece of it, an empty one at its end. Runs in another thread, so that hashing
-        costs no time."""
+        """The number of a source and a piece of it, an empty one at its end. Runs in another thread: hashing takes no time."""
         for number, (source, part) in enumerate(self._sources):
             size = 0
-            try:
-                with source.open() as file:
-                    chunk = file.read(CHUNK)
-                    if source.in_folder and is_binary(chunk):
-                        self.binaries += 1
-                        continue
-                    while chunk:
-                        size += len(chunk)
-                        if self._hash:
-                            self._hash.update(chunk)
-                        self._progress.update(len(chunk))
-                        yield number, chunk
-                        chunk = file.read(CHUNK)
-            except UNREADABLE as error:
-                reason = getattr(error, "strerror", None) or f"damaged or cut off ({error})"
-                raise UserError(f"{source.label}: {reason}; give a file that can be read") from None
-            if self._hash:
-                self._hash.update(f"{size} {part} {source.json_lines}\n".encode())
-            yield number, b""
+            for chunk in source.chunks(CHUNK):
+                if size == 0 and source.in_folder and is_binary(chunk):
+                    self.binaries += 1
+                    break
+                size += len(chunk)
+                if self._hash:
+                    self._hash.update(chunk)
+                self._progress.update(len(chunk))
+                yield number, chunk
+            else:
+                if self._hash:
+                    self._hash.update(f"{size} {part} {source.json_lines}\n".encode())
+                yield number, b""
 
     def _documents(self, source: Source, chunks: Iterator[bytes]) -> Iterator[Iterable[Piece]]:
         """The documents of a source, each in pieces: one, or one for each JSON line."""
@@ -144,6 +140,20 @@ def _ahead(items: Iterator[Item]) -> Iterator[Item]:
         while (item := coming.popleft().result()) is not None:
             coming.append(pool.submit(next, items, None))
             yield item
+
+
+def _gathered(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Piece]]:
+    """The same text with small pieces joined: one of many short documents would spend its time between them."""
+    held: list[Piece] = []
+    held_part, size = TRAIN, 0
+    for part, piece in pieces:
+        if held and (part != held_part or type(piece) is not type(held[0]) or size > CHUNK // 8):
+            yield held_part, held[0][:0].join(held)
+            held, size = [], 0
+        held.append(piece)
+        held_part, size = part, size + len(piece)
+    if held:
+        yield held_part, held[0][:0].join(held)
 
 
 def _json_documents(source: Source, pieces: Iterable[Piece], field: str) -> Iterator[list[str]]:

@@ -1,12 +1,29 @@
-"""How weights move: parameter groups, AdamW, and the learning rate as a function of the step."""
+"""How weights move: AdamW, or Muon for the hidden matrices beside it, and the learning rate as a function of the step."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from chargpt.config import OptimConfig
+from chargpt.weights import Weights
+
+# The kinds of parameters, in the order in which they lie in a Weights vector. Of the first three, every matrix has the
+# same shape, so that they are a stack as they lie.
+SQUARE, UP, DOWN, EMBEDDING, VECTOR = range(5)
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of the quintic, from the Muon repository
+NEWTON_SCHULZ_STEPS = 5
+
+
+def kind_of(name: str, parameter: nn.Parameter) -> int:
+    """Which kind of parameter of a GPT this is."""
+    if parameter.dim() < 2:
+        return VECTOR
+    if "embedding" in name:
+        return EMBEDDING
+    return {"up": UP, "down": DOWN}.get(name.split(".")[-2], SQUARE)
 
 
 def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
@@ -26,41 +43,95 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
 
 
-def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-    """AdamW over all parameters; weight decay on the matrices alone."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
+class Optimizer:
+    """Updates the vector of `weights` from its gradient. Weight decay is on matrices alone.
+
+    `adamw` is AdamW (arXiv 1711.05101) for everything; `muon` is Muon for the matrices inside the blocks, q, k and v each by
+    itself, and AdamW for embeddings, biases and norms. All state starts at zero.
+    """
+
+    def __init__(self, weights: Weights, config: OptimConfig) -> None:
+        self.weights, self.config = weights, config
+        hidden = weights.of_kind(DOWN).stop if config.name == "muon" else 0
+        first_vector = weights.of_kind(EMBEDDING).stop
+        self.momentum = torch.zeros_like(weights.vector[:hidden])
+        self._spans = (slice(hidden, first_vector), slice(first_vector, len(weights.vector)))
+        self._parts = [nn.Parameter(weights.vector[span]) for span in self._spans]
+        decays = (config.weight_decay, 0.0)
+        groups = [{"params": [part], "weight_decay": decay} for part, decay in zip(self._parts, decays)]
+        self.adam = torch.optim.AdamW(groups, lr=0.0, betas=config.betas, fused=True)
+        for part, span in zip(self._parts, self._spans):
+            part.grad = weights.gradient[span]
+        self.adam.step()  # at rate 0: creates its state and moves nothing
+        for part in self._parts:
+            self.adam.state[part]["step"].zero_()
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """One update at learning rate `rate`; the gradient is zero after it."""
+        for group in self.adam.param_groups:
+            group["lr"] = rate
+        self.adam.step()
+        if len(self.momentum):
+            self._muon_step(rate)
+        self.weights.gradient.zero_()
+        self.weights.refresh()
+
+    def _muon_step(self, rate: float) -> None:
+        beta = self.config.momentum
+        gradient = self.weights.gradient[: len(self.momentum)]
+        self.momentum.lerp_(gradient, 1 - beta)
+        nesterov = gradient.lerp(self.momentum, beta)
+        for kind in (SQUARE, UP, DOWN):
+            span = self.weights.of_kind(kind)
+            rows, columns = self._matrix_shape(kind)
+            update = orthogonalised(nesterov[span].view(-1, rows, columns))
+            # An update as large as AdamW's would be, so that both take the same rate (arXiv 2502.16982).
+            scale = 0.2 * math.sqrt(max(rows, columns))
+            matrices = self.weights.vector[span].view(-1, rows, columns)
+            matrices.mul_(1 - rate * self.config.weight_decay).add_(update, alpha=-rate * scale)
+
+    def _matrix_shape(self, kind: int) -> tuple[int, int]:
+        width = self.weights.model.config.n_embd
+        return {SQUARE: (width, width), UP: (4 * width, width), DOWN: (width, 4 * width)}[kind]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state as named tensors, views of it: `parameter/quantity`, and the count of steps."""
+        shapes = {name: parameter.shape for name, parameter in self.weights.model.named_parameters()}
+        found = {"step": self.adam.state[self._parts[0]]["step"]}
+        moments = [(slice(0, len(self.momentum)), {"momentum": self.momentum})]
+        for part, span in zip(self._parts, self._spans):
+            state = self.adam.state[part]
+            moments.append((span, {quantity: state[quantity] for quantity in ("exp_avg", "exp_avg_sq")}))
+        for where, vectors in moments:
+            for name, span in self._named_within(where):
+                for quantity, vector in vectors.items():
+                    found[f"{name}/{quantity}"] = vector[span].view(shapes[name])
+        return found
+
+    def _named_within(self, where: slice) -> Iterator[tuple[str, slice]]:
+        """Names of the parameters that lie in a part of the vector, and their places in that part."""
+        for name, span in self.weights.spans.items():
+            if where.start <= span.start < where.stop:
+                yield name, slice(span.start - where.start, span.stop - where.start)
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the state that another optimizer of this kind gave as `tensors()`."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors[name])
+        self.adam.state[self._parts[1]]["step"].copy_(tensors["step"])
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """The orthogonal matrices nearest to a stack (n, rows, columns), roughly: singular values come out between 0.7 and 1.2.
 
-
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state as named tensors, `parameter/quantity`, ready for a checkpoint."""
-    return {
-        f"{name}/{quantity}": value
-        for name, parameter in model.named_parameters()
-        for quantity, value in optimizer.state.get(parameter, {}).items()
-    }
-
-
-def prime(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Give a new optimizer the state that its first step creates, to be overwritten; no weight moves."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    set_learning_rate(optimizer, 0.0)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates):
-        group["lr"] = rate
-    optimizer.zero_grad(set_to_none=True)
-
-
-def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Overwrite the state of a primed optimizer with what `optimizer_tensors` gave for another of its kind."""
-    for key, value in optimizer_tensors(model, optimizer).items():
-        value.copy_(tensors[key])
+    Newton-Schulz iterations in bfloat16, on all matrices at once. Muon: Keller Jordan et al., 2024.
+    """
+    wide = matrices.size(1) <= matrices.size(2)
+    x = (matrices if wide else matrices.transpose(1, 2)).bfloat16()
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    a, b, c = NEWTON_SCHULZ
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = x @ x.transpose(1, 2)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x if wide else x.transpose(1, 2)).float()

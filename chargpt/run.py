@@ -12,11 +12,12 @@ from chargpt.checkpoint import (
 from chargpt.config import Config, apply_overrides, difference, to_dict, to_yaml
 from chargpt.corpus import Corpus, load_corpus
 from chargpt.errors import UserError, one_line, shown
-from chargpt.optim import load_optimizer_tensors, make_optimizer, optimizer_tensors, prime
+from chargpt.optim import Optimizer, kind_of
 from chargpt.restore import expected_weights, find_run, restore_model
 from chargpt.runtime import Runtime, choose_runtime
 from chargpt.tokenizer import Tokenizer
 from chargpt.transplant import transplant
+from chargpt.weights import Weights
 from model import GPT
 
 # A resumed run may change how it goes on, never what it has been: these decide the model or which text a step reads.
@@ -46,10 +47,15 @@ class Run:
     config: Config
     runtime: Runtime
     corpus: Corpus
-    model: GPT
-    optimizer: torch.optim.Optimizer
+    weights: Weights
+    optimizer: Optimizer
     progress: Progress
     saved: Progress | None = None  # what the newest checkpoint holds
+
+    @property
+    def model(self) -> GPT:
+        """The model in float32, as it is saved; `weights.working` is the one to compute with."""
+        return self.weights.model
 
     @property
     def chars_per_step(self) -> int:
@@ -78,7 +84,8 @@ def begin(
     folder.mkdir(parents=True, exist_ok=True)
     remove_orphans(folder)
     texts = [text if text == "-" or not Path(text).exists() else str(Path(text).resolve()) for text in texts]
-    run = Run(folder, texts, config, runtime, corpus, model, make_optimizer(model, config.optim), Progress())
+    weights = Weights(model, runtime.precision, kind=kind_of)
+    run = Run(folder, texts, config, runtime, corpus, weights, Optimizer(weights, config.optim), Progress())
     save(run)
     return run
 
@@ -110,7 +117,8 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
     if corpus.fingerprint != state.get("fingerprint"):
         raise UserError(f"{shown(folder)}: its text has changed since the run began; restore it, or start a new run with --run NAME")
     model.to(runtime.device)
-    run = Run(folder, state["texts"], config, runtime, corpus, model, make_optimizer(model, config.optim), Progress())
+    weights = Weights(model, runtime.precision, kind=kind_of)
+    run = Run(folder, state["texts"], config, runtime, corpus, weights, Optimizer(weights, config.optim), Progress())
     restore_training(run, checkpoint)
     say_what_differs(state["environment"], runtime)
     say("resumed", f"{shown(checkpoint.path)}, {config.train.max_steps - run.progress.step:,} steps to go")
@@ -130,11 +138,8 @@ def _check_origin(checkpoint: Checkpoint) -> None:
 def restore_training(run: Run, checkpoint: Checkpoint) -> None:
     """Put optimizer and progress back as the checkpoint has them."""
     run.progress = _read_progress(checkpoint)
-    if run.progress.step:  # at step 0 no optimizer has a state
-        prime(run.model, run.optimizer)
-        expected = optimizer_tensors(run.model, run.optimizer)
-        check_tensors(checkpoint.training, expected, where=shown(checkpoint.path / TRAINING))
-        load_optimizer_tensors(run.model, run.optimizer, checkpoint.training)
+    check_tensors(checkpoint.training, run.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
+    run.optimizer.load(checkpoint.training)
     run.saved = dataclasses.replace(run.progress)
     if run.progress.best_step == checkpoint.step:  # a crash may have come between the checkpoint and this mark
         mark_best(checkpoint.path, run.progress.best_loss)
@@ -162,7 +167,8 @@ def roll_back(run: Run) -> Path:
     failed = [*run.progress.skipped, run.progress.step]
     checkpoint, _ = newest(run.folder, expected=expected_weights)
     run.model.load_state_dict(checkpoint.weights)
-    run.optimizer = make_optimizer(run.model, run.config.optim)
+    run.weights.gradient.zero_()
+    run.weights.refresh()
     restore_training(run, checkpoint)
     run.progress.skipped = failed
     return checkpoint.path
@@ -187,8 +193,7 @@ def save(run: Run) -> None:
         "val_loss": progress.val_loss if progress.evaluated == progress.step else None,
         "environment": run.runtime.environment(),
     }
-    training = optimizer_tensors(run.model, run.optimizer)
-    path = publish(run.folder, progress.step, weights=run.model.state_dict(), training=training, state=state)
+    path = publish(run.folder, progress.step, weights=run.model.state_dict(), training=run.optimizer.tensors(), state=state)
     if progress.best_step == progress.step:
         mark_best(path, progress.best_loss)
     run.saved = dataclasses.replace(progress)

@@ -1,6 +1,5 @@
 """What a run computes on: device, precision, threads. Chosen once, printed once, recorded in every checkpoint."""
 
-import contextlib
 import platform
 from dataclasses import dataclass
 
@@ -19,10 +18,6 @@ class Runtime:
     device: torch.device
     precision: torch.dtype
     threads: int
-
-    def autocast(self) -> contextlib.AbstractContextManager:
-        """Where matrix products are done in `precision`; weights, norms and the loss stay float32."""
-        return torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32)
 
     def describe(self) -> str:
         """One line for the user."""

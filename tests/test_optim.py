@@ -4,21 +4,23 @@ import pytest
 import torch
 
 from chargpt.config import OptimConfig
-from chargpt.optim import learning_rate, load_optimizer_tensors, make_optimizer, optimizer_tensors, prime
+from chargpt.optim import Optimizer, kind_of, learning_rate, orthogonalised
+from chargpt.weights import Weights
 from model import GPT, GPTConfig
 
+NAMES = ("adamw", "muon")
 
-def make_model() -> GPT:
+
+def make_weights(precision: torch.dtype = torch.float32) -> Weights:
     torch.manual_seed(0)
-    return GPT(GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8), 7)
+    return Weights(GPT(GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8), 7), precision, kind=kind_of)
 
 
-def take_steps(model: GPT, optimizer: torch.optim.Optimizer, first: int, count: int) -> None:
+def take_steps(weights: Weights, optimizer: Optimizer, first: int, count: int, *, rate: float = 1e-2) -> None:
     for step in range(first, first + count):
         idx = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(step))
-        model(idx[:, :-1], idx[:, 1:]).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        weights.add_gradient(weights.working(idx[:, :-1], idx[:, 1:]))
+        optimizer.step(rate)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -47,51 +49,100 @@ def test_rate_is_defined_for_any_length_of_run(schedule):
         assert all(0 <= learning_rate(step, config, max_steps=max_steps) <= 1 for step in range(10))
 
 
-def test_decay_is_on_matrices_alone():
-    model = make_model()
-    optimizer = make_optimizer(model, OptimConfig(weight_decay=0.3))
-    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
-    assert len(decay) == len(list(model.parameters()))
-    for name, parameter in model.named_parameters():
-        assert decay[id(parameter)] == (0.3 if parameter.dim() == 2 else 0.0), name
+@pytest.mark.parametrize("name", NAMES)
+def test_decay_is_on_matrices_alone(name):
+    weights = make_weights()
+    before = {key: value.clone() for key, value in weights.model.named_parameters()}
+    optimizer = Optimizer(weights, OptimConfig(name=name, weight_decay=0.5))
+    optimizer.step(0.1)  # with no gradient, decay is all that moves
+    for key, value in weights.model.named_parameters():
+        torch.testing.assert_close(value, before[key] * (0.95 if value.dim() == 2 else 1.0), msg=key)
 
 
-def test_state_put_back_continues_to_the_same_bits():
-    model = make_model()
-    optimizer = make_optimizer(model, OptimConfig())
-    take_steps(model, optimizer, 0, 3)
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    tensors = {name: value.clone() for name, value in optimizer_tensors(model, optimizer).items()}
-    take_steps(model, optimizer, 3, 3)
-
-    other = make_model()
-    other.load_state_dict(weights)
-    again = make_optimizer(other, OptimConfig())
-    prime(other, again)
-    load_optimizer_tensors(other, again, tensors)
-    take_steps(other, again, 3, 3)
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values()))
-    state, state_again = optimizer_tensors(model, optimizer), optimizer_tensors(other, again)
-    assert state.keys() == state_again.keys()
-    assert all(torch.equal(state[name], state_again[name]) for name in state)
+def test_adamw_is_torchs_over_single_parameters():
+    config = OptimConfig(weight_decay=0.3, betas=(0.9, 0.95))
+    weights = make_weights()
+    optimizer = Optimizer(weights, config)
+    model = make_weights().model
+    groups = [{"params": [p for p in model.parameters() if (p.dim() >= 2) == matrix], "weight_decay": 0.3 * matrix} for matrix in (True, False)]
+    reference = torch.optim.AdamW(groups, lr=1e-2, betas=config.betas, foreach=False)
+    for step in range(3):
+        take_steps(weights, optimizer, step, 1)
+        idx = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(step))
+        reference.zero_grad()
+        model(idx[:, :-1], idx[:, 1:]).backward()
+        reference.step()
+    for (key, ours), theirs in zip(weights.model.named_parameters(), model.parameters()):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4, msg=key)
 
 
-def test_without_its_state_it_does_not():
-    model = make_model()
-    optimizer = make_optimizer(model, OptimConfig())
-    take_steps(model, optimizer, 0, 3)
-    other = make_model()
-    other.load_state_dict(model.state_dict())
-    take_steps(model, optimizer, 3, 3)
-    take_steps(other, make_optimizer(other, OptimConfig()), 3, 3)
-    assert not torch.equal(model.token_embedding.weight, other.token_embedding.weight)
+def test_muon_is_torchs_with_q_k_and_v_apart():
+    config = OptimConfig(name="muon", weight_decay=0.1)
+    weights, model = make_weights(), make_weights().model
+    optimizer = Optimizer(weights, config)
+    idx = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(0))
+    model(idx[:, :-1], idx[:, 1:]).backward()
+    take_steps(weights, optimizer, 0, 1)
+    for key in ("blocks.1.mlp.up.weight", "blocks.0.mlp.down.weight", "blocks.0.attn.proj.weight", "blocks.1.attn.qkv.weight"):
+        whole = model.get_parameter(key)
+        pieces, gradients = (t.split(16) if "qkv" in key else [t] for t in (whole.detach(), whole.grad))
+        for i, (piece, gradient) in enumerate(zip(pieces, gradients)):
+            parameter = torch.nn.Parameter(piece.clone())
+            parameter.grad = gradient.clone()
+            torch.optim.Muon([parameter], lr=1e-2, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw").step()
+            ours = weights.model.get_parameter(key)[i * 16 : i * 16 + len(piece)]
+            torch.testing.assert_close(ours, parameter, atol=2e-4, rtol=0.02, msg=key)
 
 
-def test_priming_moves_no_weight():
-    model = make_model()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    optimizer = make_optimizer(model, OptimConfig())
-    prime(model, optimizer)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert len(optimizer_tensors(model, optimizer)) == 3 * len(before)
-    assert all(p.grad is None for p in model.parameters())
+@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 64, 16), (2, 16, 64)])
+def test_orthogonalised_matrices_have_singular_values_near_one(shape):
+    values = torch.linalg.svdvals(orthogonalised(torch.randn(shape, generator=torch.Generator().manual_seed(1))))
+    assert 0.3 < values.min() and values.max() < 1.35 and 0.7 < values.median() < 1.2
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_state_put_back_continues_to_the_same_bits(name, precision):
+    weights = make_weights(precision)
+    optimizer = Optimizer(weights, OptimConfig(name=name))
+    take_steps(weights, optimizer, 0, 3)
+    saved = {key: value.clone() for key, value in weights.model.state_dict().items()}
+    state = {key: value.clone() for key, value in optimizer.tensors().items()}
+    take_steps(weights, optimizer, 3, 3)
+
+    again = make_weights(precision)
+    again.model.load_state_dict(saved)
+    again.refresh()
+    other = Optimizer(again, OptimConfig(name=name))
+    other.load(state)
+    take_steps(again, other, 3, 3)
+    assert torch.equal(weights.vector, again.vector)
+    assert all(torch.equal(value, other.tensors()[key]) for key, value in optimizer.tensors().items())
+    fresh = make_weights(precision)
+    fresh.model.load_state_dict(saved)
+    fresh.refresh()
+    take_steps(fresh, Optimizer(fresh, OptimConfig(name=name)), 3, 3)
+    assert not torch.equal(weights.vector, fresh.vector)  # without its state it does not
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_is_named_after_parameters_and_complete(name):
+    weights = make_weights()
+    optimizer = Optimizer(weights, OptimConfig(name=name))
+    take_steps(weights, optimizer, 0, 2)
+    tensors = optimizer.tensors()
+    shapes = {key: value.shape for key, value in weights.model.named_parameters()}
+    assert {key.rpartition("/")[0] for key in tensors} - {""} == shapes.keys()
+    assert all(value.shape == shapes[key.rpartition("/")[0]] and value.any() for key, value in tensors.items() if key != "step")
+    assert tensors["step"] == 2
+    muon = {key.rpartition("/")[0] for key in tensors if key.endswith("momentum")}
+    assert muon == ({k for k, s in shapes.items() if len(s) == 2 and "embedding" not in k} if name == "muon" else set())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_making_an_optimizer_moves_no_weight(name):
+    weights = make_weights()
+    before = weights.vector.clone()
+    optimizer = Optimizer(weights, OptimConfig(name=name))
+    assert torch.equal(before, weights.vector)
+    assert not any(value.any() for value in optimizer.tensors().values())

@@ -280,9 +280,9 @@ def poison(run: train.Run, *, step: int, value: float, where: str) -> None:
         return run.progress.step == step and next(micro) == run.config.train.accumulate
 
     if where == "loss":
-        run.model.register_forward_hook(lambda module, inputs, out: out * value if module.training and due() else out)
+        run.weights.working.register_forward_hook(lambda module, inputs, out: out * value if module.training and due() else out)
     else:
-        run.model.norm.weight.register_hook(lambda gradient: gradient * value if due() else gradient)
+        run.weights.working.norm.weight.register_hook(lambda gradient: gradient * value if due() else gradient)
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])

@@ -85,3 +85,12 @@ def test_a_huge_text_takes_no_more_memory_than_a_small_one():
     endless = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**12,), (0,))
     chosen = windows(endless)
     assert chosen.starts(10**6).max() < 10**12 - 16 and chosen.batch(10**6)[0].shape == (4, 16)
+
+
+def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
+    np.arange(100_000, dtype=np.uint32).tofile(tmp_path / "ids")
+    mapped = np.memmap(tmp_path / "ids", np.uint32, mode="r")
+    plain = windows(mapped)
+    monkeypatch.setattr("chargpt.windows.LARGE", 0)
+    ahead = windows(mapped)
+    assert all(torch.equal(plain.batch(step)[1], ahead.batch(step)[1]) for step in range(2000))

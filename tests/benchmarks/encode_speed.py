@@ -2,10 +2,11 @@
 
     python tests/benchmarks/encode_speed.py TEXT [TEXT ...] [--gigabytes 1 4] [--rounds 3] [--folder DIR]
 
-Makes files of that size by repeating each TEXT, in a temporary folder that it removes. Each measurement is a process of its own
-that first imports torch: it encodes with an empty cache and a warm file cache until the ids are on the disk (fsync
-included), then starts a second time. nanoGPT's way (read, sorted(set), a list of ids, numpy, tofile; its `data/shakespeare_char/
-prepare.py`) holds some twelve times the text in memory, so it gets a slice, and its MB/s stand for the whole. The two alternate; medians.
+Makes files of that size by repeating each TEXT, in a temporary folder that it removes. Each measurement is a process of its
+own that first imports torch: it encodes, with an empty cache of ours and a warm one of the file, until the ids are on
+the disk (fsync included), then starts a second time. nanoGPT's way (read, sorted(set), a list of ids, numpy, tofile, as in
+its data/shakespeare_char/prepare.py) holds some twelve times the text in memory, so it gets a slice, and its MB/s stand
+for the whole. The two take turns; medians.
 """
 
 import argparse

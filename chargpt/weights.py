@@ -1,0 +1,66 @@
+"""All weights of a model as one float32 vector, and the low-precision copy of the model that computes with them.
+
+Products are fast in bfloat16, and small updates are lost in it, so the weights live in float32 and a copy follows them
+(mixed precision training, arXiv 1710.03740). That they are one vector makes the clipping, the update and the copying of
+fifty tensors one operation each: on a small model those calls cost as much as the arithmetic.
+"""
+
+import copy
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from model import GPT
+
+
+class Weights:
+    """The parameters of `model`, which become views of `vector`; `working` is the model to compute with.
+
+    `spans` names each parameter's place in the vector, in an order that keeps what an optimizer treats alike together:
+    parameters of an equal `kind` lie side by side, kinds in ascending order.
+    """
+
+    def __init__(self, model: GPT, precision: torch.dtype, *, kind: Callable[[str, nn.Parameter], int]) -> None:
+        named = sorted(model.named_parameters(), key=lambda item: kind(*item))
+        ends = torch.tensor([parameter.numel() for _, parameter in named]).cumsum(0).tolist()
+        self.spans = {name: slice(end - p.numel(), end) for (name, p), end in zip(named, ends)}
+        self.kinds = {name: kind(name, parameter) for name, parameter in named}
+        self.model = model
+        self.vector = torch.cat([parameter.detach().flatten() for _, parameter in named])
+        self.gradient = torch.zeros_like(self.vector)
+        self._view(model, self.vector)
+        if precision == torch.float32:
+            self.working = model
+        else:
+            self.working = copy.deepcopy(model).to(precision)
+            self._copy = self.vector.to(precision)
+            self._view(self.working, self._copy)
+        self._inputs = [dict(self.working.named_parameters())[name] for name in self.spans]
+
+    def _view(self, model: GPT, vector: Tensor) -> None:
+        for name, parameter in model.named_parameters():
+            parameter.data = vector[self.spans[name]].view(parameter.shape)
+
+    def of_kind(self, kind: int) -> slice:
+        """The part of the vector that holds the parameters of a kind."""
+        spans = [span for name, span in self.spans.items() if self.kinds[name] == kind]
+        return slice(spans[0].start, spans[-1].stop) if spans else slice(0, 0)
+
+    def add_gradient(self, loss: Tensor) -> None:
+        """Add the gradient of `loss`, a result of `working`."""
+        parts = torch.autograd.grad(loss, self._inputs)
+        self.gradient += torch.cat([part.reshape(-1) for part in parts])
+
+    def clip_gradient(self, longest: float) -> Tensor:
+        """Shorten the gradient to at most `longest`; its norm before, a scalar tensor."""
+        norm = torch.linalg.vector_norm(self.gradient)
+        if longest < math.inf:
+            self.gradient *= (longest / (norm + 1e-6)).clamp(max=1.0)
+        return norm
+
+    def refresh(self) -> None:
+        """Let the working copy follow the vector. Call it whenever the vector has changed."""
+        if self.working is not self.model:
+            self._copy.copy_(self.vector)
