@@ -138,12 +138,12 @@ def _repeats(train: str, val: str) -> str:
 
 
 def _marks(train: np.ndarray, val: np.ndarray, val_text: str, tokenizer: Tokenizer) -> str:
-    content = val_text.encode()
+    unit, content = ("byte", val.tobytes()) if tokenizer.characters is None else ("character", val_text.encode())
     order = 3 if tokenizer.vocab_size**4 < 2**63 else 2
     ngram = ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
     packed = {"gzip": gzip.compress(content), "xz": lzma.compress(content)}
     marks = [f"{what} {8 * len(data) / len(val):.2f}" for what, data in packed.items()] + [f"order-{order} n-gram {ngram:.2f}"]
-    return f"{', '.join(marks)} bits per character; the last is a loss of {ngram * math.log(2):.2f}"
+    return f"{', '.join(marks)} bits per {unit}; the last is a loss of {ngram * math.log(2):.2f}"
 
 
 def ngram_bits(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int) -> float:

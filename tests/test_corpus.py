@@ -393,6 +393,29 @@ def test_documents_are_split_whole_and_evenly(load, tmp_path):
     assert len(val) == 20 and {int(text[9:12]) // 50 for text in val} == {0, 1, 2, 3}
 
 
+def test_a_split_by_documents_needs_several(load, tmp_path):
+    (tmp_path / "text.txt").write_text("the sea and the stone")
+    with pytest.raises(UserError, match="set data.split=position, or give a longer text"):
+        load(tmp_path / "text.txt", split="document")
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"split": "document", "val_text": "x"}, "split: 'document' given; use position, since data.val_text already"),
+        ({"vocabulary": "bytes", "max_vocab": 50}, "vocabulary: 'bytes' given; use characters, since bytes are never folded"),
+        ({"separator": "\\"}, "separator: .* given; use text, with"),
+        ({"encoding": "utf-88"}, "encoding: 'utf-88' given; use a text encoding that Python knows"),
+        ({"min_count": 0}, "min_count: 0 given"),
+        ({"max_vocab": 1}, "max_vocab: 1 given"),
+    ],
+    ids=str,
+)
+def test_settings_that_mean_nothing_are_errors(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        DataConfig(**wrong)
+
+
 def test_a_validation_text_given_is_all_that_validates(load, tmp_path):
     for name in ("a", "b", "held"):
         (tmp_path / f"{name}.txt").write_text(f"the {name} text and more")
