@@ -5,8 +5,12 @@ last step or a signal. What each word means is in chargpt/, one noun a file.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import itertools
 import math
+import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -14,16 +18,16 @@ from pathlib import Path
 import torch
 
 from chargpt.arguments import Parser, number
-from chargpt.checkpoint import steps
-from chargpt.config import Config, apply, apply_overrides, read_yaml
-from chargpt.errors import UserError, run_program, shown
+from chargpt.checkpoint import Checkpoint, steps
+from chargpt.config import Config, apply, apply_overrides, read_yaml, to_dict
+from chargpt.errors import Forgiving, UserError, one_line, run_program, shown
 from chargpt.evaluation import evaluate
 from chargpt.generate import Sampling, first_id, stream
 from chargpt.interrupt import Interrupt
 from chargpt.metrics import Metrics
 from chargpt.optim import learning_rate
 from chargpt.pace import Pace
-from chargpt.restore import find_checkpoint, restore_model
+from chargpt.restore import find_checkpoint, settings_of, tokenizer_of
 from chargpt.run import Run, begin, resume, roll_back, save, say, write_config
 from chargpt.runtime import choose_device
 from chargpt.screen import Screen, clock
@@ -36,7 +40,11 @@ MOST_ROLLBACKS = 3
 
 
 class NotFinite(Exception):
-    """The loss or the gradient of a step is infinite or not a number."""
+    """A loss, a gradient or a weight is infinite or not a number, and the batch of `step` is to blame."""
+
+    def __init__(self, what: str, *, step: int) -> None:
+        super().__init__(f"step {step + 1:,}: {what}")
+        self.step = step
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -59,18 +67,23 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     arguments = parser.parse_intermixed_args(argv)
     arguments.texts = [word for word in arguments.words if not _is_setting(word)]
     arguments.settings = [word for word in arguments.words if _is_setting(word)]
-    if arguments.device:
+    if "" in arguments.texts:
+        raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
+    if len({os.path.abspath(text) for text in arguments.texts}) < len(arguments.texts):
+        raise UserError("TEXT: the same text given twice; its validation part would be learned too")
+    if arguments.device is not None:
         arguments.settings.append(f"runtime.device={arguments.device}")
     if arguments.minutes is not None and not 0 < arguments.minutes < math.inf:
         raise UserError(f"--minutes: {arguments.minutes:g} given; use a number above 0")
-    if arguments.resume and (arguments.texts or arguments.config or arguments.init_from or arguments.vocab_from):
+    begins = (arguments.config, arguments.init_from, arguments.vocab_from)
+    if arguments.resume and (arguments.texts or any(option is not None for option in begins)):
         raise UserError("--resume: text, settings and weights come from the run; leave out TEXT, --config, --init-from and "
                         "--vocab-from, or start a new run with --run NAME")
     return arguments
 
 
 def _is_setting(word: str) -> bool:
-    return "=" in word and "\0" not in word and not Path(word).exists()
+    return "=" in word and not os.path.exists(word)
 
 
 def new_run(arguments: argparse.Namespace) -> Run:
@@ -79,14 +92,21 @@ def new_run(arguments: argparse.Namespace) -> Run:
     file = _config_file(arguments.config, choose_device(asked.runtime.device).type)
     config = apply(Config(), read_yaml(file), where=shown(file))
     source, vocabulary = None, None
-    if arguments.init_from:
-        source, _ = find_checkpoint(arguments.init_from, CHECKPOINTS)
-        config = dataclasses.replace(config, model=restore_model(source)[0].config)
-    if arguments.vocab_from:
-        vocabulary = restore_model(find_checkpoint(arguments.vocab_from, CHECKPOINTS)[0])[1]
+    if arguments.init_from is not None:
+        source = _checkpoint_of(arguments.init_from)
+        config = apply(config, {"model": to_dict(settings_of(source))["model"]}, where=arguments.init_from)
+    if arguments.vocab_from is not None:
+        vocabulary = tokenizer_of(_checkpoint_of(arguments.vocab_from))
     config = apply_overrides(config, arguments.settings)
     say("settings", shown(file) + "".join(f", {setting}" for setting in arguments.settings))
     return begin(arguments.texts, config, name=arguments.run, checkpoints=CHECKPOINTS, vocabulary=vocabulary, source=source)
+
+
+def _checkpoint_of(name: str) -> Checkpoint:
+    checkpoint, warnings = find_checkpoint(name, CHECKPOINTS)
+    for warning in warnings:
+        say("warning", one_line(warning))
+    return checkpoint
 
 
 def _config_file(given: str | None, device_type: str) -> Path:
@@ -96,7 +116,7 @@ def _config_file(given: str | None, device_type: str) -> Path:
         if path.is_file():
             return path
     presets = ", ".join(sorted(path.stem for path in (ROOT / "configs").glob("*.yaml")))
-    raise UserError(f"{given}: no such file; give a YAML file, or one of {presets}")
+    raise UserError(f"--config: {given!r} is no file; give a YAML file, or one of {presets}")
 
 
 def describe(run: Run) -> None:
@@ -136,7 +156,8 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
             grad_norm = take_step(run, windows)
             pace.stepped()
             screen.advance()
-            if pace.settled and not timed:
+            # A preset may be shorter than it takes to be sure; a quarter of it has to do then.
+            if not timed and (pace.settled or progress.step >= config.train.max_steps // 4):
                 timed = True
                 fix_length(run, screen, pace, deadline)
             if progress.step % config.train.log_interval == 0 and progress.loss_count:
@@ -167,7 +188,7 @@ def take_step(run: Run, windows: Windows) -> float:
         loss += part.detach()
     grad_norm = run.weights.clip_gradient(config.optim.grad_clip or math.inf).item()
     if not (math.isfinite(loss.item()) and math.isfinite(grad_norm)):
-        raise NotFinite(f"step {step + 1:,}: loss {loss.item()}, gradient norm {grad_norm}")
+        raise NotFinite(f"loss {loss.item()}, gradient norm {grad_norm}", step=step)
     run.optimizer.step(rate_of(run, step))
     progress.step += 1
     progress.loss_sum += loss.item()
@@ -188,6 +209,7 @@ def fix_length(run: Run, screen: Screen, pace: Pace, deadline: float | None) -> 
         train_config = dataclasses.replace(train_config, max_steps=step + max(1, fits))
         run.config = dataclasses.replace(run.config, train=train_config)
         write_config(run)
+        save(run)  # from here on a resumed run knows its length
         screen.set_total(train_config.max_steps)
     left = train_config.max_steps - step
     seconds = left * pace.seconds_per_step + pace.aside_seconds * (1 + left // train_config.eval_interval)
@@ -201,8 +223,9 @@ def log_step(run: Run, metrics: Metrics, screen: Screen, *, grad_norm: float, st
         "train/loss": progress.loss_sum / progress.loss_count,
         "lr": rate_of(run, progress.step - 1),
         "grad_norm": grad_norm,
-        "chars_per_second": steps_per_second * run.chars_per_step,
     }
+    if steps_per_second:
+        values["chars_per_second"] = steps_per_second * run.chars_per_step
     progress.loss_sum, progress.loss_count = 0.0, 0
     metrics.log(progress.step, values)
     screen.show(progress.step, values)
@@ -212,42 +235,46 @@ def evaluate_and_save(run: Run, metrics: Metrics, screen: Screen, interrupt: Int
     """Between two steps: evaluate if it is time, save if there is reason to; True when the run is over or stopped."""
     config, progress = run.config, run.progress
     last = progress.step >= config.train.max_steps
-    improved = False
     if (last or progress.step % config.train.eval_interval == 0) and progress.evaluated != progress.step:
-        improved = evaluate_run(run, metrics, screen, interrupt)
-    due = improved or last or interrupt() or progress.step % config.checkpoint.interval == 0
-    if due and progress.step and progress != run.saved:
+        evaluate_run(run, metrics, screen, interrupt)
+    improved = progress.best_step == progress.step
+    resaved = run.saved is not None and run.saved[0].step == progress.step  # evaluated or changed since it was saved
+    due = improved or resaved or last or interrupt() or progress.step % config.checkpoint.interval == 0
+    if due and run.saved != (progress, config):
+        if not run.weights.finite():
+            raise NotFinite("it made weights that are not finite", step=progress.step - 1)
         metrics.flush()
         save(run)
     return last or interrupt()
 
 
-def evaluate_run(run: Run, metrics: Metrics, screen: Screen, interrupt: Interrupt) -> bool:
-    """The loss over the whole validation part, and a sample; True when the loss is the lowest yet."""
+def evaluate_run(run: Run, metrics: Metrics, screen: Screen, interrupt: Interrupt) -> None:
+    """The loss over the whole validation part, and a sample. Nothing of it when a signal comes."""
     progress = run.progress
     loss = evaluate(run.weights.working, run.corpus.val, stop=interrupt)
     if loss is None:
-        return False
+        return
+    if not math.isfinite(loss):
+        raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
+    sample = write_sample(run, interrupt)
+    if interrupt():
+        return
     progress.evaluated, progress.val_loss = progress.step, loss
-    improved = math.isfinite(loss) and (progress.best_loss is None or loss < progress.best_loss)
-    if improved:
+    if progress.best_loss is None or loss < progress.best_loss:
         progress.best_loss, progress.best_step = loss, progress.step
     values = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
     screen.show(progress.step, values)
-    if run.config.train.sample_length:
-        values["sample"] = write_sample(run)
-    metrics.log(progress.step, values)
-    return improved
+    metrics.log(progress.step, values | ({"sample": sample} if sample else {}))
 
 
-def write_sample(run: Run) -> str:
-    """A text by the model as it is now, from a random state of its own."""
+def write_sample(run: Run, interrupt: Interrupt) -> str:
+    """A text by the model as it is now, from a random state of its own, cut short when a signal comes."""
     tokenizer, device = run.corpus.tokenizer, run.runtime.device
     prompt = torch.tensor([[first_id(tokenizer)]], device=device)
     generator = torch.Generator().manual_seed(run.config.train.seed)
     length = run.config.train.sample_length
     ids = stream(run.weights.working, prompt, length, SAMPLING, generator=generator, never_sampled=tokenizer.never_sampled)
-    return tokenizer.decode(int(id) for id in ids)
+    return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt(), ids))
 
 
 def train_to_the_end(run: Run, *, interrupt: Interrupt, deadline: float | None) -> int:
@@ -258,25 +285,31 @@ def train_to_the_end(run: Run, *, interrupt: Interrupt, deadline: float | None) 
             return conclude(run, interrupt)
         except NotFinite as problem:
             if run.config.train.on_nonfinite == "stop" or len(run.progress.skipped) >= MOST_ROLLBACKS:
-                print(f"error: {problem}; stopped before it reached the weights. The last good checkpoint is "
-                      f"{shown(steps(run.folder)[-1])}; go on from it with --resume and a lower optim.learning_rate, or with "
+                print(f"error: {problem}; nothing of it was saved. The last good checkpoint is {shown(steps(run.folder)[-1])}; go on "
+                      f"from it with --resume --run {_name(run)} and a lower optim.learning_rate, or with "
                       "train.on_nonfinite=rollback", file=sys.stderr)
                 return 3
-            say("rollback", f"{problem}; back to {shown(roll_back(run))}, at half the rate and without that batch")
+            back = roll_back(run, problem.step)
+            say("rollback", f"{problem}; back to {shown(back)}, at half the rate and without that batch")
 
 
 def conclude(run: Run, interrupt: Interrupt) -> int:
     """Say how the run ended and what to type next; the exit code."""
-    progress, name = run.progress, run.folder.name
+    progress = run.progress
     if interrupt():
-        say("stopped", f"at step {progress.step:,}, saved; go on with: python train.py --run {name} --resume")
+        say("stopped", f"at step {progress.step:,}, saved; go on with: python train.py --resume --run {_name(run)}")
         return interrupt.exit_code
     if run.config.train.sample_length:
-        print(f"\n{write_sample(run).strip()}\n")
+        print(f"\n{write_sample(run, interrupt).strip()}\n")
     say("done", f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), "
         f"best {progress.best_loss:.4f} at step {progress.best_step:,}")
-    say("sample", f"python sample.py {name}")
+    say("sample", f"python sample.py {_name(run)}")
     return 0
+
+
+def _name(run: Run) -> str:
+    """What to call the run by on a command line."""
+    return shlex.quote(run.folder.name if run.folder.parent == CHECKPOINTS else shown(run.folder))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -286,10 +319,12 @@ def main(argv: list[str] | None = None) -> int:
         run = resume(arguments.run, arguments.settings, checkpoints=CHECKPOINTS)
     else:
         run = new_run(arguments)
-    describe(run)
-    write_config(run)
     deadline = started + 60 * arguments.minutes if arguments.minutes else None
-    with Interrupt() as interrupt:
+    # From here on no reader that leaves (`| head`, a closed terminal) may cost the run.
+    forgiving = contextlib.redirect_stdout(Forgiving(sys.stdout)), contextlib.redirect_stderr(Forgiving(sys.stderr))
+    with forgiving[0], forgiving[1], Interrupt() as interrupt:
+        describe(run)
+        write_config(run)
         return train_to_the_end(run, interrupt=interrupt, deadline=deadline)
 
 

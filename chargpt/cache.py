@@ -2,7 +2,7 @@
 
     FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; published whole, never changed afterwards
     FOLDER/seen/<request>    the fingerprint that a request led to: files as they stood on disk, and settings
-    FOLDER/partial-*/        an entry being written
+    FOLDER/partial/          an entry being written
     FOLDER/lock              held while one is written
 
 Reading gigabytes only to learn that nothing has changed takes seconds, so `seen` remembers what files, by name, inode,
@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import numpy as np
 from chargpt.errors import shown
 from chargpt.tokenizer import Tokenizer
 
-SYNC_EVERY = 2**26  # bytes
+SYNC_EVERY = 2**24  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +59,7 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._seen = folder / "seen"
+        self._partial = folder / "partial"
 
     def recall(self, request: str) -> Entry | None:
         """The entry that `request` led to before, if it is still there."""
@@ -103,8 +103,7 @@ class Cache:
             except BlockingIOError:
                 print(f"waiting for another run to finish encoding in {shown(self.folder)}", file=sys.stderr)
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            for orphan in self.folder.glob("partial-*"):  # of a process that was killed, since the lock is ours
-                shutil.rmtree(orphan, ignore_errors=True)
+            shutil.rmtree(self._partial, ignore_errors=True)  # what a killed process left, since the lock is ours
             yield
 
     def publish(self, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any], write: Callable[..., None]) -> None:
@@ -113,19 +112,19 @@ class Cache:
         It appears whole and on the disk or not at all: written aside, synced, renamed. Raises OSError when it cannot be.
         """
         shutil.rmtree(self.folder / fingerprint, ignore_errors=True)  # `open` found it damaged
-        partial = Path(tempfile.mkdtemp(prefix="partial-", dir=self.folder))
         try:
-            with _SyncedFile(partial / "train.ids") as train, _SyncedFile(partial / "val.ids") as val:
+            self._partial.mkdir()
+            with _SyncedFile(self._partial / "train.ids") as train, _SyncedFile(self._partial / "val.ids") as val:
                 write(train=train, val=val)
-            with _SyncedFile(partial / "counts.int64") as file:
+            with _SyncedFile(self._partial / "counts.int64") as file:
                 file.write(memoryview(counts.astype("<i8")))
-            with _SyncedFile(partial / "entry.json") as file:
+            with _SyncedFile(self._partial / "entry.json") as file:
                 file.write(memoryview(json.dumps(meta).encode()))
-            _sync_folder(partial)
-            partial.rename(self.folder / fingerprint)
+            _sync_folder(self._partial)
+            self._partial.rename(self.folder / fingerprint)
             _sync_folder(self.folder)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(self._partial, ignore_errors=True)
 
 
 class _SyncedFile:

@@ -9,7 +9,6 @@ import difflib
 import io
 import math
 import re
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -141,7 +140,7 @@ class RuntimeConfig:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        known = re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device)
+        known = re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
         _require(known is not None, "device", self.device, "auto, cpu, cuda, cuda:N or mps")
         _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number of 0 (as torch decides) or more")
 
@@ -300,10 +299,6 @@ def _coerce(value: Any, hint: Any) -> Any:
         if word in typing.get_args(hint):
             return str(word)
         raise ValueError(f"one of {', '.join(typing.get_args(hint))}")
-    if isinstance(hint, types.UnionType):
-        if value is None or (typed and value.lower() in ("none", "null", "")):
-            return None
-        return _coerce(value, typing.get_args(hint)[0])
     if typing.get_origin(hint) is tuple:
         parts = typing.get_args(hint)
         items = [_FromCommandLine(x.strip()) for x in value.strip("[]() ").split(",")] if typed else value
@@ -319,13 +314,13 @@ def _coerce(value: Any, hint: Any) -> Any:
     if hint is int:
         if isinstance(value, int) and not isinstance(value, bool):
             return int(value)
-        if typed and re.fullmatch(r"[+-]?\d[\d_]{0,30}", value):
+        if typed and re.fullmatch(r"[+-]?\d{1,30}", value):
             return int(value)
         raise ValueError("a whole number")
     if hint is float:
         number = math.nan
         # PyYAML reads 1e-3 as a string (YAML 1.1 wants 1.0e-3), so a string in a number's form is a number.
-        if isinstance(value, str) and re.fullmatch(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?", value):
+        if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value):
             number = float(value)
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
             number = float(value)

@@ -46,7 +46,7 @@ def outlook(corpus: Entry, config: Config, *, parameters: int, characters_per_se
     per_character = 37 * config.model.n_layer * config.model.n_embd + 3 * corpus.tokenizer.vocab_size
     memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
     expected = _overfitting(epochs, parameters / len(corpus.train))
-    cost = f"about {minutes:.0f} minutes and {memory / 1e9:.1f} GB"
+    cost = f"about {minutes:.1f} minutes and {memory / 1e9:.1f} GB"
     return f"outlook     {epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
 
 

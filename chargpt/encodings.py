@@ -80,6 +80,6 @@ def _plausibility(sample: bytes, encoding: str) -> float:
     beyond = [c for c in text if not c.isascii()]
     if not beyond or any(unicodedata.category(c) in ("Cc", "Cn", "Co") for c in beyond):
         return 0.0
-    if encoding in WESTERN and len(beyond) > sum(map(str.isalpha, text)) / 3:
+    if encoding in WESTERN and len(beyond) > sum(map(str.isalpha, text)) / 2:
         return 0.0
     return sum(c in (WESTERN | OTHER)[encoding] for c in beyond) / len(beyond)

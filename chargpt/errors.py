@@ -1,9 +1,11 @@
 """A user's mistake, and how a program says so: one line, exit code 2, no traceback."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TextIO
 
 
 class UserError(ValueError):
@@ -25,10 +27,11 @@ def shown(path: str | Path) -> str:
 
 def run_program(main: Callable[[], int]) -> int:
     """Run `main`; turn a `UserError` or an `OSError` into one line on stderr and exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="replace")  # a C locale must not end a program that prints 中
+    _make_streams_safe()
     try:
-        return main()
+        code = main()
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
         # The reader (`| head`) has seen enough. Give the interpreter's last flush somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -36,9 +39,39 @@ def run_program(main: Callable[[], int]) -> int:
     except UserError as error:
         message = str(error)
     except OSError as error:
-        message = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
+        what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
+        message = f"{what}; check the path, its permissions and the room on its disk"
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
     print(f"error: {one_line(message)}", file=sys.stderr)
     return 2
+
+
+def _make_streams_safe() -> None:
+    """A C locale must not end a program that prints 中, nor a closed stream one that prints at all."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))
+        else:
+            stream.reconfigure(encoding="utf-8", errors="replace")
+
+
+class Forgiving:
+    """A stream whose reader may leave, or whose disk may be full: what cannot be written is dropped, and nothing ends by it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()

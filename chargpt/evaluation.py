@@ -41,12 +41,11 @@ def evaluate(model: GPT, ids: np.ndarray, *, stop: Callable[[], bool] = lambda: 
     block_size = model.config.block_size
     batch_size = max(1, min(LOGITS_AT_ONCE // model.vocab_size, 16384) // block_size)
     total = torch.zeros((), dtype=torch.float64, device="cpu" if device.type == "mps" else device)
-    for inputs, targets in validation_batches(ids, block_size, batch_size=batch_size):
-        if stop():
-            break
-        total += model(inputs.to(device), targets.to(device)).to(total) * targets.numel()
-    else:
+    try:
+        for inputs, targets in validation_batches(ids, block_size, batch_size=batch_size):
+            if stop():
+                return None
+            total += model(inputs.to(device), targets.to(device)).to(total) * targets.numel()
+    finally:
         model.train(was_training)
-        return total.item() / (len(ids) - 1)
-    model.train(was_training)
-    return None
+    return total.item() / (len(ids) - 1)

@@ -112,8 +112,10 @@ def _finite(value: float | str) -> float | str | None:
 
 def _keep_until(path: Path, step: int) -> None:
     """Drop the lines of `path` that lie after `step`, and a last line that a crash cut short."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
+    if path.is_symlink() or not path.is_file():  # somebody else's making: a pipe would hold us, a link lead elsewhere
+        raise OSError(f"{path.name} is not a regular file")
     kept = []
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:

@@ -14,7 +14,7 @@ class Pace:
     def __init__(self) -> None:
         self.steps = 0
         self.seconds = 0.0  # spent in steps, the settling ones left out
-        self.aside_seconds = 0.0  # spent in the last evaluation
+        self.aside_seconds = 0.0  # spent in the longest evaluation
         self._since = (0, 0.0)
         self._lap = time.monotonic()
 
@@ -33,7 +33,7 @@ class Pace:
         self.seconds += max(0.0, started - self._lap) if self.steps > SETTLING_STEPS else 0.0
         yield
         self._lap = time.monotonic()
-        self.aside_seconds = self._lap - started
+        self.aside_seconds = max(self.aside_seconds, self._lap - started)
 
     @property
     def settled(self) -> bool:

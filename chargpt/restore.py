@@ -12,7 +12,7 @@ from chargpt.checkpoint import STEP_NAME, Checkpoint, best, load, steps
 from chargpt.config import Config, apply
 from chargpt.errors import UserError, shown
 from chargpt.tokenizer import Tokenizer
-from model import GPT
+from model import GPT, GPTConfig
 
 # The largest model that a checkpoint is believed to describe.
 MOST_LAYERS = 1000
@@ -64,12 +64,17 @@ def expected_weights(state: dict[str, Any]) -> Mapping[str, Tensor]:
     Raises ValueError for a state that describes no model, or one of absurd size.
     """
     config, tokenizer = _described(state)
-    shape = config.model
-    positions = shape.block_size * shape.n_embd
-    numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + tokenizer.vocab_size * shape.n_embd
-    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS:
-        raise ValueError(f"{shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights: too large")
+    check_size(config.model, tokenizer.vocab_size)
     return _blank_model(config, tokenizer).state_dict()
+
+
+def check_size(shape: GPTConfig, vocab_size: int) -> None:
+    """Raise UserError for a model that is larger than any run may be: what is written must be what is read again."""
+    positions = shape.block_size * shape.n_embd
+    numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + vocab_size * shape.n_embd
+    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS:
+        raise UserError(f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights; "
+                        f"use at most {MOST_LAYERS:,} layers and {MOST_NUMBERS:,} weights")
 
 
 def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
@@ -78,6 +83,16 @@ def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
     model = _blank_model(config, tokenizer)
     model.load_state_dict(checkpoint.weights)
     return model, tokenizer, config
+
+
+def settings_of(checkpoint: Checkpoint) -> Config:
+    """The settings of a checkpoint that was loaded against `expected_weights`."""
+    return _described(checkpoint.state)[0]
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """Its vocabulary."""
+    return _described(checkpoint.state)[1]
 
 
 class _NoDrawing(TorchFunctionMode):

@@ -37,7 +37,8 @@ class Weights:
             self.working = copy.deepcopy(model).to(precision)
             self._copy = self.vector.to(precision)
             self._view(self.working, self._copy)
-        self._inputs = [dict(self.working.named_parameters())[name] for name in self.spans]
+        parameters = dict(self.working.named_parameters())
+        self._inputs = [parameters[name] for name in self.spans]
 
     def _view(self, model: GPT, vector: Tensor) -> None:
         for name, parameter in model.named_parameters():
@@ -52,6 +53,10 @@ class Weights:
         """Add the gradient of `loss`, a result of `working`."""
         parts = torch.autograd.grad(loss, self._inputs)
         self.gradient += torch.cat([part.reshape(-1) for part in parts])
+
+    def finite(self) -> bool:
+        """Whether every weight is a number that one can go on with."""
+        return bool(self.vector.isfinite().all())
 
     def clip_gradient(self, longest: float) -> Tensor:
         """Shorten the gradient to at most `longest`; its norm before, a scalar tensor."""

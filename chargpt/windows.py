@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BLOCK = 2048  # how many samples' starts are computed at once
+BLOCK = 1024  # how many samples' starts are computed at once
 LARGE = 2**28  # bytes; of a text beyond that it is worth asking for the windows before they are needed
 
 

@@ -51,7 +51,7 @@ def aged(path: Path, content: bytes | str | None = None) -> Path:
 
 
 def encodings_in(cache: Path) -> list[Path]:
-    return [entry for entry in cache.iterdir() if entry.is_dir() and not entry.name.startswith(("seen", "partial"))]
+    return [entry for entry in cache.iterdir() if entry.is_dir() and entry.name not in ("seen", "partial")]
 
 
 # What a text may be
@@ -98,6 +98,9 @@ FAILS = {
         b"The sea\n" * 200_000 + "où\n".encode("latin-1"),
         r"byte 1,600,001 \(line 200,001\) is not utf-8; it reads as cp1252",
     ),
+    "a few words of Latin-1": ("Un été\n".encode("latin-1"), "add data.encoding=cp1252"),
+    "Polish": ("Litwo, ojczyzno moja, ty jesteś jak zdrowie; ile cię trzeba cenić\n".encode("cp1250"), "add data.encoding=cp1250"),
+    "Greek": ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι\n".encode("cp1253"), "add data.encoding=cp1253"),
     "GB 18030": ("春眠不觉晓，处处闻啼鸟。\n夜来风雨声，花落知多少。\n".encode("gb18030"), "add data.encoding=gb18030"),
     "Shift JIS": ("吾輩は猫である。名前はまだ無い。\n".encode("shift_jis"), "add data.encoding=shift_jis"),
     "KOI8": ("Все счастливые семьи похожи друг на друга\n".encode("koi8_r"), "add data.encoding=koi8_r"),
@@ -118,7 +121,7 @@ def test_what_cannot_be_learned_from_says_in_a_line_what_to_do(content, message,
     with pytest.raises(UserError, match=message) as error:
         load(path)
     assert "\n" not in str(error.value)
-    assert not (tmp_path / "cache").exists() or not list((tmp_path / "cache").glob("partial-*"))
+    assert not (tmp_path / "cache" / "partial").exists()
 
 
 def test_the_advice_given_for_a_short_poem_works(load, tmp_path):
@@ -144,7 +147,7 @@ def test_an_encoding_can_be_named(encoding, load, tmp_path):
     assert text_of(load(tmp_path / "text.txt", encoding=encoding)) == content
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=20))
 def test_any_text_at_all(load, tmp_path, text):
     if text.startswith("\ufeff") or text.encode()[:4] in (b"PK\x03\x04", b"%PDF"):
@@ -344,13 +347,13 @@ def test_killed_while_encoding_the_next_start_makes_it_whole(load, tmp_path):
     path, cache = tmp_path / "text.txt", tmp_path / "cache"
     path.write_bytes(b"the sea and the stone\n" * 5_000_000)
     process = encoding_process(path, cache)
-    while not any(file.stat().st_size for file in cache.glob("partial-*/train.ids")):
+    while not any(file.stat().st_size for file in cache.glob("partial/train.ids")):
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert list(cache.glob("partial-*")) and not encodings_in(cache)[1:], "killed too late to be a test"
+    assert (cache / "partial").exists() and not encodings_in(cache), "killed too late to be a test"
     corpus = load(path)
-    assert corpus.characters == path.stat().st_size and not list(cache.glob("partial-*"))
+    assert corpus.characters == path.stat().st_size and not (cache / "partial").exists()
 
 
 def test_a_full_disk_is_a_line_with_the_room_needed_and_leaves_nothing(load, tmp_path):

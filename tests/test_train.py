@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 import train
 from chargpt.errors import run_program
+from chargpt.restore import restore_model
 
 ROOT = Path(__file__).parent.parent
 TINY = ["--config", "tiny", "train.max_steps=40", "train.eval_interval=20", "checkpoint.interval=10", "train.sample_length=20",
@@ -34,7 +35,7 @@ def trainer(text, tmp_path):
 
 
 def resume(folder: Path, *settings: str) -> int:
-    return train.main(["--resume", "--run", str(folder), *settings])
+    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
 
 
 def last_step(folder: Path) -> Path:
@@ -336,7 +337,7 @@ def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsy
     tuned = begun([*arguments, "--run", f"{tmp_path}/tuned"])
     out = capsys.readouterr().out
     assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("begun from")[1].split("\n")[0]
-    source, tokenizer, _ = train.restore_model(train.find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
+    source, tokenizer, _ = restore_model(train.find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
     shared = "the sea.\n"
     before, after = (model.token_embedding.weight[torch.from_numpy(vocabulary.encode(shared))]
                      for model, vocabulary in ((source, tokenizer), (tuned.model, tuned.corpus.tokenizer)))
@@ -365,3 +366,106 @@ def test_the_vocabulary_of_another_run(trainer, tmp_path, text, capsys):
     few.write_text("the sea Ω " * 200)
     capsys.readouterr()
     assert "U+03A9" in fails([str(few), *arguments, "--run", f"{tmp_path}/unknown"], capsys)
+
+
+def test_a_reader_that_leaves_costs_nothing(text, tmp_path):
+    # What `train.py | tee log` and Ctrl-C do: the signal ends tee as well.
+    command = [sys.executable, str(ROOT / "train.py"), str(text), *TINY, "train.eval_interval=5", "--run", f"{tmp_path}/run",
+               f"data.cache={tmp_path}/cache"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait() == 0
+    assert process.stderr.read() == b""
+    assert last_step(tmp_path / "run").name == "step-00000040"
+
+
+def test_the_best_may_be_the_first(trainer, tmp_path):
+    assert trainer("optim.learning_rate=3", "optim.warmup_steps=0", "checkpoint.keep=2") == 0
+    best = json.loads((tmp_path / "run" / "best.json").read_text())
+    assert best["checkpoint"] == "step-00000000" and (tmp_path / "run" / "step-00000000" / "model.safetensors").exists()
+
+
+def test_weights_that_a_step_made_infinite_are_not_saved(trainer, tmp_path, capsys):
+    assert trainer("optim.learning_rate=1e39", "optim.warmup_steps=0", "checkpoint.interval=1", "train.eval_interval=40") == 3
+    assert capsys.readouterr().err.count("\n") == 1
+    assert last_step(tmp_path / "run").name == "step-00000000"
+
+
+def test_minutes_outlast_a_preset_that_is_shorter(trainer, tmp_path):
+    assert trainer("--minutes", "0.05", "train.log_interval=1") == 0
+    assert int(last_step(tmp_path / "run").name[5:13]) > 40
+
+
+def test_a_changed_setting_survives_a_kill(trainer, tmp_path):
+    assert trainer() == 0
+    folder = tmp_path / "run"
+    run = train.resume(str(folder), [f"data.cache={tmp_path}/cache", "train.max_steps=60"], checkpoints=tmp_path)
+    with train.Interrupt() as interrupt:
+        interrupt.signal = signal.SIGINT  # as early as can be
+        train.train_to_the_end(run, interrupt=interrupt, deadline=None)
+    del run
+    assert resume(folder) == 0
+    assert last_step(folder).name == "step-00000060"
+
+
+def test_one_process_a_run(trainer, tmp_path, capsys):
+    assert trainer() == 0
+    run = train.resume(str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"], checkpoints=tmp_path)
+    capsys.readouterr()
+    assert "another process" in fails(["--resume", "--run", f"{tmp_path}/run"], capsys)
+    del run
+    assert resume(tmp_path / "run") == 0
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "{tmp}/..", "a\nb", "{tmp}/things"])
+def test_a_folder_that_is_not_a_run_is_left_alone(tmp_path, text, capsys, name):
+    (tmp_path / "things").mkdir()
+    (tmp_path / "things" / "thesis.tex").write_text("years")
+    arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "--run", name.format(tmp=tmp_path)]
+    assert "--run" in fails(arguments, capsys)
+    assert [path.name for path in (tmp_path / "things").iterdir()] == ["thesis.tex"]
+
+
+def test_standard_input_resumes_from_its_encoding(text, tmp_path):
+    shared = [*TINY, f"data.cache={tmp_path}/cache"]
+    for name in ("whole", "run"):
+        command = [sys.executable, str(ROOT / "train.py"), "-", *shared, "--run", f"{tmp_path}/{name}",
+                   *(["train.max_steps=20"] if name == "run" else [])]
+        subprocess.run(command, input=text.read_bytes(), check=True, stdout=subprocess.DEVNULL)
+    assert resume(tmp_path / "run", "train.max_steps=40") == 0
+    assert last_step(tmp_path / "run").name == "step-00000040"
+
+
+def test_resuming_below_where_a_run_stands_is_refused(trainer, tmp_path, capsys):
+    assert trainer() == 0
+    capsys.readouterr()
+    assert "step 40" in fails(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=30"], capsys)
+
+
+def test_a_link_in_a_run_leads_nowhere(trainer, tmp_path):
+    assert trainer() == 0
+    folder, canary = tmp_path / "run", tmp_path / "canary"
+    canary.write_text("mine")
+    for name in ("config.yaml", "metrics.jsonl"):
+        (folder / name).unlink()
+        (folder / name).symlink_to(canary)
+    assert resume(folder, "train.max_steps=45") == 0
+    assert canary.read_text() == "mine"
+
+
+@pytest.mark.parametrize("where", ["evaluation", "sample"])
+def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, where):
+    arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "train.sample_length=100000"]
+    run = begun([*arguments, "--run", f"{tmp_path}/run"])
+    with train.Interrupt() as interrupt:
+
+        def stop(module: torch.nn.Module, inputs: tuple, out: torch.Tensor) -> None:
+            if (where == "evaluation") == (inputs[0].size(1) > 1):
+                interrupt.signal = signal.SIGINT
+
+        run.weights.working.norm.register_forward_hook(stop)
+        started = time.monotonic()
+        assert train.train_to_the_end(run, interrupt=interrupt, deadline=None) == 130
+    assert time.monotonic() - started < 5
+    assert run.progress.evaluated is None and last_step(tmp_path / "run").name == "step-00000000"
