@@ -149,6 +149,7 @@ def main(argv: list[str] | None = None) -> int:
     # Only now: torch takes a second or two to import, and a mistyped option or --help is answered before that.
     from chargpt.config import RuntimeConfig
     from chargpt.conversation import converse
+    from chargpt.decoder import fastest_scribe
     from chargpt.generate import Sampling
     from chargpt.printer import LEGEND, JsonPrinter, TextPrinter, coloured, plain, print_samples
     from chargpt.restore import find_checkpoint, restore_model
@@ -165,12 +166,15 @@ def main(argv: list[str] | None = None) -> int:
     model, tokenizer, _ = restore_model(checkpoint)
     encode = functools.partial(encode_prompt, tokenizer=tokenizer, unknown=arguments.unknown)
     prompt = encode(read_prompt(arguments))
+    scribe, engine = fastest_scribe(device)
     with options_named():
-        writer = Writer(model=model.to(device), tokenizer=tokenizer, sampling=samplings[0], **options_of(Writer, arguments))
+        writer = Writer(
+            model=model.to(device), tokenizer=tokenizer, sampling=samplings[0], scribe=scribe, **options_of(Writer, arguments)
+        )
 
     run, loss = checkpoint.path.resolve().parent.name, checkpoint.state.get("val_loss")
     quality = f", validation loss {loss:.4f}" if isinstance(loss, float) else ""
-    say(f"{one_line(run)}, step {checkpoint.step:,}{quality}, {model.parameter_count():,} parameters, {device}; "
+    say(f"{one_line(run)}, step {checkpoint.step:,}{quality}, {model.parameter_count():,} parameters, {engine}; "
         f"{' / '.join(sampling.describe() for sampling in samplings)}, seed {arguments.seed}")
     if arguments.surprise:
         say(LEGEND)

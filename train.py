@@ -20,6 +20,7 @@ import torch
 from chargpt.arguments import Parser, number
 from chargpt.checkpoint import Checkpoint, steps
 from chargpt.config import Config, apply, apply_overrides, read_yaml, to_dict
+from chargpt.doctor import examine, outlook
 from chargpt.errors import Forgiving, UserError, one_line, run_program, shown
 from chargpt.evaluation import evaluate
 from chargpt.generate import Sampling, first_id, stream
@@ -98,8 +99,9 @@ def new_run(arguments: argparse.Namespace) -> Run:
     if arguments.vocab_from is not None:
         vocabulary = tokenizer_of(_checkpoint_of(arguments.vocab_from))
     config = apply_overrides(config, arguments.settings)
+    run = begin(arguments.texts, config, name=arguments.run, checkpoints=CHECKPOINTS, vocabulary=vocabulary, source=source)
     say("settings", shown(file) + "".join(f", {setting}" for setting in arguments.settings))
-    return begin(arguments.texts, config, name=arguments.run, checkpoints=CHECKPOINTS, vocabulary=vocabulary, source=source)
+    return run
 
 
 def _checkpoint_of(name: str) -> Checkpoint:
@@ -124,6 +126,9 @@ def describe(run: Run) -> None:
     config, model = run.config, run.config.model
     for line in run.corpus.describe():
         print(line)
+    if run.saved is None:  # a new run: look at its text before spending time on it
+        for line in examine(run.corpus):
+            print(line)
     total = config.train.max_steps * run.chars_per_step
     say("model", f"{run.model.parameter_count():,} parameters: {model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, "
         f"context {model.block_size}, {model.positions} positions, dropout {model.dropout:g}")
@@ -214,6 +219,8 @@ def fix_length(run: Run, screen: Screen, pace: Pace, deadline: float | None) -> 
     left = train_config.max_steps - step
     seconds = left * pace.seconds_per_step + pace.aside_seconds * (1 + left // train_config.eval_interval)
     screen.say(f"{'pace':<12}{1000 * pace.seconds_per_step:.1f} ms a step; {train_config.max_steps:,} steps, done in {clock(seconds)}")
+    speed = run.chars_per_step / pace.seconds_per_step
+    screen.say(outlook(run.corpus, run.config, parameters=run.model.parameter_count(), characters_per_second=speed))
 
 
 def log_step(run: Run, metrics: Metrics, screen: Screen, *, grad_norm: float, steps_per_second: float) -> None:

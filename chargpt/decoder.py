@@ -5,25 +5,23 @@ up to ties within float32's rounding.
 """
 
 import ctypes
+import functools
 import hashlib
-import math
 import os
 import shutil
 import subprocess
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_void_p
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, Array, Structure, byref, c_float, c_int, c_void_p
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chargpt import generate
-from chargpt.generate import Piece, Reader, Sampling
+from chargpt.generate import Piece, Sampling, Scribe
 from model import GPT
 
 SOURCE = Path(__file__).with_name("decode.c")
@@ -61,6 +59,14 @@ def load_kernel(cache: Path | None = None) -> ctypes.CDLL | None:
     kernel.decoder_free.restype = None
     kernel.decoder_write.argtypes = [c_void_p, POINTER(_Sampling), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p]
     return kernel
+
+
+def fastest_scribe(device: torch.device) -> tuple[Callable[..., Scribe], str]:
+    """Who writes fastest on `device`, and a word that says so."""
+    kernel = load_kernel() if device.type == "cpu" else None
+    if kernel is None:
+        return Scribe, str(device)
+    return functools.partial(FastScribe, kernel=kernel), f"{device} (compiled)"
 
 
 def _compiled(cache: Path) -> Path:
@@ -104,6 +110,15 @@ class Layout:
         self.ids = _cuts(vocab_size, ranks, panel)
         self.vectors = [self._vector(model, rank) for rank in range(ranks)]
 
+    def shares(self) -> Array:
+        """What each rank has. It points into the vectors."""
+        columns = zip(self.heads, self.hidden, self.ids, self.vectors)
+        shares = [
+            _Share(heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start, vector.data_ptr())
+            for heads, hidden, ids, vector in columns
+        ]
+        return (_Share * len(shares))(*shares)
+
     def _vector(self, model: GPT, rank: int) -> Tensor:
         C, d = model.config.n_embd, model.config.n_embd // model.config.n_head
         own = slice(self.heads[rank].start * d, self.heads[rank].stop * d)
@@ -134,31 +149,84 @@ class Layout:
         return padded.view(-1, self._panel, padded.size(1)).transpose(1, 2).flatten()
 
 
-class FastReader(Reader):
-    """A `Reader` that can also write: it goes on by itself until the block is full."""
+class FastScribe(Scribe):
+    """A `Scribe` whose work is done by `kernel`, many characters at a time. The model is on the CPU, in float32."""
 
-    def __init__(self, kernel: ctypes.CDLL, model: GPT, batch_size: int, *, overflow: str = "exact") -> None:
+    def __init__(self, model: GPT, batch_size: int, *, overflow: str = "exact", kernel: ctypes.CDLL) -> None:
         super().__init__(model, batch_size, overflow=overflow)
         config, tokens = model.config, model.token_embedding.weight
-        panel, step = (c_int.in_dll(kernel, name).value for name in ("decoder_panel", "decoder_step"))
+        assert tokens.is_cpu and tokens.dtype == torch.float32, (tokens.device, tokens.dtype)
         ranks = min(torch.get_num_threads(), config.n_head)
-        self._kernel = kernel
-        self._layout = Layout(model, ranks, panel=panel, step=step)
-        self._logits = torch.zeros(batch_size, _padded(len(tokens), panel))
+        panel, step = (c_int.in_dll(kernel, name).value for name in ("decoder_panel", "decoder_step"))
         table = model.position_embedding.weight if config.positions == "learned" else model.position_table
-        self._tables = (tokens.contiguous(), table.contiguous())
-        tokens_at, table_at = (tensor.data_ptr() for tensor in self._tables)
+        self._kernel = kernel
+        self._logits = torch.zeros(batch_size, _padded(len(tokens), panel))
+        self._steps = 1
+        layout = Layout(model, ranks, panel=panel, step=step)
         shape = _Shape(
-            **{name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "block_size")},
-            vocab_size=len(tokens), texts=batch_size, ranks=ranks, tokens=tokens_at, logits=self._logits.data_ptr(),
-            **{"rotary" if config.positions == "rotary" else "positions": table_at},
+            config.n_layer, config.n_head, config.n_embd, config.block_size, len(tokens), batch_size, ranks,
+            tokens=tokens.data_ptr(), logits=self._logits.data_ptr(),
+            **{"rotary" if config.positions == "rotary" else "positions": table.data_ptr()},
         )
-        layout = self._layout
-        shares = (_Share * ranks)(*(
-            _Share(heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start, vector.data_ptr())
-            for heads, hidden, ids, vector in zip(layout.heads, layout.hidden, layout.ids, layout.vectors)
-        ))
-        self._decoder = kernel.decoder_new(byref(shape), shares)
+        self._decoder = kernel.decoder_new(byref(shape), layout.shares())
         if not self._decoder:
             raise MemoryError(f"no memory to write {batch_size} texts at once")
+        self._read_by_kernel = (layout, tokens, table)
         weakref.finalize(self, kernel.decoder_free, self._decoder)
+
+    def read(self, new: Tensor) -> Tensor:
+        start, ids = self.place(new)
+        self._run(_Sampling(), start, ids)
+        return self._logits[:, : self.model.token_embedding.num_embeddings].clone()
+
+    def write(
+        self,
+        new: Tensor,
+        limit: int,
+        sampling: Sampling,
+        *,
+        generators: Sequence[torch.Generator],
+        forbidden: Tensor,
+        penalty: Tensor | None = None,
+    ) -> Piece:
+        if penalty is not None:
+            return super().write(new, limit, sampling, generators=generators, forbidden=forbidden, penalty=penalty)
+        started = time.perf_counter()
+        start, ids = self.place(new)
+        steps = min(limit, self._steps, self.model.config.block_size - self.length + 1)
+        piece = self._continue(start, ids, steps, sampling, generators, forbidden)
+        read = piece.ids[:-1].T  # all but the last are in the cache
+        self.window = torch.cat((self.window, read), dim=1)
+        self.length += read.size(1)
+        if time.perf_counter() - started < SMOOTH / 2:
+            self._steps = min(2 * self._steps, LONGEST)
+        else:
+            self._steps = max(1, self._steps // 2)
+        return piece
+
+    def _continue(
+        self, start: int, ids: Tensor, steps: int, sampling: Sampling, generators: Sequence[torch.Generator], forbidden: Tensor
+    ) -> Piece:
+        """Read `ids` (B, T) from position `start` on, and write `steps` more."""
+        V = self.model.token_embedding.num_embeddings
+        noise = None
+        if sampling.temperature > 0:
+            # Filled at once, a tensor takes the numbers that its rows would take from the generator one after the other.
+            rows = [torch.empty(steps, V).exponential_(generator=generator) for generator in generators]
+            noise = torch.stack(rows, dim=1).clamp_min_(torch.finfo(torch.float32).tiny)
+        mask = torch.zeros(V, dtype=torch.uint8).index_fill_(0, forbidden, 1)
+        temperature = max(sampling.temperature, 1e-30) if sampling.temperature else 0.0
+        rules = _Sampling(temperature, sampling.top_p, sampling.min_p, min(sampling.top_k, V), mask.data_ptr())
+        piece = Piece(torch.empty(steps, len(ids), dtype=torch.long), torch.empty(steps, len(ids)))
+        self._run(rules, start, ids, noise, piece)
+        return piece
+
+    def _run(self, rules: _Sampling, start: int, ids: Tensor, noise: Tensor | None = None, piece: Piece | None = None) -> None:
+        ids = ids.contiguous()
+        chosen, log_probabilities = (tensor.data_ptr() for tensor in piece) if piece else (None, None)
+        failed = self._kernel.decoder_write(
+            self._decoder, byref(rules), start, ids.size(1), ids.data_ptr(), len(piece.ids) if piece else 0,
+            None if noise is None else noise.data_ptr(), chosen, log_probabilities,
+        )
+        if failed:
+            raise OSError("the system has no thread to spare; end other programs")

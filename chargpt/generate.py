@@ -8,7 +8,7 @@ its place in the stream, not on how its logits were computed.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -105,8 +105,15 @@ def choose(logits: Tensor, sampling: Sampling, *, generators: Sequence[torch.Gen
     return draw(distribution(logits, sampling), generators)
 
 
-class Reader:
-    """A model reading B growing texts: hand in what is new, get the logits of what follows.
+class Piece(NamedTuple):
+    """The next n characters of B texts."""
+
+    ids: Tensor  # (n, B)
+    log_probabilities: Tensor  # what the model itself thinks of them, whatever the settings, in nats, (n, B)
+
+
+class Scribe:
+    """A model at work on B growing texts: hand in what is new, and it goes on from there.
 
     Up to block_size the cache makes a character cost a character. Beyond it the definition is GPT.generate's: the model sees
     the last block_size characters, from position 0. Every kept character then has a new position and a shorter past, so no
@@ -118,35 +125,51 @@ class Reader:
         assert overflow in OVERFLOWS, overflow
         self.model = model
         self.overflow = overflow
-        self.cache = model.new_cache(batch_size)
+        self.length = 0  # characters of the window that are in the cache
         self.window = torch.empty(batch_size, 0, dtype=torch.long, device=model.token_embedding.weight.device)
+
+    def place(self, new: Tensor) -> tuple[int, Tensor]:
+        """Append ids `new` (B, T), at most block_size of them: the position to read from, and the ids to read from there."""
+        block_size = self.model.config.block_size
+        start, ids = self.length, new
+        self.window = torch.cat((self.window, new), dim=1)[:, -block_size:]
+        if start + new.size(1) > block_size:
+            if self.overflow == "refill":
+                self.window = self.window[:, -max(1, block_size // 2) :]
+            start, ids = 0, self.window
+        self.length = start + ids.size(1)
+        return start, ids
 
     def read(self, new: Tensor) -> Tensor:
         """Append ids `new` (B, T), at most block_size of them; the logits (B, V) of the next."""
-        block_size = self.model.config.block_size
-        self.window = torch.cat((self.window, new), dim=1)[:, -block_size:]
-        if self.cache[0].length + new.size(1) <= block_size:
-            return self.model(new, cache=self.cache)[:, -1]
-        if self.overflow == "exact":
-            return self.model(self.window)[:, -1]
-        self.window = self.window[:, -max(1, block_size // 2) :]
-        self.cache = self.model.new_cache(new.size(0))
-        return self.model(self.window, cache=self.cache)[:, -1]
+        start, ids = self.place(new)
+        if start == 0:
+            self.cache = self.model.new_cache(len(ids))
+        return self.model(ids, cache=self.cache)[:, -1].float()
 
+    def write(
+        self,
+        new: Tensor,
+        limit: int,
+        sampling: Sampling,
+        *,
+        generators: Sequence[torch.Generator],
+        forbidden: Tensor,
+        penalty: Tensor | None = None,
+    ) -> Piece:
+        """Append ids `new` (B, T), at most block_size of them; from 1 up to `limit` ids that follow, not yet appended.
 
-class Step(NamedTuple):
-    """One more character of each text."""
-
-    ids: Tensor  # (B,)
-    logits: Tensor  # the model's own, before any setting, (B, V)
-
-    def log_probabilities(self) -> Tensor:
-        """What the model itself thought of `ids`, in nats, (B,)."""
-        return self.logits.log_softmax(dim=-1).gather(-1, self.ids.unsqueeze(-1)).squeeze(-1)
+        `forbidden` are ids that must not come. `penalty` (B, V) is taken from the first logits; with it there is one id.
+        """
+        logits = self.read(new)
+        adjusted = logits.index_fill(-1, forbidden, NEVER)
+        ids = choose(adjusted if penalty is None else adjusted - penalty, sampling, generators=generators)
+        log_probabilities = logits.log_softmax(dim=-1).gather(-1, ids.unsqueeze(-1))  # (B, 1)
+        return Piece(ids.unsqueeze(0), log_probabilities.T)
 
 
 @torch.inference_mode()
-def steps(
+def pieces(
     model: GPT,
     prompt: Tensor,
     length: int,
@@ -155,39 +178,39 @@ def steps(
     generator: torch.Generator | Sequence[torch.Generator],
     never_sampled: Sequence[int] = (),
     overflow: str = "exact",
-) -> Iterator[Step]:
+    scribe: Callable[..., Scribe] = Scribe,
+) -> Iterator[Piece]:
     """Continue each row of ids `prompt` (B, T), T > 0, by `length` ids, yielding them as they are made.
 
     `generator` is one for each row, or the only one of a single row; they advance, so that the next call goes on drawing.
-    `never_sampled` are ids that must not come, and not all there are. `overflow` says what happens past block_size, see
-    `Reader`. The model is left in the mode it was found in.
+    `never_sampled` are ids that must not come, and not all there are. `overflow` says what happens past block_size, and
+    `scribe` who does the work, see `Scribe`. The model is left in the mode it was found in.
     """
     generators = [generator] if isinstance(generator, torch.Generator) else generator
     assert len(generators) == len(prompt) and prompt.size(1) > 0, (len(generators), prompt.shape)
     forbidden = torch.tensor(never_sampled, dtype=torch.long, device=prompt.device)
     repetition = Repetition(prompt) if sampling.repetition_penalty > 1 else None
+    vocab_size = model.token_embedding.num_embeddings
     was_training = model.training
     model.eval()
     try:
-        reader = Reader(model, len(prompt), overflow=overflow)
+        writing = scribe(model, len(prompt), overflow=overflow)
         new = prompt[:, -model.config.block_size :]
-        for _ in range(length):
-            logits = reader.read(new).float()
-            adjusted = logits.index_fill(-1, forbidden, NEVER) if never_sampled else logits
+        while length > 0:
+            penalty = math.log(sampling.repetition_penalty) * repetition.excess(vocab_size) if repetition else None
+            piece = writing.write(new, length, sampling, generators=generators, forbidden=forbidden, penalty=penalty)
+            yield piece
+            length -= len(piece.ids)
+            new = piece.ids[-1:].T
             if repetition:
-                adjusted = adjusted - math.log(sampling.repetition_penalty) * repetition.excess(logits.size(-1))
-            ids = choose(adjusted, sampling, generators=generators)
-            yield Step(ids, logits)
-            new = ids.unsqueeze(1)
-            if repetition:
-                repetition.append(ids)
+                repetition.append(piece.ids[0])
     finally:
         model.train(was_training)
 
 
 def stream(model: GPT, prompt: Tensor, length: int, sampling: Sampling, **options: Any) -> Iterator[Tensor]:
-    """The ids (B,) of `steps`, which has the same arguments."""
-    return (step.ids for step in steps(model, prompt, length, sampling, **options))
+    """The ids (B,) of `pieces`, which has the same arguments, one by one."""
+    return (ids for piece in pieces(model, prompt, length, sampling, **options) for ids in piece.ids)
 
 
 def first_id(tokenizer: Tokenizer) -> int:

@@ -22,7 +22,7 @@ class Runtime:
     def describe(self) -> str:
         """One line for the user."""
         on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        return f"{on}, {str(self.precision).removeprefix('torch.')}, {self.threads} threads"
+        return f"{on}, {str(self.precision).removeprefix('torch.')}, {self.threads} thread{'s' * (self.threads != 1)}"
 
     def environment(self) -> dict[str, str | int]:
         """Everything that a resumed run must share to be identical to the bit."""

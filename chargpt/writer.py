@@ -1,12 +1,12 @@
 """A model that writes: which characters it may use, where a sample ends, many samples at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from chargpt.continuation import Character, Continuation
-from chargpt.generate import Sampling, first_id, steps
+from chargpt.generate import Sampling, Scribe, first_id, pieces
 from chargpt.tokenizer import Tokenizer
 from model import GPT
 
@@ -27,6 +27,7 @@ class Writer:
     allow: str | None = None  # the only characters to write; None is all
     ban: str | None = None  # characters never to write
     overflow: str = "exact"
+    scribe: Callable[..., Scribe] = Scribe
 
     def __post_init__(self) -> None:
         self._stop_texts()
@@ -41,22 +42,22 @@ class Writer:
         """Continue the ids `prompt` once for each seed, all together, until each sample is as long as it gets.
 
         No prompt at all is a text's beginning: the model goes on from a newline (see `first_id`) that is not part of the text.
-        Yields, for each id made, what it added to each sample (see `Continuation`), and last what was held back.
+        Yields, as it comes, what was added to each sample (see `Continuation`), and last what was held back.
         """
         samples = [Continuation(self.tokenizer, stops=self._stop_texts(), lines=self.lines) for _ in seeds]
         start = torch.tensor(prompt or [first_id(self.tokenizer)], device=self.model.token_embedding.weight.device)
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        for step in steps(
+        for piece in pieces(
             self.model,
             start.expand(len(seeds), -1),
             self.length,
             self.sampling,
-            generator=generators,
+            generator=[torch.Generator().manual_seed(seed) for seed in seeds],
             never_sampled=sorted(self._forbidden()),
             overflow=self.overflow,
+            scribe=self.scribe,
         ):
-            made = zip(samples, step.ids.tolist(), step.log_probabilities().tolist())
-            yield [sample.push(id, log_probability) for sample, id, log_probability in made]
+            made = zip(samples, piece.ids.T.tolist(), piece.log_probabilities.T.tolist())
+            yield [[character for step in zip(ids, values) for character in sample.push(*step)] for sample, ids, values in made]
             if all(sample.stopped for sample in samples):
                 return
         yield [sample.finish() for sample in samples]

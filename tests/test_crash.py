@@ -1,5 +1,6 @@
 """kill -9 at any moment: the run goes on, and ends with the bits of one that was never touched."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -44,7 +45,8 @@ class Trainer:
         if kill_when is not None:
             while not kill_when(time.monotonic() - started):
                 time.sleep(0.001)
-            os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may be done already
+                os.kill(child, signal.SIGKILL)
         return int(self.server.stdout.readline()), time.monotonic() - started
 
 
