@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from chargpt.arguments import Parser, number
@@ -27,7 +28,7 @@ from chargpt.generate import Sampling, first_id, stream
 from chargpt.interrupt import Interrupt
 from chargpt.metrics import Metrics
 from chargpt.optim import learning_rate
-from chargpt.pace import Pace
+from chargpt.pace import SETTLING_STEPS, Pace
 from chargpt.restore import find_checkpoint, settings_of, tokenizer_of
 from chargpt.run import Run, begin, resume, roll_back, save, say, write_config
 from chargpt.runtime import choose_device
@@ -130,6 +131,9 @@ def describe(run: Run) -> None:
         for line in examine(run.corpus):
             print(line)
     total = config.train.max_steps * run.chars_per_step
+    evaluated = len(validation_part(run)) - 1
+    if evaluated < len(run.corpus.val) - 1:
+        say("evaluated", f"on the first {evaluated:,} characters of the validation part; train.eval_chars=0 takes all")
     say("model", f"{run.model.parameter_count():,} parameters: {model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, "
         f"context {model.block_size}, {model.positions} positions, dropout {model.dropout:g}")
     say("machine", run.runtime.describe())
@@ -151,7 +155,7 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
     )
     metrics = Metrics(run.folder, step=progress.step)
     screen = Screen(step=progress.step, total=config.train.max_steps)
-    pace, timed = Pace(), False
+    pace, timed, ahead = Pace(), False, config.train.max_steps - progress.step
     try:
         while True:
             with pace.aside():
@@ -161,8 +165,8 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
             grad_norm = take_step(run, windows)
             pace.stepped()
             screen.advance()
-            # A preset may be shorter than it takes to be sure; a quarter of it has to do then.
-            if not timed and (pace.settled or progress.step >= config.train.max_steps // 4):
+            # A run may be shorter than it takes to be sure of its pace; a quarter of it has to do then.
+            if not timed and (pace.settled or pace.steps > SETTLING_STEPS and pace.steps >= ahead // 4):
                 timed = True
                 fix_length(run, screen, pace, deadline)
             if progress.step % config.train.log_interval == 0 and progress.loss_count:
@@ -255,10 +259,19 @@ def evaluate_and_save(run: Run, metrics: Metrics, screen: Screen, interrupt: Int
     return last or interrupt()
 
 
+def validation_part(run: Run) -> np.ndarray:
+    """What an evaluation goes over: all of the validation part or, of a large one, the first `train.eval_chars` predictions.
+
+    250,000 of them fix the loss to about 0.003; more would only cost time.
+    """
+    limit = run.config.train.eval_chars
+    return run.corpus.val[: limit + 1] if limit else run.corpus.val
+
+
 def evaluate_run(run: Run, metrics: Metrics, screen: Screen, interrupt: Interrupt) -> None:
-    """The loss over the whole validation part, and a sample. Nothing of it when a signal comes."""
+    """The loss over the validation part, and a sample. Nothing of it when a signal comes."""
     progress = run.progress
-    loss = evaluate(run.weights.working, run.corpus.val, stop=interrupt)
+    loss = evaluate(run.weights.working, validation_part(run), stop=interrupt)
     if loss is None:
         return
     if not math.isfinite(loss):

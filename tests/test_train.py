@@ -129,6 +129,15 @@ def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
     assert bits(tmp_path / "a") == bits(tmp_path / "b")
 
 
+def test_a_large_validation_part_is_evaluated_from_its_start(trainer, tmp_path, capsys):
+    assert trainer("train.eval_chars=300", "train.max_steps=1", "train.eval_interval=100") == 0
+    assert "evaluated   on the first 300 characters" in capsys.readouterr().out
+    run = train.resume(str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"], checkpoints=tmp_path)
+    expected = train.evaluate(run.weights.working, run.corpus.val[:301])
+    assert logged(tmp_path / "run")[-1]["val/loss"] == pytest.approx(expected)
+    assert expected != pytest.approx(train.evaluate(run.weights.working, run.corpus.val), rel=1e-6)
+
+
 def test_the_seed_decides(trainer, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert trainer(f"train.seed={seed}", name=name) == 0
