@@ -160,6 +160,7 @@ class Config:
 
     def __post_init__(self) -> None:
         batch, block = self.train.batch_size, self.model.block_size
+        _require(block <= MAX_CHARACTERS, "model.block_size", block, f"at most {MAX_CHARACTERS:,}")
         allowed = f"a batch of at most {MAX_CHARACTERS // block:,} windows of {block:,} characters, and train.accumulate for more"
         _require(batch * block <= MAX_CHARACTERS, "train.batch_size", batch, allowed)
 

@@ -1,4 +1,4 @@
-/* Writing with a GPT: model.py's arithmetic for a few characters at a time, in float32, and generate.py's choice of the next.
+/* Writing with a GPT: model.py's arithmetic, in float32, and generate.py's choice of the next character.
  *
  * A network of this size writes as fast as its weights can be read from memory. So they stand in the order of their use, and
  * each is read once for all the rows (characters) at hand.
@@ -7,9 +7,9 @@
  * units, all the way from the stream and back to it, so that they meet only twice a layer. What is cheap (the stream itself,
  * the norms) every thread computes for itself.
  *
- * The letters are model.py's: C channels, d head size, V vocabulary. Rows of C, and of anything else that a matrix yields, are
- * padded to a multiple of PANEL. A matrix of K inputs and N outputs stands as panels of PANEL outputs: K rows of weights, then
- * one of biases, K padded with zeros to a multiple of STEP. chargpt/decoder.py lays all of this out.
+ * The letters are model.py's: C channels, d head size, V vocabulary. Rows of numbers are padded to a multiple of PANEL. A layer
+ * of K inputs and N outputs stands as panels of PANEL outputs: K rows of weights, then one of biases, K padded with zeros to
+ * a multiple of STEP. chargpt/decoder.py lays them out.
  */
 
 #include <math.h>
@@ -50,15 +50,15 @@ typedef struct {
     float *logits;          /* left here, (texts, V padded) */
 } Shape;
 
-typedef struct { /* what is a thread's own, of the weights and of the ids whose logits it computes */
+typedef struct { /* what a thread owns of the model, and the ids whose logits it computes */
     int heads, hidden, first_id, ids;
     const float *weights;
 } Share;
 
 typedef struct {
-    int n;
-    int text[ROWS], position[ROWS];
-} Rows;
+    float *at;
+    size_t stride; /* from a row to the next */
+} Matrix;
 
 typedef struct {
     float value;
@@ -67,11 +67,12 @@ typedef struct {
 
 typedef struct { /* a thread */
     Share share;
-    Rows rows;
-    size_t stream, qkv, mixed, hidden; /* from a row to the next in... */
-    float *x, *normal, *q, *y, *h;     /* x and normal; q; y; h */
-    float *partial[2];                 /* what its heads, and its hidden units, add to the stream */
-    float *keys, *values, *scores;
+    int rows;                         /* that it is about to read, */
+    int text[ROWS], position[ROWS];   /* and what they are */
+    Matrix x, normal, qkv, mixed, hidden;
+    Matrix partial[2];                /* what its heads, and its hidden units, add to the stream x */
+    float *keys, *values;             /* the cache, see `place` */
+    float *scores;
     Candidate *candidates;
     void *memory;
 } Rank;
@@ -130,51 +131,52 @@ static inline float gelu(float x)
     return x * (x < 0 ? beyond : 1 - beyond);
 }
 
+static inline Matrix part_of(Matrix m, int row, size_t column) { return (Matrix){ m.at + row * m.stride + column, m.stride }; }
+
 /* A panel's outputs for `rows` rows: a number that the compiler knows, so that all sums stay in registers. */
-static inline __attribute__((always_inline)) void tile(
-    const int rows, float *out, size_t out_stride, const float *in, size_t in_stride, size_t K, const float *w)
+static inline __attribute__((always_inline)) void tile(const int rows, Matrix out, Matrix in, size_t K, const float *w)
 {
-    const int parts = rows == 1 ? STEP : 1; /* a sum waits for its last addend: the fewer rows, the more sums it takes */
+    const int parts = rows == 1 ? STEP : 1; /* an addition waits for the one before: the fewer rows, the more sums it takes */
     const vector *weights = (const vector *)w;
     vector sum[STEP][TALL][WIDE] = { 0 };
     for (size_t k = 0; k < K; k += parts)
-#pragma GCC unroll 2
+#pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
-#pragma GCC unroll 6
+#pragma GCC unroll 8
             for (int row = 0; row < rows; row++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int n = 0; n < WIDE; n++)
-                    sum[part][row][n] += in[row * in_stride + k + part] * weights[(k + part) * WIDE + n];
-#pragma GCC unroll 6
+                    sum[part][row][n] += in.at[row * in.stride + k + part] * weights[(k + part) * WIDE + n];
+#pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int n = 0; n < WIDE; n++)
-            ((vector *)(out + row * out_stride))[n] = weights[K * WIDE + n] + sum[0][row][n] + sum[1][row][n];
+            ((vector *)(out.at + row * out.stride))[n] = weights[K * WIDE + n] + sum[0][row][n] + sum[1][row][n];
 }
 
-/* out (rows, N) = in (rows, K) times a matrix, plus its biases. Returns where the next weights begin. */
-static const float *linear(
-    float *out, size_t out_stride, const float *in, size_t in_stride, int rows, size_t K, size_t N, const float *w)
+/* out (rows, N) = in (rows, K) times a matrix, plus biases. Returns where the next weights begin. */
+static const float *linear(Matrix out, Matrix in, int rows, size_t K, size_t N, const float *w)
 {
     K = padded(K, STEP);
     for (size_t n = 0; n < N; n += PANEL, w += (K + 1) * PANEL) {
         int row = 0;
         for (; row + TALL <= rows; row += TALL)
-            tile(TALL, out + row * out_stride + n, out_stride, in + row * in_stride, in_stride, K, w);
+            tile(TALL, part_of(out, row, n), part_of(in, row, 0), K, w);
         for (; row + 2 <= rows; row += 2)
-            tile(2, out + row * out_stride + n, out_stride, in + row * in_stride, in_stride, K, w);
+            tile(2, part_of(out, row, n), part_of(in, row, 0), K, w);
         if (row < rows)
-            tile(1, out + row * out_stride + n, out_stride, in + row * in_stride, in_stride, K, w);
+            tile(1, part_of(out, row, n), part_of(in, row, 0), K, w);
     }
     return w;
 }
 
-/* LayerNorm of rows of C. Returns where the next weights begin. */
-static const float *norm(float *out, const float *x, int rows, int C, const float *w)
+/* LayerNorm of rows of C numbers. Returns where the next weights begin. */
+static const float *norm(Matrix out, Matrix in, int rows, int C, const float *w)
 {
-    const size_t stride = padded(C, PANEL);
-    for (int row = 0; row < rows; row++, x += stride, out += stride) {
-        float mean = 0, variance = 0;
+    const float *bias = w + in.stride;
+    for (int row = 0; row < rows; row++) {
+        const float *x = in.at + row * in.stride;
+        float *y = out.at + row * out.stride, mean = 0, variance = 0;
         for (int i = 0; i < C; i++)
             mean += x[i];
         mean /= C;
@@ -182,9 +184,9 @@ static const float *norm(float *out, const float *x, int rows, int C, const floa
             variance += (x[i] - mean) * (x[i] - mean);
         const float scale = 1 / sqrtf(variance / C + 1e-5f);
         for (int i = 0; i < C; i++)
-            out[i] = (x[i] - mean) * scale * w[i] + w[stride + i];
+            y[i] = (x[i] - mean) * scale * w[i] + bias[i];
     }
-    return w + 2 * stride;
+    return bias + in.stride;
 }
 
 /* Wait until every thread is here. */
@@ -203,12 +205,11 @@ static void meet(Decoder *decoder)
 /* Add to the stream what every thread has computed of it. */
 static void gather(Decoder *decoder, Rank *my, int which)
 {
-    const size_t n = my->rows.n * my->stream;
     meet(decoder);
     for (int r = 0; r < decoder->shape.ranks; r++) {
-        const float *partial = decoder->rank[r].partial[which];
-        for (size_t i = 0; i < n; i++)
-            my->x[i] += partial[i];
+        const float *partial = decoder->rank[r].partial[which].at;
+        for (size_t i = 0; i < my->rows * my->x.stride; i++)
+            my->x.at[i] += partial[i];
     }
 }
 
@@ -224,7 +225,8 @@ static void rotate(float *x, int position, const Shape *shape)
     }
 }
 
-/* Where a head's keys and values begin. Keys stand KEYS side by side, (block_size / KEYS, d, KEYS); values (block_size, d). */
+/* Where the keys and the values of a head begin: of keys KEYS stand side by side, (block_size / KEYS, d, KEYS), values are
+ * (block_size, d), all padded. */
 static size_t place(const Shape *shape, const Rank *my, int layer, int text, int head)
 {
     const size_t positions = padded(shape->block_size, KEYS), d = padded(shape->n_embd / shape->n_head, LANES);
@@ -270,48 +272,47 @@ static void attend(float *out, const float *q, const float *keys, const float *v
     }
 }
 
-/* Put the embeddings of ids [first, first + n) of `count` for each text, the first of them at position `start`, on the stream. */
-static void embed(const Shape *shape, Rank *my, const int64_t *ids, int start, int count, int first, int n)
+/* Make rows of ids [first, first + rows), of which there are `count` for each text, the first of them at position `start`. */
+static void embed(const Shape *shape, Rank *my, const int64_t *ids, int start, int count, int first, int rows)
 {
     const int C = shape->n_embd;
-    my->rows.n = n;
-    for (int row = 0; row < n; row++) {
-        const int position = start + (first + row) % count;
-        const float *token = shape->tokens + ids[first + row] * C;
-        float *x = my->x + row * my->stream;
-        memcpy(x, token, C * sizeof *x);
+    my->rows = rows;
+    for (int row = 0; row < rows; row++) {
+        my->text[row] = (first + row) / count;
+        my->position[row] = start + (first + row) % count;
+        float *x = my->x.at + row * my->x.stride;
+        memcpy(x, shape->tokens + ids[first + row] * C, C * sizeof *x);
         if (shape->positions)
             for (int i = 0; i < C; i++)
-                x[i] += shape->positions[(size_t)position * C + i];
-        my->rows.text[row] = (first + row) / count;
-        my->rows.position[row] = position;
+                x[i] += shape->positions[my->position[row] * C + i];
     }
 }
 
-/* Put the keys and values of all rows into the cache of this layer. */
+/* Take the keys and values of all rows into the cache. */
 static void remember_rows(const Shape *shape, Rank *my, int layer)
 {
     const int d = shape->n_embd / shape->n_head, own = my->share.heads * d;
-    for (int row = 0; row < my->rows.n; row++)
+    for (int row = 0; row < my->rows; row++)
         for (int head = 0; head < my->share.heads; head++) {
-            const size_t at = place(shape, my, layer, my->rows.text[row], head);
-            float *q = my->q + row * my->qkv + head * d, *k = q + own, *v = k + own;
+            const size_t at = place(shape, my, layer, my->text[row], head);
+            float *q = my->qkv.at + row * my->qkv.stride + head * d, *k = q + own, *v = k + own;
             if (shape->rotary) {
-                rotate(q, my->rows.position[row], shape);
-                rotate(k, my->rows.position[row], shape);
+                rotate(q, my->position[row], shape);
+                rotate(k, my->position[row], shape);
             }
-            remember(my->keys + at, my->values + at, k, v, my->rows.position[row], d);
+            remember(my->keys + at, my->values + at, k, v, my->position[row], d);
         }
 }
 
 static void attend_rows(const Shape *shape, Rank *my, int layer)
 {
     const int d = shape->n_embd / shape->n_head;
-    for (int row = 0; row < my->rows.n; row++)
+    for (int row = 0; row < my->rows; row++)
         for (int head = 0; head < my->share.heads; head++) {
-            const size_t at = place(shape, my, layer, my->rows.text[row], head);
-            attend(my->y + row * my->mixed + head * d, my->q + row * my->qkv + head * d, my->keys + at, my->values + at,
-                   my->rows.position[row] + 1, d, my->scores);
+            const size_t at = place(shape, my, layer, my->text[row], head);
+            const float *q = my->qkv.at + row * my->qkv.stride + head * d;
+            float *out = my->mixed.at + row * my->mixed.stride + head * d;
+            attend(out, q, my->keys + at, my->values + at, my->position[row] + 1, d, my->scores);
         }
 }
 
@@ -319,42 +320,41 @@ static void attend_rows(const Shape *shape, Rank *my, int layer)
 static void drop_all_but(Rank *my, int last)
 {
     int kept = 0;
-    for (int row = 0; row < my->rows.n; row++)
-        if (my->rows.position[row] == last) {
-            memmove(my->x + kept * my->stream, my->x + row * my->stream, my->stream * sizeof *my->x);
-            memmove(my->q + kept * my->qkv, my->q + row * my->qkv, my->qkv * sizeof *my->q);
-            my->rows.text[kept] = my->rows.text[row];
-            my->rows.position[kept++] = last;
+    for (int row = 0; row < my->rows; row++)
+        if (my->position[row] == last) {
+            memmove(my->x.at + kept * my->x.stride, my->x.at + row * my->x.stride, my->x.stride * sizeof(float));
+            memmove(my->qkv.at + kept * my->qkv.stride, my->qkv.at + row * my->qkv.stride, my->qkv.stride * sizeof(float));
+            my->text[kept] = my->text[row];
+            my->position[kept++] = last;
         }
-    my->rows.n = kept;
+    my->rows = kept;
 }
 
-/* Send the rows through all layers. The logits of what follows are left for those at position `last`, and for no others. */
+/* Send the rows through all layers. Only what follows those at position `last` matters, and its logits are left. */
 static void forward(Decoder *decoder, Rank *my, int last)
 {
     const Shape *shape = &decoder->shape;
     const int C = shape->n_embd, own = my->share.heads * (C / shape->n_head), hidden = my->share.hidden;
     const float *w = my->share.weights;
     for (int layer = 0; layer < shape->n_layer; layer++) {
-        w = norm(my->normal, my->x, my->rows.n, C, w);
-        w = linear(my->q, my->qkv, my->normal, my->stream, my->rows.n, C, 3 * own, w);
+        w = norm(my->normal, my->x, my->rows, C, w);
+        w = linear(my->qkv, my->normal, my->rows, C, 3 * own, w);
         remember_rows(shape, my, layer);
         if (layer == shape->n_layer - 1)
             drop_all_but(my, last);
         attend_rows(shape, my, layer);
-        w = linear(my->partial[0], my->stream, my->y, my->mixed, my->rows.n, own, C, w);
+        w = linear(my->partial[0], my->mixed, my->rows, own, C, w);
         gather(decoder, my, 0);
-        w = norm(my->normal, my->x, my->rows.n, C, w);
-        w = linear(my->h, my->hidden, my->normal, my->stream, my->rows.n, C, hidden, w);
-        for (size_t i = 0; i < my->rows.n * my->hidden; i++)
-            my->h[i] = gelu(my->h[i]);
-        w = linear(my->partial[1], my->stream, my->h, my->hidden, my->rows.n, hidden, C, w);
+        w = norm(my->normal, my->x, my->rows, C, w);
+        w = linear(my->hidden, my->normal, my->rows, C, hidden, w);
+        for (size_t i = 0; i < my->rows * my->hidden.stride; i++)
+            my->hidden.at[i] = gelu(my->hidden.at[i]);
+        w = linear(my->partial[1], my->hidden, my->rows, hidden, C, w);
         gather(decoder, my, 1);
     }
-    const size_t V = padded(shape->vocab_size, PANEL);
-    float *logits = shape->logits + my->rows.text[0] * V + my->share.first_id;
-    w = norm(my->normal, my->x, my->rows.n, C, w);
-    linear(logits, V, my->normal, my->stream, my->rows.n, C, my->share.ids, w);
+    const Matrix logits = { shape->logits, padded(shape->vocab_size, PANEL) };
+    w = norm(my->normal, my->x, my->rows, C, w);
+    linear(part_of(logits, my->text[0], my->share.first_id), my->normal, my->rows, C, my->share.ids, w);
 }
 
 /* For qsort: larger values first, and of equal ones the lower id. */
@@ -433,8 +433,8 @@ static void work(const Job *job, int r)
     const int64_t *ids = job->ids;
     int start = job->start, count = job->count, step = 0;
     do {
-        for (int first = 0; first < texts * count; first += ROWS) {
-            embed(&decoder->shape, my, ids, start, count, first, texts * count - first < ROWS ? texts * count - first : ROWS);
+        for (int first = 0, left; (left = texts * count - first) > 0; first += ROWS) {
+            embed(&decoder->shape, my, ids, start, count, first, left < ROWS ? left : ROWS);
             forward(decoder, my, start + count - 1);
         }
         meet(decoder);
@@ -491,39 +491,37 @@ int decoder_write(Decoder *decoder, const Sampling *sampling, int start, int cou
 /* Give a thread its memory, all zeros. False when there is none. */
 static bool allot(Rank *my, const Shape *shape)
 {
-    const size_t own = (size_t)my->share.heads * (shape->n_embd / shape->n_head), cache = place(shape, my, shape->n_layer, 0, 0);
-    my->stream = padded(shape->n_embd, PANEL);
-    my->qkv = padded(3 * own, PANEL);
-    my->mixed = padded(own, PANEL);
-    my->hidden = padded(my->share.hidden, PANEL);
-    const struct { float **start; size_t length; } parts[] = {
-        { &my->x, ROWS * my->stream }, { &my->normal, ROWS * my->stream }, { &my->q, ROWS * my->qkv },
-        { &my->y, ROWS * my->mixed }, { &my->h, ROWS * my->hidden },
-        { &my->partial[0], ROWS * my->stream }, { &my->partial[1], ROWS * my->stream },
-        { &my->keys, cache }, { &my->values, cache }, { &my->scores, padded(shape->block_size, KEYS) },
-        { (float **)&my->candidates, padded(2 * shape->vocab_size, PANEL) },
-    };
-    const int n = sizeof parts / sizeof *parts;
-    size_t total = 0;
+    const size_t own = my->share.heads * (shape->n_embd / shape->n_head), cache = place(shape, my, shape->n_layer, 0, 0);
+    my->x.stride = my->normal.stride = my->partial[0].stride = my->partial[1].stride = padded(shape->n_embd, PANEL);
+    my->qkv.stride = padded(3 * own, PANEL);
+    my->mixed.stride = padded(own, PANEL);
+    my->hidden.stride = padded(my->share.hidden, PANEL);
+    Matrix *matrices[] = { &my->x, &my->normal, &my->partial[0], &my->partial[1], &my->qkv, &my->mixed, &my->hidden };
+    const int n = sizeof matrices / sizeof *matrices;
+    size_t total = 2 * cache + padded(shape->block_size, KEYS);
     for (int i = 0; i < n; i++)
-        total += parts[i].length;
-    float *at = my->memory = aligned_alloc(ALIGNMENT, total * sizeof(float));
-    if (!at)
+        total += ROWS * matrices[i]->stride;
+    float *at = my->memory = aligned_alloc(ALIGNMENT, total * sizeof *at);
+    my->candidates = calloc(shape->vocab_size, sizeof *my->candidates);
+    if (!at || !my->candidates)
         return false;
-    memset(at, 0, total * sizeof(float));
-    for (int i = 0; i < n; at += parts[i++].length)
-        *parts[i].start = at;
+    memset(at, 0, total * sizeof *at);
+    for (int i = 0; i < n; at += ROWS * matrices[i++]->stride)
+        matrices[i]->at = at;
+    my->keys = at;
+    my->values = my->keys + cache;
+    my->scores = my->values + cache;
     return true;
 }
 
 void decoder_free(Decoder *decoder)
 {
     for (int r = 0; r < decoder->shape.ranks; r++)
-        free(decoder->rank[r].memory);
+        free(decoder->rank[r].memory), free(decoder->rank[r].candidates);
     free(decoder);
 }
 
-/* A decoder of `shape`, with a share for each of its ranks. What they point to must outlive it. NULL when there is no memory. */
+/* A decoder with a share for each of its ranks. What they point to must outlive it. NULL when there is no memory. */
 Decoder *decoder_new(const Shape *shape, const Share *shares)
 {
     Decoder *decoder = calloc(1, sizeof *decoder + shape->ranks * sizeof *decoder->rank);
