@@ -51,6 +51,7 @@ def test_three_ways_of_averaging_the_past_are_one():
     _, by_attention = reference_attention(q, k, v, mask=causal_mask(T)[None, None])
     torch.testing.assert_close(by_sums, by_softmax)
     torch.testing.assert_close(by_sums, by_attention[0, 0])
+    torch.testing.assert_close(causal_attention(q, k, v), (by_sums @ v[0, 0])[None, None])
     everything, _ = reference_attention(q, k, v)
     torch.testing.assert_close(everything, v.mean(dim=2, keepdim=True).expand_as(v))
 
@@ -81,12 +82,14 @@ def test_fused_heads_equal_separate_heads():
     torch.testing.assert_close(attention(x), attention.proj(torch.cat(heads, dim=-1)))
 
 
-def test_scaling_keeps_the_variance_of_scores_at_one():
-    for d in (16, 64, 256):
-        q, k = torch.randn(2, 1, 1, 1000, d, generator=torch.Generator().manual_seed(2)).unbind(0)
-        scores = q @ k.transpose(-2, -1)
-        assert scores.var().item() == pytest.approx(d, rel=0.05)
-        assert (scores / math.sqrt(d)).var().item() == pytest.approx(1, rel=0.05)
+@pytest.mark.parametrize("d", [16, 64])
+@pytest.mark.parametrize("scale", [1.0, None])
+def test_scaling_keeps_the_variance_of_scores_at_one(d, scale):
+    q, k, v = torch.randn(3, 1, 1, 600, d, generator=torch.Generator().manual_seed(2), dtype=torch.float64).unbind(0)
+    _, weights = reference_attention(q, k, v, scale=scale)
+    log = weights.log()  # the scores, but for one number a row
+    scores = log - log.mean(dim=-1, keepdim=True)
+    assert scores.var().item() == pytest.approx(d if scale else 1, rel=0.1)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -238,6 +241,14 @@ def test_dropout_acts_in_training_alone():
     assert torch.equal(model(idx), model(idx))
     model.train()
     assert not torch.equal(model(idx), model(idx))
+
+
+def test_initial_weights_are_gpt_2s():
+    model = make_model(n_layer=4, n_embd=128, n_head=4, vocab_size=500)
+    assert model.blocks[2].mlp.up.weight.std().item() == pytest.approx(0.02, rel=0.03)
+    for projection in (model.blocks[0].attn.proj, model.blocks[3].mlp.down):
+        assert projection.weight.std().item() == pytest.approx(0.02 / math.sqrt(2 * 4), rel=0.03)
+        assert not projection.bias.any()
 
 
 def test_one_parameter_for_embedding_and_logits():

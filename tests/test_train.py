@@ -145,9 +145,11 @@ def test_the_seed_decides(trainer, tmp_path):
 
 
 def test_accumulating_is_a_larger_batch(trainer, tmp_path):
-    settings = ("runtime.precision=float32", "train.max_steps=3")
+    settings = ("runtime.precision=float32", "train.max_steps=3", "train.log_interval=1")
     assert trainer(*settings, "train.batch_size=8", name="one") == 0
     assert trainer(*settings, "train.batch_size=2", "train.accumulate=4", name="four") == 0
+    norms = [[line["grad_norm"] for line in logged(tmp_path / name) if "grad_norm" in line] for name in ("one", "four")]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
     one, four = (load_file(last_step(tmp_path / name) / "model.safetensors") for name in ("one", "four"))
     for name in one:
         torch.testing.assert_close(one[name], four[name], atol=2e-3, rtol=1e-2)
@@ -387,6 +389,19 @@ def test_a_reader_that_leaves_costs_nothing(text, tmp_path):
     assert process.wait() == 0
     assert process.stderr.read() == b""
     assert last_step(tmp_path / "run").name == "step-00000040"
+
+
+def test_a_second_signal_ends_at_once(text, tmp_path):
+    command = [sys.executable, "-u", str(ROOT / "train.py"), str(text), *TINY, "train.max_steps=100000", "train.eval_interval=100000",
+               "train.sample_length=0", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.accumulate=20000"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not process.stdout.readline().startswith(b"step 0/"):
+        pass
+    time.sleep(0.3)  # a step of 20,000 batches is under way, too long to wait for
+    process.send_signal(signal.SIGINT)
+    assert b"stopping" in process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=5) == 130
 
 
 def test_the_best_may_be_the_first(trainer, tmp_path):

@@ -1,0 +1,205 @@
+"""Characters a second in writing, ours and others', beside what this machine's memory allows.
+
+    python tests/benchmarks/sample_speed.py [--nanogpt DIR] [--llama2c BINARY] [--transformers] [--run RUN] [--rounds N]
+
+All have random weights and 65 characters, and take turns, so that a machine whose speed drifts treats them alike; medians
+are printed. A text grows from one character to the whole block. Where nothing is cached that would take minutes, so nanoGPT
+and transformers' uncached share of the work are timed in the middle of the block, where a character costs what it does on
+average. BINARY is llama2.c's run.c (gcc -Ofast -march=native -fopenmp run.c -lm); its network is as large as ours. The floor
+is reading every weight once per character, timed as a matrix-vector product of that many numbers.
+"""
+
+import argparse
+import functools
+import importlib.util
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from chargpt.decoder import fastest_scribe  # noqa: E402
+from chargpt.generate import Sampling, Scribe, pieces  # noqa: E402
+from model import GPT, GPTConfig  # noqa: E402
+
+VOCAB = 65
+
+
+@dataclass(frozen=True)
+class Shape:
+    name: str
+    n_layer: int
+    n_head: int
+    n_embd: int
+    block_size: int
+
+    def model(self) -> GPT:
+        torch.manual_seed(0)
+        config = GPTConfig(n_layer=self.n_layer, n_head=self.n_head, n_embd=self.n_embd, block_size=self.block_size)
+        return GPT(config, VOCAB).eval()
+
+
+SHAPES = (Shape("0.8M (4/4/128, 64)", 4, 4, 128, 64), Shape("10.65M (6/6/384, 256)", 6, 6, 384, 256))
+
+
+def rate(characters: int, work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return characters / (time.perf_counter() - started)
+
+
+def ours(model: GPT, scribe: Callable[..., Scribe], batch: int, *, length: int, prompt: int = 1, overflow: str = "exact") -> float:
+    """Characters a second of `batch` texts that go on from `prompt` characters by `length`, once the scribe is there."""
+    ids = torch.randint(VOCAB, (1, prompt)).expand(batch, -1)
+    characters = seconds = 0
+    while not characters or (seconds < 0.05 and batch == 1):
+        ready = scribe(model, batch, overflow=overflow)
+        generators = [torch.Generator().manual_seed(seed) for seed in range(batch)]
+        made = pieces(model, ids, length, Sampling(), generator=generators, overflow=overflow, scribe=lambda *_, **__: ready)
+        time.sleep(0.05)  # the threads that made the scribe's tensors keep a core busy for some milliseconds more
+        started = time.perf_counter()
+        characters += sum(piece.ids.numel() for piece in made)
+        seconds += time.perf_counter() - started
+    return characters / seconds
+
+
+def nanogpt(folder: Path, shape: Shape) -> Callable[[int, int, int], float]:
+    """A function (batch, prompt, length) -> characters a second by nanoGPT's own `generate`."""
+    spec = importlib.util.spec_from_file_location("nanogpt", folder / "model.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = module.GPTConfig(block_size=shape.block_size, vocab_size=VOCAB, n_layer=shape.n_layer, n_head=shape.n_head,
+                              n_embd=shape.n_embd, dropout=0.0, bias=True)
+    model = module.GPT(config).eval()
+
+    def write(batch: int, prompt: int, length: int) -> float:
+        ids = torch.randint(VOCAB, (batch, prompt))
+        with torch.no_grad():
+            return rate(batch * length, lambda: model.generate(ids, length, temperature=0.8, top_k=200))
+
+    return write
+
+
+def transformers(shape: Shape) -> Callable[[int, int], float]:
+    """A function (batch, length) -> characters a second by transformers' GPT-2 with its cache."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, n_positions=shape.block_size, n_embd=shape.n_embd, n_layer=shape.n_layer,
+                                       n_head=shape.n_head, bos_token_id=0, eos_token_id=None, pad_token_id=0)).eval()
+
+    def write(batch: int, length: int) -> float:
+        ids = torch.randint(VOCAB, (batch, 1))
+        return rate(batch * length, lambda: model.generate(ids, do_sample=True, temperature=0.8, max_new_tokens=length))
+
+    return write
+
+
+def llama2c(binary: Path, shape: Shape, folder: Path) -> Callable[[], float]:
+    """A function -> characters a second by llama2.c, whose gated MLP gets the hidden size that makes it as large as ours."""
+    C, hidden, T = shape.n_embd, round(8 * shape.n_embd / 3), shape.block_size
+    sizes = [C, *(4 * [C * C]), C, *(3 * [C * hidden])]  # of a layer: norm, attention, norm, MLP
+    weights = [torch.randn(VOCAB, C), *(0.05 * torch.randn(shape.n_layer * size) for size in sizes), torch.ones(C), torch.zeros(T * C // shape.n_head)]
+    weights[0][1] = 0.0  # its end of text, which then never is the likeliest
+    header = struct.pack("7i", C, hidden, shape.n_layer, shape.n_head, shape.n_head, VOCAB, T)
+    (folder / "model.bin").write_bytes(header + b"".join(part.numpy().tobytes() for part in weights))
+    tokens = b"".join(struct.pack("fi", 0.0, 1) + bytes([48 + i]) for i in range(VOCAB))
+    (folder / "tokenizer.bin").write_bytes(struct.pack("i", 1) + tokens)
+    command = [binary.resolve(), folder / "model.bin", "-z", folder / "tokenizer.bin", "-t", "0", "-n", str(T)]
+
+    def write() -> float:  # its clock counts milliseconds, so a short text is written many times
+        seconds = []
+        for _ in range(1 + 1000 // T):
+            said = subprocess.run(command, capture_output=True, check=True).stderr.decode()
+            seconds.append((T - 1) / float(re.search(r"tok/s: (\S+)", said)[1]))
+        return (T - 1) / statistics.mean(seconds)
+
+    return write
+
+
+def floor(shape: Shape) -> tuple[float, float]:
+    """Characters a second if a character were nothing but reading the weights, and the GB/s of that."""
+    rows = 12 * shape.n_layer * shape.n_embd + VOCAB
+    weights, x = torch.randn(rows, shape.n_embd), torch.randn(shape.n_embd)
+    rates = [rate(1, lambda: torch.mv(weights, x)) for _ in range(200)]
+    return statistics.median(rates), statistics.median(rates) * weights.nbytes / 1e9
+
+
+def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dict[str, Callable[[], float]]:
+    """Everything to be timed, by name."""
+    model, (scribe, engine), T = shape.model(), fastest_scribe(torch.device("cpu")), shape.block_size
+    timed: dict[str, Callable[[], float]] = {}
+    theirs = nanogpt(arguments.nanogpt, shape) if arguments.nanogpt else None
+    hugging_face = transformers(shape) if arguments.transformers else None
+    for batch in (1, 32, 256):
+        timed[f"{batch}: ours, {engine}"] = functools.partial(ours, model, scribe, batch, length=T - 1)
+        timed[f"{batch}: ours, plain"] = functools.partial(ours, model, Scribe, batch, length=min(T - 1, 2 + 2048 // batch))
+        if theirs:
+            timed[f"{batch}: nanoGPT"] = functools.partial(theirs, batch, T // 2, 1 + 16 // batch)
+        if hugging_face:
+            timed[f"{batch}: transformers"] = functools.partial(hugging_face, batch, T - 1)
+    if arguments.llama2c:
+        timed["1: llama2.c"] = llama2c(arguments.llama2c, shape, folder)
+    for overflow, length in (("exact", 16), ("refill", 1000)):
+        timed[f"1: ours past the block, {overflow}"] = functools.partial(ours, model, scribe, 1, length=length, prompt=T, overflow=overflow)
+    if theirs:
+        timed["1: nanoGPT past the block"] = functools.partial(theirs, 1, T, 16)
+    return timed
+
+
+def first_character(run: str) -> tuple[float, float]:
+    """Seconds until sample.py has written its first character, and until torch is imported."""
+    def until_output(*command: str) -> float:
+        started = time.perf_counter()
+        with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            process.stdout.read(2)
+            seconds = time.perf_counter() - started
+            process.kill()
+        return seconds
+
+    pairs = [(until_output(str(ROOT / "sample.py"), run, "--prompt", "a"), until_output("-c", "import torch; print('ok')")) for _ in range(5)]
+    return tuple(map(statistics.median, zip(*pairs)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", type=Path, metavar="DIR")
+    parser.add_argument("--llama2c", type=Path, metavar="BINARY")
+    parser.add_argument("--transformers", action="store_true")
+    parser.add_argument("--run", help="a run, to time sample.py's first character")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", type=int, choices=(0, 1), help="the number of one shape")
+    arguments = parser.parse_args()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}\n")
+    print("| shape | texts at once: who | characters a second | share of the floor |\n|---|---|---|---|")
+    for number, shape in enumerate(SHAPES):
+        if arguments.only not in (None, number):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            timed = contenders(shape, arguments, Path(folder))
+            rates: dict[str, list[float]] = {name: [] for name in timed}
+            for _ in range(arguments.rounds):
+                for name, work in timed.items():
+                    rates[name].append(work())
+        fastest, bandwidth = floor(shape)
+        print(f"| {shape.name} | 1: floor, {bandwidth:.0f} GB/s | {fastest:,.0f} | |")
+        for name in sorted(rates, key=lambda name: int(name.partition(":")[0])):
+            median = statistics.median(rates[name])
+            share = f"{100 * median / fastest:.0f} %" if name.startswith("1:") else ""
+            print(f"| {shape.name} | {name} | {median:,.0f} | {share} |", flush=True)
+    if arguments.run:
+        first, alone = first_character(arguments.run)
+        print(f"\nfirst character of sample.py after {first:.2f} s; `import torch` alone takes {alone:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
