@@ -153,7 +153,7 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
         accumulate=config.train.accumulate,
         seed=config.train.seed,
     )
-    metrics = Metrics(run.folder, step=progress.step)
+    metrics = Metrics(run.folder, step=-1 if run.saved is None else progress.step)
     screen = Screen(step=progress.step, total=config.train.max_steps)
     pace, timed, ahead = Pace(), False, config.train.max_steps - progress.step
     try:

@@ -21,18 +21,17 @@ from chargpt.errors import one_line, shown
 class Metrics:
     """The numbers and samples of one run, in its folder, each step once.
 
-    Continues a run from `step`: what was logged after it, before a crash, is dropped, since it will be logged again.
-    (Of step 0 nothing is kept: its checkpoint is the start of the run, before anything is logged.) A disk that is full
-    or a folder that vanished costs the logs and one warning, not the run.
+    Continues a run whose checkpoint is of `step`, -1 for a new one: what was logged after it, before a crash, is dropped,
+    since it will be logged again. A disk that is full or a folder that vanished costs the logs and one warning, not the run.
     """
 
-    def __init__(self, folder: Path, *, step: int = 0) -> None:
+    def __init__(self, folder: Path, *, step: int = -1) -> None:
         self.folder = folder
         self.lines = self.events = None
         try:
-            _keep_until(folder / "metrics.jsonl", step or -1)
+            _keep_until(folder / "metrics.jsonl", step)
             self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")
-            self.events = EventFile(folder, purge_step=step + 1 if step else 0)
+            self.events = EventFile(folder, purge_step=step + 1)
         except OSError as error:
             self._stop(error)
 

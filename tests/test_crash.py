@@ -97,6 +97,14 @@ def test_killed_at_random_moments(trainer):
     assert kill_runs(trainer, count=5) >= 10
 
 
+def test_killed_right_after_the_first_checkpoint(trainer):
+    assert trainer.run("whole", "adamw")[0] == 0
+    run = trainer.folder / "run"
+    trainer.run("run", "adamw", kill_when=lambda _: (run / "step-00000000").exists())
+    assert trainer.run("run", "adamw")[0] == 0
+    assert bits(run) == bits(trainer.folder / "whole") and logged(run) == logged(trainer.folder / "whole")
+
+
 @pytest.mark.nightly
 def test_killed_at_random_moments_210_times(trainer):
     died = kill_runs(trainer, count=70)

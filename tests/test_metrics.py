@@ -34,16 +34,16 @@ def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
     assert "    # not a &lt;b&gt;" in text
 
 
-@pytest.mark.parametrize("step, expected", [(0, [5, 10, 15]), (10, [5, 10, 15])])
+@pytest.mark.parametrize("step, expected", [(-1, [0, 5, 10, 15]), (0, [0, 5, 10, 15]), (10, [0, 5, 10, 15])])
 def test_a_resumed_run_has_every_step_once(tmp_path, step, expected):
     crashed = Metrics(tmp_path)
-    for logged in (5, 10, 15, 20):
+    for logged in (0, 5, 10, 15, 20):
         crashed.log(logged, {"train/loss": 100.0 + logged})
     crashed.flush()
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"step": 25, "train/lo')  # a kill in the middle of a line
     resumed = Metrics(tmp_path, step=step)
-    for logged in range(step + 5, 20, 5):
+    for logged in range(step // 5 * 5 + 5, 20, 5):
         resumed.log(logged, {"train/loss": 200.0 + logged})
     resumed.close()
     assert [line["step"] for line in lines(tmp_path)] == expected
