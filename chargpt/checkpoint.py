@@ -36,7 +36,7 @@ from chargpt.errors import UserError, shown
 FORMAT = 1
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
-ASIDE_NAME = re.compile(r"\.(?:step-[0-9.]+|best\.json)\.tmp-([0-9]{1,9})")
+ASIDE_NAME = re.compile(r"\.(?:step-[0-9.]+|best\.json|config\.yaml|metrics\.jsonl)\.tmp-([0-9]{1,9})")
 JSON_LIMIT = 8 << 20  # bytes, safetensors' header included; parsed, it takes 25 times as much. All characters of Unicode fit
 TRAINING_LIMIT = 8  # times the weights; AdamW's two moments are 2
 

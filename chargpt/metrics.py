@@ -122,6 +122,6 @@ def _keep_until(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except (ValueError, KeyError, TypeError):
             continue
-    aside = path.with_name(path.name + ".tmp")
+    aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     aside.write_text("".join(kept), encoding="utf-8")
     os.replace(aside, path)

@@ -467,6 +467,16 @@ def test_resuming_below_where_a_run_stands_is_refused(trainer, tmp_path, capsys)
     assert "step 40" in fails(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=30"], capsys)
 
 
+def test_what_a_killed_writer_left_is_cleared(trainer, tmp_path):
+    assert trainer() == 0
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for name in ("config.yaml", "metrics.jsonl", "best.json", "step-00000040"):
+        (tmp_path / "run" / f".{name}.tmp-{dead.pid}").write_text("half")
+    assert resume(tmp_path / "run") == 0
+    assert not list((tmp_path / "run").glob(".*"))
+
+
 def test_a_link_in_a_run_leads_nowhere(trainer, tmp_path):
     assert trainer() == 0
     folder, canary = tmp_path / "run", tmp_path / "canary"
