@@ -12,6 +12,9 @@
  * a multiple of STEP. chargpt/decoder.py lays them out.
  */
 
+#define _GNU_SOURCE /* for sched_getcpu and what goes with it */
+
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -38,6 +41,7 @@ enum {
     ROWS = 96,            /* rows that go through the layers together */
     KEYS = 64,            /* keys that stand side by side */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
+    PATIENCE = 5000,      /* looks at a variable that another thread will change: some microseconds */
 };
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
@@ -65,32 +69,14 @@ typedef struct {
     int id;
 } Candidate;
 
-typedef struct { /* a thread */
-    Share share;
-    int rows;                         /* that it is about to read, */
-    int text[ROWS], position[ROWS];   /* and what they are */
-    Matrix x, normal, qkv, mixed, hidden;
-    Matrix partial[2];                /* what its heads, and its hidden units, add to the stream x */
-    float *keys, *values;             /* the cache, see `place` */
-    float *scores;
-    Candidate *candidates;
-    void *memory;
-} Rank;
-
-typedef struct {
-    Shape shape;
-    atomic_int arrived, meetings;
-    Rank rank[];
-} Decoder;
-
 typedef struct { /* as in generate.py; temperature 0 takes the likeliest */
     float temperature, top_p, min_p;
     int top_k;
     const uint8_t *forbidden; /* (V,): 1 for an id that must not come */
 } Sampling;
 
-typedef struct { /* a call of decoder_write */
-    Decoder *decoder;
+typedef struct { /* what decoder_write was asked for, and the core that it runs on */
+    int core;
     const Sampling *sampling;
     int start, count;
     const int64_t *ids;
@@ -98,13 +84,32 @@ typedef struct { /* a call of decoder_write */
     const float *noise;
     int64_t *chosen;
     float *log_probabilities;
-    atomic_int go; /* 0: wait until all threads are there; 1: they are; -1: they cannot be had */
 } Job;
 
-typedef struct {
-    Job *job;
-    int rank;
-} Worker;
+typedef struct { /* a thread */
+    Share share;
+    int rows;                       /* that it is about to read, */
+    int text[ROWS], position[ROWS]; /* and what they are */
+    Matrix x, normal, qkv, mixed, hidden;
+    Matrix partial[2];              /* what its heads, and its hidden units, add to the stream x */
+    float *keys, *values;           /* the cache, see `place` */
+    float *scores;
+    Candidate *candidates;
+    void *memory;
+    pthread_t thread;
+    struct Decoder *decoder;
+} Rank;
+
+typedef struct Decoder {
+    Shape shape;
+    Job job;
+    atomic_int arrived, meetings, jobs;
+    bool leave; /* there will be no more jobs */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int ranks; /* that exist: rank 0 is whoever calls, each other one a thread of its own */
+    Rank rank[];
+} Decoder;
 
 const int decoder_panel = PANEL, decoder_step = STEP;
 
@@ -197,8 +202,8 @@ static void meet(Decoder *decoder)
         atomic_store(&decoder->arrived, 0);
         atomic_store(&decoder->meetings, meeting + 1);
     }
-    for (int tries = 0; atomic_load(&decoder->meetings) == meeting; tries++)
-        if (tries > 10000) /* some microseconds: another program has that thread's core, and may have this one */
+    for (int looks = 0; atomic_load(&decoder->meetings) == meeting; looks++)
+        if (looks > PATIENCE) /* another program has that thread's core, or that thread needs this one */
             sched_yield();
 }
 
@@ -382,7 +387,7 @@ static int keep(const Candidate *sorted, int n, const Sampling *sampling)
             before += exponential(sorted[kept].value) / total;
         n = kept;
     }
-    while (exponential(sorted[n - 1].value) < sampling->min_p)
+    while (n > 1 && exponential(sorted[n - 1].value) < sampling->min_p)
         n--;
     return n;
 }
@@ -413,7 +418,7 @@ static int choose(
         }
         for (int i = 0; i < n; i++) {
             const int id = candidates[i].id;
-            const float speed = exponential(candidates[i].value) / noise[id];
+            const float speed = exponential(candidates[i].value) / most(noise[id], FLT_MIN);
             if (speed > fastest || (speed == fastest && id < winner)) {
                 fastest = speed;
                 winner = id;
@@ -424,10 +429,10 @@ static int choose(
     return winner;
 }
 
-/* One thread's part of a job. */
-static void work(const Job *job, int r)
+/* A thread's part of the job. */
+static void work(Decoder *decoder, int r)
 {
-    Decoder *decoder = job->decoder;
+    const Job *job = &decoder->job;
     Rank *my = &decoder->rank[r];
     const int texts = decoder->shape.texts, V = decoder->shape.vocab_size;
     const int64_t *ids = job->ids;
@@ -438,9 +443,7 @@ static void work(const Job *job, int r)
             forward(decoder, my, start + count - 1);
         }
         meet(decoder);
-        if (step == job->steps)
-            return;
-        for (int text = r; text < texts; text += decoder->shape.ranks) {
+        for (int text = r; text < texts && job->steps; text += decoder->shape.ranks) {
             const size_t at = (size_t)step * texts + text;
             job->chosen[at] = choose(decoder->shape.logits + text * padded(V, PANEL), V, job->sampling, job->noise + at * V,
                                      my->candidates, &job->log_probabilities[at]);
@@ -450,42 +453,64 @@ static void work(const Job *job, int r)
         start += count;
         count = 1;
     } while (++step < job->steps);
+    meet(decoder); /* nobody looks at the job any more */
 }
+
+#ifdef __linux__
+static int current_core(void) { return sched_getcpu(); }
+
+/* Leave that core, if there is another: the scheduler likes to wake a thread where its waker runs, and takes long to see that
+ * two of them are then waiting for each other. */
+static void leave_core(int core)
+{
+    cpu_set_t allowed, others;
+    if (sched_getcpu() != core || sched_getaffinity(0, sizeof allowed, &allowed))
+        return;
+    others = allowed;
+    CPU_CLR(core, &others);
+    if (!sched_setaffinity(0, sizeof others, &others))
+        sched_setaffinity(0, sizeof allowed, &allowed);
+}
+#else
+static int current_core(void) { return 0; }
+static void leave_core(int core) { (void)core; }
+#endif
 
 static void *worker(void *argument)
 {
-    const Worker *me = argument;
-    int go;
-    while (!(go = atomic_load(&me->job->go)))
-        sched_yield();
-    if (go > 0)
-        work(me->job, me->rank);
-    return NULL;
+    Rank *my = argument;
+    Decoder *decoder = my->decoder;
+    for (int jobs = 0;; jobs++) {
+        for (int looks = 0; looks < PATIENCE && atomic_load(&decoder->jobs) == jobs; looks++)
+            ;
+        pthread_mutex_lock(&decoder->lock);
+        while (atomic_load(&decoder->jobs) == jobs)
+            pthread_cond_wait(&decoder->wake, &decoder->lock);
+        pthread_mutex_unlock(&decoder->lock);
+        if (decoder->leave)
+            return NULL;
+        leave_core(decoder->job.core);
+        work(decoder, my - decoder->rank);
+    }
+}
+
+static void wake(Decoder *decoder)
+{
+    pthread_mutex_lock(&decoder->lock);
+    atomic_fetch_add(&decoder->jobs, 1);
+    pthread_cond_broadcast(&decoder->wake);
+    pthread_mutex_unlock(&decoder->lock);
 }
 
 /* Read `count` ids of each text, (texts, count), the first at position `start` and block_size not exceeded, then write `steps`
- * more. `noise` is (steps, texts, V), exponentially distributed and above 0, or NULL at temperature 0. The results are `chosen`
- * and `log_probabilities`, both (steps, texts); the last ids chosen are not yet read. With no steps, only the logits are left.
- * Returns 0, or -1 if the system has no threads to spare. */
-int decoder_write(Decoder *decoder, const Sampling *sampling, int start, int count, const int64_t *ids, int steps,
-                  const float *noise, int64_t *chosen, float *log_probabilities)
+ * more. `noise` is (steps, texts, V), exponentially distributed, or NULL at temperature 0. The results are `chosen` and
+ * `log_probabilities`, both (steps, texts); the last ids chosen are not yet read. With no steps, only the logits are left. */
+void decoder_write(Decoder *decoder, const Sampling *sampling, int start, int count, const int64_t *ids, int steps,
+                   const float *noise, int64_t *chosen, float *log_probabilities)
 {
-    const int ranks = decoder->shape.ranks;
-    Job job = { decoder, sampling, start, count, ids, steps, noise, chosen, log_probabilities, 0 };
-    pthread_t threads[ranks];
-    Worker workers[ranks];
-    int started = 1;
-    for (; started < ranks; started++) {
-        workers[started] = (Worker){ &job, started };
-        if (pthread_create(&threads[started], NULL, worker, &workers[started]))
-            break;
-    }
-    atomic_store(&job.go, started == ranks ? 1 : -1);
-    if (started == ranks)
-        work(&job, 0);
-    for (int r = 1; r < started; r++)
-        pthread_join(threads[r], NULL);
-    return started == ranks ? 0 : -1;
+    decoder->job = (Job){ current_core(), sampling, start, count, ids, steps, noise, chosen, log_probabilities };
+    wake(decoder);
+    work(decoder, 0);
 }
 
 /* Give a thread its memory, all zeros. False when there is none. */
@@ -516,21 +541,34 @@ static bool allot(Rank *my, const Shape *shape)
 
 void decoder_free(Decoder *decoder)
 {
-    for (int r = 0; r < decoder->shape.ranks; r++)
-        free(decoder->rank[r].memory), free(decoder->rank[r].candidates);
+    decoder->leave = true;
+    wake(decoder);
+    for (int r = 0; r < decoder->ranks; r++) {
+        if (r > 0)
+            pthread_join(decoder->rank[r].thread, NULL);
+        free(decoder->rank[r].memory);
+        free(decoder->rank[r].candidates);
+    }
     free(decoder);
 }
 
-/* A decoder with a share for each of its ranks. What they point to must outlive it. NULL when there is no memory. */
+/* A decoder with a share for each of its ranks. What they point to must outlive it. NULL where there is no memory, or no
+ * thread, to be had. */
 Decoder *decoder_new(const Shape *shape, const Share *shares)
 {
     Decoder *decoder = calloc(1, sizeof *decoder + shape->ranks * sizeof *decoder->rank);
     if (!decoder)
         return NULL;
     decoder->shape = *shape;
-    for (int r = 0; r < shape->ranks; r++) {
-        decoder->rank[r].share = shares[r];
-        if (!allot(&decoder->rank[r], shape)) {
+    pthread_mutex_init(&decoder->lock, NULL);
+    pthread_cond_init(&decoder->wake, NULL);
+    for (int r = 0; r < shape->ranks; r++, decoder->ranks++) {
+        Rank *rank = &decoder->rank[r];
+        rank->share = shares[r];
+        rank->decoder = decoder;
+        if (!allot(rank, shape) || (r > 0 && pthread_create(&rank->thread, NULL, worker, rank))) {
+            free(rank->memory);
+            free(rank->candidates);
             decoder_free(decoder);
             return NULL;
         }

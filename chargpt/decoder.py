@@ -57,6 +57,7 @@ def load_kernel(cache: Path | None = None) -> ctypes.CDLL | None:
     kernel.decoder_new.restype = c_void_p
     kernel.decoder_free.argtypes = [c_void_p]
     kernel.decoder_free.restype = None
+    kernel.decoder_write.restype = None
     kernel.decoder_write.argtypes = [c_void_p, POINTER(_Sampling), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p]
     return kernel
 
@@ -161,7 +162,7 @@ class FastScribe(Scribe):
         table = model.position_embedding.weight if config.positions == "learned" else model.position_table
         self._kernel = kernel
         self._logits = torch.zeros(batch_size, _padded(len(tokens), panel))
-        self._steps = 1
+        self._steps = 4
         layout = Layout(model, ranks, panel=panel, step=step)
         shape = _Shape(
             config.n_layer, config.n_head, config.n_embd, config.block_size, len(tokens), batch_size, ranks,
@@ -170,7 +171,7 @@ class FastScribe(Scribe):
         )
         self._decoder = kernel.decoder_new(byref(shape), layout.shares())
         if not self._decoder:
-            raise MemoryError(f"no memory to write {batch_size} texts at once")
+            raise MemoryError(f"no memory, or no threads, to write {batch_size} texts at once")
         self._read_by_kernel = (layout, tokens, table)
         weakref.finalize(self, kernel.decoder_free, self._decoder)
 
@@ -211,9 +212,9 @@ class FastScribe(Scribe):
         V = self.model.token_embedding.num_embeddings
         noise = None
         if sampling.temperature > 0:
-            # Filled at once, a tensor takes the numbers that its rows would take from the generator one after the other.
-            rows = [torch.empty(steps, V).exponential_(generator=generator) for generator in generators]
-            noise = torch.stack(rows, dim=1).clamp_min_(torch.finfo(torch.float32).tiny)
+            noise = torch.empty(steps, len(ids), V)
+            for text, generator in zip(noise.unbind(dim=1), generators):
+                text.exponential_(generator=generator)  # the numbers that each of its rows would get by itself, one after the other
         mask = torch.zeros(V, dtype=torch.uint8).index_fill_(0, forbidden, 1)
         temperature = max(sampling.temperature, 1e-30) if sampling.temperature else 0.0
         rules = _Sampling(temperature, sampling.top_p, sampling.min_p, min(sampling.top_k, V), mask.data_ptr())
@@ -224,9 +225,7 @@ class FastScribe(Scribe):
     def _run(self, rules: _Sampling, start: int, ids: Tensor, noise: Tensor | None = None, piece: Piece | None = None) -> None:
         ids = ids.contiguous()
         chosen, log_probabilities = (tensor.data_ptr() for tensor in piece) if piece else (None, None)
-        failed = self._kernel.decoder_write(
+        self._kernel.decoder_write(
             self._decoder, byref(rules), start, ids.size(1), ids.data_ptr(), len(piece.ids) if piece else 0,
             None if noise is None else noise.data_ptr(), chosen, log_probabilities,
         )
-        if failed:
-            raise OSError("the system has no thread to spare; end other programs")
