@@ -138,7 +138,6 @@ class RuntimeConfig:
 
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    compile: Literal["auto", "on", "off"] = "auto"
     threads: int = 0
 
     def __post_init__(self) -> None:
@@ -297,10 +296,8 @@ def _coerce(value: Any, hint: Any) -> Any:
     """`value` as the declared type, or ValueError saying what is allowed. Nothing is guessed: no bool for a number."""
     typed = isinstance(value, _FromCommandLine)
     if typing.get_origin(hint) is Literal:
-        # YAML 1.1 reads a bare on/off as a boolean; the key says which words it means.
-        word = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else value
-        if word in typing.get_args(hint):
-            return str(word)
+        if isinstance(value, str) and value in typing.get_args(hint):
+            return str(value)
         raise ValueError(f"one of {', '.join(typing.get_args(hint))}")
     if typing.get_origin(hint) is tuple:
         parts = typing.get_args(hint)

@@ -124,10 +124,6 @@ def test_text_on_the_command_line_is_taken_as_it_is():
     assert apply_overrides(Config(), ["model.bias=false"]).model.bias is False
 
 
-def test_on_and_off_are_words_in_yaml(tmp_path):
-    assert load(tmp_path, "runtime:\n  compile: off").runtime.compile == "off"
-
-
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_yaml(tmp_path / "missing.yaml")

@@ -40,8 +40,8 @@ def random_model(*, vocab_size: int = VOCAB, scale: float = 4.0, **shape) -> GPT
     return model
 
 
-def written(model: GPT, scribe, length: int, sampling: Sampling, *seeds: int, prompt_length: int = 3, **options) -> torch.Tensor:
-    """Ids (length, B) that continue a prompt, one row for each seed."""
+def written(model: GPT, scribe, length: int, sampling: Sampling, *seeds: int, prompt_length: int = 3, **options):
+    """Ids (length, B) that continue a prompt, one text for each seed."""
     prompt = torch.randint(model.token_embedding.num_embeddings, (1, prompt_length), generator=torch.Generator().manual_seed(1))
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     made = pieces(model, prompt.expand(len(seeds), -1), length, sampling, generator=generators, scribe=scribe, **options)
@@ -129,7 +129,8 @@ def test_every_setting_chooses_as_the_plain_scribe_does(fast, sampling, never_sa
 def test_where_all_are_equal_the_lower_ids_go_first(fast):
     model = random_model()
     torch.nn.init.zeros_(model.token_embedding.weight)
-    for sampling in (Sampling(temperature=0), Sampling(top_k=2), Sampling(top_p=0.5), Sampling(min_p=1.0), Sampling(top_k=2, top_p=0.1)):
+    for options in (dict(temperature=0), dict(top_k=2), dict(top_p=0.5), dict(min_p=1.0), dict(top_k=2, top_p=0.1)):
+        sampling = Sampling(**options)
         expected = written(model, Scribe, 100, sampling, 0, overflow="refill")
         assert torch.equal(written(model, fast, 100, sampling, 0, overflow="refill"), expected)
     assert set(written(model, fast, 200, Sampling(top_p=0.5), 0).flatten().tolist()) == set(range(6))
@@ -223,3 +224,13 @@ def test_it_is_compiled_once_and_leaves_nothing_else(kernel, tmp_path):
     (library,) = tmp_path.iterdir()
     made = library.stat().st_mtime_ns
     assert load_kernel(tmp_path) and [library] == list(tmp_path.iterdir()) and library.stat().st_mtime_ns == made
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to count threads")
+def test_its_threads_end_with_it(fast):
+    torch.set_num_threads(2)
+    before = len(list(Path("/proc/self/task").iterdir()))
+    scribe = fast(random_model(), 1)
+    assert len(list(Path("/proc/self/task").iterdir())) == before + 1
+    del scribe
+    assert len(list(Path("/proc/self/task").iterdir())) == before

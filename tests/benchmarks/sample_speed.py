@@ -3,9 +3,8 @@
     python tests/benchmarks/sample_speed.py [--nanogpt DIR] [--llama2c BINARY] [--transformers] [--run RUN] [--rounds N]
 
 All have random weights and 65 characters, and take turns, so that a machine whose speed drifts treats them alike; medians
-are printed. A text grows from one character to the whole block. Where nothing is cached that would take minutes, so nanoGPT
-and transformers' uncached share of the work are timed in the middle of the block, where a character costs what it does on
-average. BINARY is llama2.c's run.c (gcc -Ofast -march=native -fopenmp run.c -lm); its network is as large as ours. The floor
+are printed. A text grows from one character to the whole block. nanoGPT, which caches nothing and would take minutes, is timed
+in the middle of the block, where a character costs what it does on average. BINARY is llama2.c's run.c (gcc -Ofast -march=native -fopenmp run.c -lm); its network is as large as ours. The floor
 is reading every weight once per character, timed as a matrix-vector product of that many numbers.
 """
 
@@ -58,7 +57,9 @@ def rate(characters: int, work: Callable[[], object]) -> float:
     return characters / (time.perf_counter() - started)
 
 
-def ours(model: GPT, scribe: Callable[..., Scribe], batch: int, *, length: int, prompt: int = 1, overflow: str = "exact") -> float:
+def ours(
+    model: GPT, scribe: Callable[..., Scribe], batch: int, *, length: int, prompt: int = 1, overflow: str = "exact"
+) -> float:
     """Characters a second of `batch` texts that go on from `prompt` characters by `length`."""
     ids = torch.randint(VOCAB, (1, prompt)).expand(batch, -1)
     ready = scribe(model, batch, overflow=overflow)
@@ -92,8 +93,9 @@ def transformers(shape: Shape) -> Callable[[int, int], float]:
     """A function (batch, length) -> characters a second by transformers' GPT-2 with its cache."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, n_positions=shape.block_size, n_embd=shape.n_embd, n_layer=shape.n_layer,
-                                       n_head=shape.n_head, bos_token_id=0, eos_token_id=None, pad_token_id=0)).eval()
+    config = GPT2Config(vocab_size=VOCAB, n_positions=shape.block_size, n_embd=shape.n_embd, n_layer=shape.n_layer,
+                        n_head=shape.n_head, bos_token_id=0, eos_token_id=None, pad_token_id=0)
+    model = GPT2LMHeadModel(config).eval()
 
     def write(batch: int, length: int) -> float:
         ids = torch.randint(VOCAB, (batch, 1))
@@ -106,7 +108,8 @@ def llama2c(binary: Path, shape: Shape, folder: Path) -> Callable[[], float]:
     """A function -> characters a second by llama2.c, whose gated MLP gets the hidden size that makes it as large as ours."""
     C, hidden, T = shape.n_embd, round(8 * shape.n_embd / 3), shape.block_size
     sizes = [C, *(4 * [C * C]), C, *(3 * [C * hidden])]  # of a layer: norm, attention, norm, MLP
-    weights = [torch.randn(VOCAB, C), *(0.05 * torch.randn(shape.n_layer * size) for size in sizes), torch.ones(C), torch.zeros(T * C // shape.n_head)]
+    layers = [0.05 * torch.randn(shape.n_layer * size) for size in sizes]
+    weights = [torch.randn(VOCAB, C), *layers, torch.ones(C), torch.zeros(T * C // shape.n_head)]
     weights[0][1] = 0.0  # its end of text, which then never is the likeliest
     header = struct.pack("7i", C, hidden, shape.n_layer, shape.n_head, shape.n_head, VOCAB, T)
     (folder / "model.bin").write_bytes(header + b"".join(part.numpy().tobytes() for part in weights))
@@ -148,7 +151,8 @@ def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dic
     if arguments.llama2c:
         timed["1: llama2.c"] = llama2c(arguments.llama2c, shape, folder)
     for overflow, length in (("exact", 16), ("refill", 1000)):
-        timed[f"1: ours past the block, {overflow}"] = functools.partial(ours, model, scribe, 1, length=length, prompt=T, overflow=overflow)
+        past = functools.partial(ours, model, scribe, 1, length=length, prompt=T, overflow=overflow)
+        timed[f"1: ours past the block, {overflow}"] = past
     if theirs:
         timed["1: nanoGPT past the block"] = functools.partial(theirs, 1, T, 16)
     return timed
@@ -156,6 +160,7 @@ def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dic
 
 def first_character(run: str) -> tuple[float, float]:
     """Seconds until sample.py has written its first character, and until torch is imported."""
+
     def until_output(*command: str) -> float:
         started = time.perf_counter()
         with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -164,7 +169,8 @@ def first_character(run: str) -> tuple[float, float]:
             process.kill()
         return seconds
 
-    pairs = [(until_output(str(ROOT / "sample.py"), run, "--prompt", "a"), until_output("-c", "import torch; print('ok')")) for _ in range(5)]
+    ours, torch_alone = (str(ROOT / "sample.py"), run, "--prompt", "a"), ("-c", "import torch; print('ok')")
+    pairs = [(until_output(*ours), until_output(*torch_alone)) for _ in range(5)]
     return tuple(map(statistics.median, zip(*pairs)))
 
 
