@@ -9,7 +9,6 @@ that the matrix products of one step take by themselves, forward and backward, a
 
 import argparse
 import json
-import os
 import pickle
 import re
 import shutil
@@ -80,18 +79,18 @@ def copy_bandwidth() -> float:
 
 
 def train_ours(text: Path, shape: Shape, folder: Path, *settings: str) -> dict[str, float]:
-    """One run of ours: ms a step, loss at its end, peak MB, and seconds from the start of the process to its first step."""
+    """One run of ours: ms a step and loss at its end."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [sys.executable, str(ROOT / "train.py"), str(text), "--config", "shakespeare-cpu", "--run", str(run),
                f"model.n_layer={shape.n_layer}", f"model.n_head={shape.n_head}", f"model.n_embd={shape.n_embd}",
                f"model.block_size={shape.block_size}", f"train.batch_size={shape.batch_size}", f"train.max_steps={shape.steps}",
                "train.log_interval=5", "train.eval_interval=100000", "train.sample_length=0", f"data.cache={folder}/cache", *settings]
-    peak = run_process(command, folder)
+    run_process(command, folder)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rates = [line["chars_per_second"] for line in lines if line.get("chars_per_second")]
     losses = [line["train/loss"] for line in lines if "train/loss" in line]
-    return {"ms": 1000 * shape.chars / statistics.median(rates), "loss": statistics.mean(losses[-4:]), "MB": peak}
+    return {"ms": 1000 * shape.chars / statistics.median(rates), "loss": statistics.mean(losses[-4:])}
 
 
 def train_nanogpt(shape: Shape, folder: Path) -> dict[str, float]:
@@ -102,19 +101,17 @@ def train_nanogpt(shape: Shape, folder: Path) -> dict[str, float]:
                f"--max_iters={shape.steps}", f"--lr_decay_iters={shape.steps}", "--learning_rate=1e-3", "--min_lr=1e-4", "--beta2=0.99",
                "--warmup_iters=100", "--gradient_accumulation_steps=1"]
     log = folder / "nanogpt.log"
-    peak = run_process(command, folder / "nanogpt", log)
+    run_process(command, folder / "nanogpt", log)
     found = re.findall(r"iter \d+: loss ([\d.]+), time ([\d.]+)ms", log.read_text())
-    return {"ms": statistics.median(float(ms) for _, ms in found[3:]), "loss": statistics.mean(float(x) for x, _ in found[-20:]), "MB": peak}
+    return {"ms": statistics.median(float(ms) for _, ms in found[3:]), "loss": statistics.mean(float(x) for x, _ in found[-20:])}
 
 
-def run_process(command: list[str], folder: Path, log: Path | None = None) -> float:
-    """Run to the end; peak resident MB."""
+def run_process(command: list[str], folder: Path, log: Path | None = None) -> None:
+    """Run to the end, its output in a file."""
     with open(log or folder / "ours.log", "w") as out:
-        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
+        status = subprocess.run(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT).returncode
     if status:
         raise SystemExit(f"{command[1]} failed:\n{Path(out.name).read_text()[-2000:]}")
-    return usage.ru_maxrss / 1024
 
 
 def prepare_nanogpt(source: Path, text: Path, folder: Path) -> None:
@@ -167,8 +164,8 @@ def main() -> None:
     text = arguments.text.resolve()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}; "
           f"copies {copy_bandwidth():.0f} GB/s\n")
-    print("| shape | | ms a step | characters a second | ratio | loss at the end | share of the bf16 floor | peak MB |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| shape | | ms a step | characters a second | ratio | loss at the end | share of the bf16 floor |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if arguments.nanogpt:
@@ -184,13 +181,13 @@ def main() -> None:
                 rounds["ours"].append(train_ours(text, shape, folder, *arguments.settings))
             for dtype, (ms, gflops) in floors.items():
                 name = str(dtype).removeprefix("torch.")
-                print(f"| {shape.name} | floor, {name} products: {gflops:,.0f} GFLOP/s | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | | |")
+                print(f"| {shape.name} | floor, {name} products: {gflops:,.0f} GFLOP/s | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | |")
             median = {who: {key: statistics.median(r[key] for r in rows) for key in rows[0]} for who, rows in rounds.items() if rows}
             for who, row in median.items():
                 ratio = f"{median['nanoGPT']['ms'] / row['ms']:.2f} x" if "nanoGPT" in median else ""
                 share = f"{100 * floors[torch.bfloat16][0] / row['ms']:.0f} %"
                 print(f"| {shape.name} | {who} | {row['ms']:.1f} | {1000 * shape.chars / row['ms']:,.0f} | {ratio} | {row['loss']:.3f} "
-                      f"| {share} | {row['MB']:,.0f} |", flush=True)
+                      f"| {share} |", flush=True)
         start_up(text, folder)
 
 
