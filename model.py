@@ -93,12 +93,13 @@ def reference_attention(
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, *, dropout: float = 0.0) -> Tensor:
     """The fast path: `reference_attention` under a causal mask, with whatever this device does quickest."""
-    T, S = q.size(2), k.size(2)
+    T, S, shape = q.size(2), k.size(2), q.shape
     if q.is_cpu and (q.dtype == torch.bfloat16 or dropout):
         # torch's fused CPU kernel needs five times as long for the backward pass in bfloat16, and longer with dropout.
         hidden = torch.full((T, S), float("-inf"), dtype=q.dtype).triu(S - T + 1)
-        scores = (q * (1.0 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1) + hidden  # (B, h, T, S)
-        return F.dropout(scores.softmax(dim=-1), dropout) @ v
+        q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))  # (B * h, ., d)
+        scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.size(-1)))  # (B * h, T, S)
+        return torch.bmm(F.dropout(scores.softmax(dim=-1), dropout), v).view(shape)
     mask = causal_mask(T, S, device=q.device) if 1 < T < S else None
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=T == S and T > 1)
 
@@ -146,7 +147,7 @@ class CausalSelfAttention(nn.Module):
     def heads(self, x: Tensor, rotary: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x (B, T, C), each (B, h, T, d)."""
         B, T, C = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head).permute(2, 0, 3, 1, 4).contiguous().unbind(0)
         if rotary is not None:
             q, k = rotate(q, rotary), rotate(k, rotary)
         return q, k, v

@@ -63,7 +63,7 @@ class TrainConfig:
     batch_size: int = 12
     accumulate: int = 1
     eval_interval: int = 500
-    eval_chars: int = 250_000
+    eval_chars: int = 150_000
     log_interval: int = 20
     sample_length: int = 300
     seed: int = 1337

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from chargpt.config import OptimConfig
 from chargpt.weights import Weights
@@ -55,27 +56,29 @@ class Optimizer:
         hidden = weights.of_kind(DOWN).stop if config.name == "muon" else 0
         first_vector = weights.of_kind(EMBEDDING).stop
         self.momentum = torch.zeros_like(weights.vector[:hidden])
-        self._spans = (slice(hidden, first_vector), slice(first_vector, len(weights.vector)))
-        self._parts = [nn.Parameter(weights.vector[span]) for span in self._spans]
-        decays = (config.weight_decay, 0.0)
-        groups = [{"params": [part], "weight_decay": decay} for part, decay in zip(self._parts, decays)]
-        self.adam = torch.optim.AdamW(groups, lr=0.0, betas=config.betas, fused=True)
-        for part, span in zip(self._parts, self._spans):
-            part.grad = weights.gradient[span]
-        self.adam.step()  # at rate 0: creates its state and moves nothing
-        for part in self._parts:
-            self.adam.state[part]["step"].zero_()
+        self._adam_span = slice(hidden, len(weights.vector))
+        self._moments = {name: torch.zeros_like(weights.vector[hidden:]) for name in ("exp_avg", "exp_avg_sq")}
+        self._count = torch.zeros((), device=weights.vector.device)  # of the steps taken
+        decayed = first_vector - hidden
+        self._adam_parts = ((slice(0, decayed), config.weight_decay), (slice(decayed, None), 0.0))
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """One update at learning rate `rate`; the gradient is zero after it."""
-        for group in self.adam.param_groups:
-            group["lr"] = rate
-        self.adam.step()
+        """One update at learning rate `rate`."""
+        self._adam_step(rate)
         if len(self.momentum):
             self._muon_step(rate)
-        self.weights.gradient.zero_()
         self.weights.refresh()
+
+    def _adam_step(self, rate: float) -> None:
+        # The functional form: torch.optim.AdamW would import torch's compiler, which takes longer than torch itself.
+        vector, gradient = self.weights.vector[self._adam_span], self.weights.gradient[self._adam_span]
+        beta1, beta2 = self.config.betas
+        counts = [self._count, self._count.clone()]
+        for (part, decay), count in zip(self._adam_parts, counts):
+            moments = [[self._moments[name][part]] for name in ("exp_avg", "exp_avg_sq")]
+            adamw([vector[part]], [gradient[part]], *moments, [], [count], fused=True, amsgrad=False, maximize=False,
+                  beta1=beta1, beta2=beta2, lr=rate, weight_decay=decay, eps=1e-8)
 
     def _muon_step(self, rate: float) -> None:
         beta = self.config.momentum
@@ -98,11 +101,8 @@ class Optimizer:
     def tensors(self) -> dict[str, Tensor]:
         """The state as named tensors, views of it: `parameter/quantity`, and the count of steps."""
         shapes = {name: parameter.shape for name, parameter in self.weights.model.named_parameters()}
-        found = {"step": self.adam.state[self._parts[0]]["step"]}
-        moments = [(slice(0, len(self.momentum)), {"momentum": self.momentum})]
-        for part, span in zip(self._parts, self._spans):
-            state = self.adam.state[part]
-            moments.append((span, {quantity: state[quantity] for quantity in ("exp_avg", "exp_avg_sq")}))
+        found = {"step": self._count}
+        moments = [(slice(0, len(self.momentum)), {"momentum": self.momentum}), (self._adam_span, self._moments)]
         for where, vectors in moments:
             for name, span in self._named_within(where):
                 for quantity, vector in vectors.items():
@@ -119,7 +119,6 @@ class Optimizer:
         """Take over the state that another optimizer of this kind gave as `tensors()`."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
-        self.adam.state[self._parts[1]]["step"].copy_(tensors["step"])
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:

@@ -216,7 +216,6 @@ def roll_back(run: Run, step: int) -> Path:
     failed = [*run.progress.skipped, step]
     checkpoint, _ = newest(run.folder, expected=expected_weights)
     run.model.load_state_dict(checkpoint.weights)
-    run.weights.gradient.zero_()
     run.weights.refresh()
     restore_training(run, checkpoint)
     run.progress.skipped = failed

@@ -30,6 +30,7 @@ class Weights:
         self.model = model
         self.vector = torch.cat([parameter.detach().flatten() for _, parameter in named])
         self.gradient = torch.zeros_like(self.vector)
+        self._stale = True  # the gradient belongs to weights that were there before
         self._view(model, self.vector)
         if precision == torch.float32:
             self.working = model
@@ -39,6 +40,7 @@ class Weights:
             self._view(self.working, self._copy)
         parameters = dict(self.working.named_parameters())
         self._inputs = [parameters[name] for name in self.spans]
+        self._slots = [self.gradient[span].view(parameters[name].shape) for name, span in self.spans.items()]
 
     def _view(self, model: GPT, vector: Tensor) -> None:
         for name, parameter in model.named_parameters():
@@ -50,22 +52,24 @@ class Weights:
         return slice(spans[0].start, spans[-1].stop) if spans else slice(0, 0)
 
     def add_gradient(self, loss: Tensor) -> None:
-        """Add the gradient of `loss`, a result of `working`."""
+        """Add the gradient of `loss`, a result of `working`, to those of the losses since the weights last changed."""
         parts = torch.autograd.grad(loss, self._inputs)
-        self.gradient += torch.cat([part.reshape(-1) for part in parts])
+        (torch._foreach_copy_ if self._stale else torch._foreach_add_)(self._slots, parts)
+        self._stale = False
 
     def finite(self) -> bool:
         """Whether every weight is a number that one can go on with."""
         return bool(self.vector.isfinite().all())
 
-    def clip_gradient(self, longest: float) -> Tensor:
-        """Shorten the gradient to at most `longest`; its norm before, a scalar tensor."""
-        norm = torch.linalg.vector_norm(self.gradient)
-        if longest < math.inf:
-            self.gradient *= (longest / (norm + 1e-6)).clamp(max=1.0)
+    def clip_gradient(self, longest: float) -> float:
+        """Shorten the gradient to at most `longest`; its norm before."""
+        norm = torch.linalg.vector_norm(self.gradient).item()
+        if longest < norm < math.inf:
+            self.gradient *= longest / norm
         return norm
 
     def refresh(self) -> None:
-        """Let the working copy follow the vector. Call it whenever the vector has changed."""
+        """Let the working copy follow the vector, and begin a new gradient. Call it whenever the vector has changed."""
+        self._stale = True
         if self.working is not self.model:
             self._copy.copy_(self.vector)

@@ -4,7 +4,8 @@
 
 Both programs run as their users run them, as whole processes, turn by turn, so that a machine whose speed drifts treats
 them alike; medians are printed. A step's time is each program's own: nanoGPT prints it, ours logs it. The floor is the time
-that the matrix products of one step take by themselves, forward and backward, at their own shapes.
+that the matrix products of one step take by themselves, forward and backward, at their own shapes: those with weights, and
+the two of attention, whole as they are computed and not only the half that causality leaves.
 """
 
 import argparse
@@ -61,13 +62,20 @@ def median_ms(work, *, seconds: float = 0.4) -> float:
 
 
 def gemm_floor(shape: Shape, dtype: torch.dtype) -> tuple[float, float]:
-    """Milliseconds of all matrix products with weights in one step, and their GFLOP/s."""
+    """Milliseconds of all matrix products of one step, and their GFLOP/s."""
     M, C = shape.chars, shape.n_embd
     total_ms = total_flop = 0.0
     for K, N, count in ((C, 3 * C, shape.n_layer), (C, C, shape.n_layer), (C, 4 * C, shape.n_layer), (4 * C, C, shape.n_layer), (C, 65, 1)):
         x, w, g = torch.randn(M, K).to(dtype), torch.randn(N, K).to(dtype), torch.randn(M, N).to(dtype)
         total_ms += count * (median_ms(lambda: x @ w.T) + median_ms(lambda: g @ w) + median_ms(lambda: g.T @ x))
         total_flop += count * 3 * 2 * M * K * N
+    rows, T, d = shape.batch_size * shape.n_head, shape.block_size, C // shape.n_head
+    q, scores = torch.randn(rows, T, d).to(dtype), torch.randn(rows, T, T).to(dtype)
+    one_way, other = median_ms(lambda: q @ q.transpose(1, 2)), median_ms(lambda: scores @ q)
+    transposed = median_ms(lambda: scores.transpose(1, 2) @ q)
+    # Scores and the weights' gradient; output and the queries' gradient; the keys' and the values' gradients.
+    total_ms += shape.n_layer * 2 * (one_way + other + transposed)
+    total_flop += shape.n_layer * 6 * 2 * rows * T * T * d
     return total_ms, total_flop / total_ms / 1e6
 
 
@@ -85,12 +93,12 @@ def train_ours(text: Path, shape: Shape, folder: Path, *settings: str) -> dict[s
     command = [sys.executable, str(ROOT / "train.py"), str(text), "--config", "shakespeare-cpu", "--run", str(run),
                f"model.n_layer={shape.n_layer}", f"model.n_head={shape.n_head}", f"model.n_embd={shape.n_embd}",
                f"model.block_size={shape.block_size}", f"train.batch_size={shape.batch_size}", f"train.max_steps={shape.steps}",
-               "train.log_interval=5", "train.eval_interval=100000", "train.sample_length=0", f"data.cache={folder}/cache", *settings]
-    run_process(command, folder)
+               f"train.log_interval={min(20, shape.steps // 5)}", "train.eval_interval=100000", "train.sample_length=0", f"data.cache={folder}/cache", *settings]
+    peak_mb = run_process(command, folder)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rates = [line["chars_per_second"] for line in lines if line.get("chars_per_second")]
     losses = [line["train/loss"] for line in lines if "train/loss" in line]
-    return {"ms": 1000 * shape.chars / statistics.median(rates), "loss": statistics.mean(losses[-4:])}
+    return {"ms": 1000 * shape.chars / statistics.median(rates), "loss": losses[-1], "peak": peak_mb}
 
 
 def train_nanogpt(shape: Shape, folder: Path) -> dict[str, float]:
@@ -101,17 +109,30 @@ def train_nanogpt(shape: Shape, folder: Path) -> dict[str, float]:
                f"--max_iters={shape.steps}", f"--lr_decay_iters={shape.steps}", "--learning_rate=1e-3", "--min_lr=1e-4", "--beta2=0.99",
                "--warmup_iters=100", "--gradient_accumulation_steps=1"]
     log = folder / "nanogpt.log"
-    run_process(command, folder / "nanogpt", log)
+    peak_mb = run_process(command, folder / "nanogpt", log)
     found = re.findall(r"iter \d+: loss ([\d.]+), time ([\d.]+)ms", log.read_text())
-    return {"ms": statistics.median(float(ms) for _, ms in found[3:]), "loss": statistics.mean(float(x) for x, _ in found[-20:])}
+    return {"ms": statistics.median(float(ms) for _, ms in found[3:]), "peak": peak_mb,
+            "loss": statistics.mean(float(x) for x, _ in found[-min(20, shape.steps // 5) :])}
 
 
-def run_process(command: list[str], folder: Path, log: Path | None = None) -> None:
-    """Run to the end, its output in a file."""
-    with open(log or folder / "ours.log", "w") as out:
-        status = subprocess.run(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT).returncode
+# The peak of a child counts from its parent's size at the fork: a small process has to stand between.
+LAUNCHER = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:]).returncode
+print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+sys.exit(status)
+"""
+
+
+def run_process(command: list[str], folder: Path, log: Path | None = None) -> float:
+    """Run to the end, its output in a file; its peak resident size, MB."""
+    with open(log or folder / "ours.log", "w+") as out:
+        status = subprocess.run([sys.executable, "-c", LAUNCHER, *command], cwd=folder, stdout=out, stderr=subprocess.STDOUT).returncode
+        out.seek(0)
+        printed = out.read()
     if status:
-        raise SystemExit(f"{command[1]} failed:\n{Path(out.name).read_text()[-2000:]}")
+        raise SystemExit(f"{command[1]} failed:\n{printed[-2000:]}")
+    return float(printed.split()[-1])
 
 
 def prepare_nanogpt(source: Path, text: Path, folder: Path) -> None:
@@ -164,8 +185,8 @@ def main() -> None:
     text = arguments.text.resolve()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}; "
           f"copies {copy_bandwidth():.0f} GB/s\n")
-    print("| shape | | ms a step | characters a second | ratio | loss at the end | share of the bf16 floor |")
-    print("|---|---|---|---|---|---|---|")
+    print("| shape | | ms a step | characters a second | ratio | mean loss of the last steps | share of the bf16 floor | peak MB |")
+    print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if arguments.nanogpt:
@@ -181,13 +202,13 @@ def main() -> None:
                 rounds["ours"].append(train_ours(text, shape, folder, *arguments.settings))
             for dtype, (ms, gflops) in floors.items():
                 name = str(dtype).removeprefix("torch.")
-                print(f"| {shape.name} | floor, {name} products: {gflops:,.0f} GFLOP/s | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | |")
+                print(f"| {shape.name} | floor, {name} products: {gflops:,.0f} GFLOP/s | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | | |")
             median = {who: {key: statistics.median(r[key] for r in rows) for key in rows[0]} for who, rows in rounds.items() if rows}
             for who, row in median.items():
                 ratio = f"{median['nanoGPT']['ms'] / row['ms']:.2f} x" if "nanoGPT" in median else ""
                 share = f"{100 * floors[torch.bfloat16][0] / row['ms']:.0f} %"
                 print(f"| {shape.name} | {who} | {row['ms']:.1f} | {1000 * shape.chars / row['ms']:,.0f} | {ratio} | {row['loss']:.3f} "
-                      f"| {share} |", flush=True)
+                      f"| {share} | {row['peak']:,.0f} |", flush=True)
         start_up(text, folder)
 
 
