@@ -44,7 +44,8 @@ typedef struct { /* the left side of a product, in words: from a row to the next
 
 static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-static inline __mmask16 first(int n) { return n >= LANES ? 0xffff : n <= 0 ? 0 : (1 << n) - 1; }
+/* Of LANES numbers the first n. */
+static inline __mmask16 first(int n) { return _bzhi_u32(0xffff, n < 0 ? 0 : n > LANES ? LANES : n); }
 
 static inline __m512 load(const bfloat *at, int n)
 {
@@ -174,7 +175,7 @@ static size_t place(const Shape *shape, int item, size_t width)
 size_t attention_memory(const Shape *shape)
 {
     const size_t T = padded(shape->T, PANEL), wide = padded(shape->d, PANEL);
-    return 24 * T * wide + 4 * QUERIES * wide + 6 * QUERIES * T + 8 * T; /* for `backward`, which needs more than `forward` */
+    return 24 * T * wide + 4 * QUERIES * wide + 6 * QUERIES * (T + PANEL) + 8 * T; /* for `backward`, which needs more than `forward` */
 }
 
 /* Probabilities before they are normalised, (ROWS, T), from scores whose row r may see keys up to `query` + r. Leaves the row's
@@ -256,17 +257,17 @@ static inline void accumulate(float *sums, Left left, const uint32_t *panels, in
 static void backward(const Shape *shape, const bfloat *qkv, const bfloat *y, const float *normaliser, const bfloat *dy, bfloat *dqkv,
                      int item, char *memory)
 {
-    const size_t T = padded(shape->T, PANEL), wide = padded(shape->d, PANEL), C = shape->h * shape->d, all = T * wide;
+    const size_t T = padded(shape->T, PANEL), wide = padded(shape->d, PANEL), C = shape->h * shape->d, all = T * wide, across = T + PANEL;
     const int turn = shape->cosine != NULL, count = padded(shape->T, ROWS);
     const float scale = 1 / sqrtf(shape->d);
     float *dk = (float *)memory, *dv = dk + all, *dq = dv + all, *level = dq + QUERIES * wide, *base = level + T;
     bfloat *q = (bfloat *)(base + T), *d_out = q + all, *rows = d_out + all, *ds = rows + all;
     /* Probabilities P and the gradient dS of scores, of QUERIES rows, also as pairs of rows: (QUERIES / 2, T) words. */
-    uint32_t *p_pairs = (uint32_t *)(ds + QUERIES * T), *ds_pairs = p_pairs + QUERIES / 2 * T;
-    uint32_t *keys_t = ds_pairs + QUERIES / 2 * T, *values_t = keys_t + all / 2;
+    uint32_t *p_pairs = (uint32_t *)(ds + QUERIES * across), *ds_pairs = p_pairs + QUERIES / 2 * across;
+    uint32_t *keys_t = ds_pairs + QUERIES / 2 * across, *values_t = keys_t + all / 2;
     uint32_t *keys = values_t + all / 2, *queries = keys + all / 2, *d_outs = queries + all / 2;
-    const __m512i interleave = _mm512_add_epi16(_mm512_set1_epi32(16 << 16), _mm512_mullo_epi32(
-        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(0x10001)));
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i interleave = _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x10001)), _mm512_set1_epi32(16 << 16));
     qkv += place(shape, item, 3 * C);
     dqkv += place(shape, item, 3 * C);
     normaliser += (size_t)item * shape->T;
@@ -289,10 +290,9 @@ static void backward(const Shape *shape, const bfloat *qkv, const bfloat *y, con
     pair_rows(queries, q, shape);
     for (int begin = 0; begin < count; begin += QUERIES) {
         const int end = begin + QUERIES < count ? begin + QUERIES : count;
-        for (int t = begin; t < end; t += ROWS) {
-            const Left q_rows = { (uint32_t *)(q + t * wide), wide / 2, 1 }, d_out_rows = { (uint32_t *)(d_out + t * wide), wide / 2, 1 };
-            bfloat *ds_rows = ds + (t - begin) * T;
-            for (int s = 0; s < t + ROWS; s += PANEL) {
+        for (int s = 0; s < end; s += PANEL)
+            for (int t = s > begin ? s : begin; t < end; t += ROWS) {
+                const Left q_rows = { (uint32_t *)(q + t * wide), wide / 2, 1 }, d_out_rows = { (uint32_t *)(d_out + t * wide), wide / 2, 1 };
                 Tile p = { 0 }, gradient = { 0 };
                 multiply(p, q_rows, keys_t + s * wide / 2, wide / 2);
 #pragma GCC unroll 8
@@ -300,33 +300,36 @@ static void backward(const Shape *shape, const bfloat *qkv, const bfloat *y, con
 #pragma GCC unroll 2
                     for (int n = 0; n < 2; n++) {
                         const __m512 x = _mm512_fmsub_ps(p[row][n], _mm512_set1_ps(scale * 1.44269504f), _mm512_set1_ps(level[t + row]));
-                        p[row][n] = _mm512_maskz_mov_ps(first(t + row + 1 - s - n * LANES), power(x));
+                        const __m512i key = _mm512_add_epi32(lanes, _mm512_set1_epi32(s + n * LANES));
+                        p[row][n] = _mm512_maskz_mov_ps(_mm512_cmple_epi32_mask(key, _mm512_set1_epi32(t + row)), power(x));
                     }
                 multiply(gradient, d_out_rows, values_t + s * wide / 2, wide / 2);
+                bfloat *ds_row = ds + (t - begin) * across + s;
 #pragma GCC unroll 8
                 for (int row = 0; row < ROWS; row++) {
                     for (int n = 0; n < 2; n++)
                         gradient[row][n] = _mm512_mul_ps(p[row][n], _mm512_sub_ps(gradient[row][n], _mm512_set1_ps(base[t + row])));
-                    _mm512_storeu_si512(ds_rows + row * T + s, (__m512i)_mm512_cvtne2ps_pbh(gradient[row][1], gradient[row][0]));
+                    _mm512_storeu_si512(ds_row + row * across, (__m512i)_mm512_cvtne2ps_pbh(gradient[row][1], gradient[row][0]));
                 }
 #pragma GCC unroll 4
                 for (int row = 0; row < ROWS; row += 2)
                     for (int n = 0; n < 2; n++) {
-                        const size_t at = (t - begin + row) / 2 * T + s + n * LANES;
+                        const size_t at = (t - begin + row) / 2 * across + s + n * LANES;
                         const __m512bh pair = _mm512_cvtne2ps_pbh(p[row + 1][n], p[row][n]);
                         const __m512bh d_pair = _mm512_cvtne2ps_pbh(gradient[row + 1][n], gradient[row][n]);
                         _mm512_store_si512(p_pairs + at, _mm512_permutexvar_epi16(interleave, (__m512i)pair));
                         _mm512_store_si512(ds_pairs + at, _mm512_permutexvar_epi16(interleave, (__m512i)d_pair));
                     }
             }
-            accumulate(dq + (t - begin) * wide, (Left){ (uint32_t *)ds_rows, T / 2, 1 }, keys, T, wide, 0, (t + ROWS) / 2, 1);
-        }
+        for (int t = begin; t < end; t += ROWS)
+            accumulate(dq + (t - begin) * wide, (Left){ (uint32_t *)(ds + (t - begin) * across), across / 2, 1 }, keys, T, wide, 0,
+                       (t + ROWS) / 2, 1);
         give(dqkv, 3 * C, dq, begin, end - begin, scale, shape, turn);
         for (int s = 0; s < end; s += ROWS) { /* keys, and the queries from `from` on that see them */
             const int from = s > begin ? s : begin, pairs = (end - from) / 2;
-            const size_t at = (from - begin) / 2 * T + s;
-            accumulate(dk + s * wide, (Left){ ds_pairs + at, 1, T }, queries, T, wide, from / 2, pairs, s >= begin);
-            accumulate(dv + s * wide, (Left){ p_pairs + at, 1, T }, d_outs, T, wide, from / 2, pairs, s >= begin);
+            const size_t at = (from - begin) / 2 * across + s;
+            accumulate(dk + s * wide, (Left){ ds_pairs + at, 1, across }, queries, T, wide, from / 2, pairs, s >= begin);
+            accumulate(dv + s * wide, (Left){ p_pairs + at, 1, across }, d_outs, T, wide, from / 2, pairs, s >= begin);
         }
     }
     give(dqkv + C, 3 * C, dk, 0, shape->T, scale, shape, turn);
