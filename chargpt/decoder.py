@@ -9,11 +9,6 @@ Measured and left out, for want of a gain of a third: guessing characters from t
 
 import ctypes
 import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -24,13 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chargpt.compiled import load
 from chargpt.generate import Piece, Sampling, Scribe
 from model import GPT
 
 SOURCE = Path(__file__).with_name("decode.c")
 # Of -ffast-math what lets the compiler reorder sums, and nothing that makes a single operation less exact.
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math",
-         "-fno-signed-zeros", "-fassociative-math", "-ffinite-math-only")
+FLAGS = ("-O3", "-march=native", "-std=gnu11", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
+         "-fassociative-math", "-ffinite-math-only")
+LINK = ("-pthread", "-lm")
 SMOOTH = 0.02  # seconds: text that comes in pieces this far apart looks continuous
 LONGEST = 64  # ids in a piece
 
@@ -52,9 +49,8 @@ class _Sampling(Structure):
 
 def load_kernel(cache: Path | None = None) -> ctypes.CDLL | None:
     """decode.c, compiled for this CPU unless `cache` (default: ~/.cache/chargpt) has it. None where that cannot be done."""
-    try:
-        kernel = ctypes.CDLL(str(_compiled(cache or Path.home() / ".cache" / "chargpt")))
-    except (OSError, RuntimeError, subprocess.SubprocessError):
+    kernel = load(SOURCE, flags=FLAGS, link=LINK, cache=cache)
+    if kernel is None:
         return None
     kernel.decoder_new.argtypes = [POINTER(_Shape), POINTER(_Share)]
     kernel.decoder_new.restype = c_void_p
@@ -71,25 +67,6 @@ def fastest_scribe(device: torch.device) -> tuple[Callable[..., Scribe], str]:
     if kernel is None:
         return Scribe, str(device)
     return functools.partial(FastScribe, kernel=kernel), f"{device} (compiled)"
-
-
-def _compiled(cache: Path) -> Path:
-    """The compiled decode.c. Raises OSError or subprocess.SubprocessError when there is none and none can be made."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        raise FileNotFoundError("no C compiler")
-    # The macros that it predefines name the compiler, its version, and everything that this CPU can do.
-    macros = subprocess.run([compiler, *FLAGS, "-dM", "-E", "-x", "c", os.devnull], capture_output=True, check=True, timeout=60)
-    key = hashlib.sha256(b"\0".join((SOURCE.read_bytes(), " ".join(FLAGS).encode(), macros.stdout))).hexdigest()
-    library = cache / f"decode-{key[:32]}.so"
-    if not library.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            aside = Path(folder) / library.name
-            command = [compiler, *FLAGS, str(SOURCE), "-o", str(aside), "-lm"]
-            subprocess.run(command, capture_output=True, check=True, timeout=60)
-            aside.replace(library)
-    return library
 
 
 def _padded(n: int, to: int) -> int:

@@ -106,7 +106,7 @@ def begin(
     remove_orphans(folder)
     texts = [_absolute(text) for text in texts]
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, val_text=_absolute(config.data.val_text)))
-    weights = Weights(model, runtime.precision, kind=kind_of)
+    weights = Weights(model, runtime.precision, kind=kind_of, attention=runtime.attention)
     return Run(folder, texts, config, runtime, corpus, weights, Optimizer(weights, config.optim), Progress(), lock)
 
 
@@ -153,7 +153,7 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run stands at step {checkpoint.step:,} already")
     corpus = _corpus_again(checkpoint, config, tokenizer, root=checkpoints.parent)
     model.to(runtime.device)
-    weights = Weights(model, runtime.precision, kind=kind_of)
+    weights = Weights(model, runtime.precision, kind=kind_of, attention=runtime.attention)
     run = Run(folder, state["texts"], config, runtime, corpus, weights, Optimizer(weights, config.optim), Progress(), lock)
     restore_training(run, checkpoint)
     say_what_differs(state["environment"], runtime)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from chargpt.attention import Attention, fused_attention
 from chargpt.config import RuntimeConfig
 from chargpt.errors import UserError
 
@@ -20,11 +21,13 @@ class Runtime:
     device: torch.device
     precision: torch.dtype
     threads: int
+    attention: Attention | None = None  # faster than model.py's, if there is one
 
     def describe(self) -> str:
         """One line for the user."""
         on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        return f"{on}, {str(self.precision).removeprefix('torch.')}, {self.threads} thread{'s' * (self.threads != 1)}"
+        attention = ", attention compiled from C" * (self.attention is not None)
+        return f"{on}, {str(self.precision).removeprefix('torch.')}, {self.threads} thread{'s' * (self.threads != 1)}{attention}"
 
     def environment(self) -> dict[str, str | int]:
         """Everything that a resumed run must share to be identical to the bit."""
@@ -35,6 +38,7 @@ class Runtime:
             "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             "precision": str(self.precision).removeprefix("torch."),
             "threads": self.threads,
+            "attention": "plain" if self.attention is None else "compiled",
         }
 
 
@@ -72,7 +76,10 @@ def choose_runtime(config: RuntimeConfig) -> Runtime:
     if device.type == "cpu":
         keep_freed_memory()
     torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; changes nothing on a CPU
-    return Runtime(device=device, precision=_choose_precision(config.precision, device), threads=torch.get_num_threads())
+    precision = _choose_precision(config.precision, device)
+    fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16
+    attention = fused_attention() if fused else None
+    return Runtime(device=device, precision=precision, threads=torch.get_num_threads(), attention=attention)
 
 
 def _choose_precision(name: str, device: torch.device) -> torch.dtype:

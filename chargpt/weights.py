@@ -19,10 +19,18 @@ class Weights:
     """The parameters of `model`, which become views of `vector`; `working` is the model to compute with.
 
     `spans` names each parameter's place in the vector, in an order that keeps what an optimizer treats alike together:
-    parameters of an equal `kind` lie side by side, kinds in ascending order.
+    parameters of an equal `kind` lie side by side, kinds in ascending order. A low-precision copy attends by `attention`, if
+    given.
     """
 
-    def __init__(self, model: GPT, precision: torch.dtype, *, kind: Callable[[str, nn.Parameter], int]) -> None:
+    def __init__(
+        self,
+        model: GPT,
+        precision: torch.dtype,
+        *,
+        kind: Callable[[str, nn.Parameter], int],
+        attention: Callable[[Tensor, int, Tensor | None], Tensor] | None = None,
+    ) -> None:
         named = sorted(model.named_parameters(), key=lambda item: kind(*item))
         ends = torch.tensor([parameter.numel() for _, parameter in named]).cumsum(0).tolist()
         self.spans = {name: slice(end - p.numel(), end) for (name, p), end in zip(named, ends)}
@@ -38,6 +46,8 @@ class Weights:
             self.working = copy.deepcopy(model).to(precision)
             self._copy = self.vector.to(precision)
             self._view(self.working, self._copy)
+            for block in self.working.blocks:
+                block.attn.fused = attention
         parameters = dict(self.working.named_parameters())
         self._inputs = [parameters[name] for name in self.spans]
         self._slots = [self.gradient[span].view(parameters[name].shape) for name, span in self.spans.items()]
