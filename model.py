@@ -8,7 +8,6 @@ The letters in shape comments:
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -142,7 +141,7 @@ class CausalSelfAttention(nn.Module):
     (B, T, 3 C), n_head and the rotary table. It knows neither caches nor dropout.
     """
 
-    fused: Callable[[Tensor, int, Tensor | None], Tensor] | None = None
+    fused = None
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
