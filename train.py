@@ -13,10 +13,12 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from chargpt.arguments import Parser, number
 from chargpt.checkpoint import Checkpoint, steps
@@ -152,7 +154,10 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
         batch_size=config.train.batch_size,
         accumulate=config.train.accumulate,
         seed=config.train.seed,
+        device=run.runtime.device,
+        resident=run.runtime.holds(run.corpus.train),
     )
+    loss_of = run.runtime.loss_of(run.weights.working.train())
     metrics = Metrics(run.folder, step=-1 if run.saved is None else progress.step)
     screen = Screen(step=progress.step, total=config.train.max_steps)
     pace, timed, ahead = Pace(), False, config.train.max_steps - progress.step
@@ -162,7 +167,7 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
                 finished = evaluate_and_save(run, metrics, screen, interrupt)
             if finished:
                 break
-            grad_norm = take_step(run, windows)
+            grad_norm = take_step(run, windows, loss_of)
             pace.stepped()
             screen.advance()
             # A run may be shorter than it takes to be sure of its pace; a quarter of it has to do then.
@@ -176,31 +181,30 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
         metrics.close()
 
 
-def take_step(run: Run, windows: Windows) -> float:
-    """One update of the weights; the gradient's norm before clipping.
+def take_step(run: Run, windows: Windows, loss_of: Callable[[Tensor, Tensor], Tensor]) -> float:
+    """One update of the weights by the gradient of `loss_of(inputs, targets)`; its norm before clipping.
 
     Raises NotFinite, with the weights untouched, when loss or gradient is not a number that one could learn from.
     """
-    config, progress, device = run.config, run.progress, run.runtime.device
-    step = progress.step
+    config, progress, step = run.config, run.progress, run.progress.step
     if step in progress.skipped:
         progress.step += 1
         return 0.0
     if config.model.dropout:
         torch.manual_seed((config.train.seed * 1_000_003 + step) % 2**63)  # dropout, like the batch, follows from (seed, step)
-    model = run.weights.working.train()
-    loss = torch.zeros((), device=device)
+    run.weights.working.train()
+    total = torch.zeros((), device=run.runtime.device)
     for micro in range(config.train.accumulate):
-        inputs, targets = windows.batch(step, micro)
-        part = model(inputs.to(device), targets.to(device)) / config.train.accumulate
+        part = loss_of(*windows.batch(step, micro)) / config.train.accumulate
         run.weights.add_gradient(part)
-        loss += part.detach()
+        total += part.detach()
     grad_norm = run.weights.clip_gradient(config.optim.grad_clip or math.inf)
-    if not (math.isfinite(loss.item()) and math.isfinite(grad_norm)):
-        raise NotFinite(f"loss {loss.item()}, gradient norm {grad_norm}", step=step)
+    loss = total.item()
+    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+        raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
     run.optimizer.step(rate_of(run, step))
     progress.step += 1
-    progress.loss_sum += loss.item()
+    progress.loss_sum += loss
     progress.loss_count += 1
     return grad_norm
 

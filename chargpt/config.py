@@ -140,6 +140,7 @@ class RuntimeConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 0
     attention: Literal["auto", "plain"] = "auto"  # auto: compiled from C where that can be had, on a CPU in bfloat16
+    compile: Literal["auto", "on", "off"] = "auto"  # by torch; auto: on a GPU, for a run that is long enough to win it back
 
     def __post_init__(self) -> None:
         known = re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)

@@ -91,7 +91,7 @@ def begin(
 
     Raises UserError if a run of that name exists.
     """
-    runtime = choose_runtime(config.runtime)
+    runtime = choose_runtime(config.runtime, max_steps=config.train.max_steps)
     corpus = load_corpus(texts, config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=vocabulary)
     check_size(config.model, corpus.tokenizer.vocab_size)
     folder = _new_folder(corpus.name if name is None else name, checkpoints)
@@ -146,7 +146,7 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
         if change.startswith(FIXED) and not change.startswith("data.cache"):
             raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
         say("changed", change)
-    runtime = choose_runtime(config.runtime)
+    runtime = choose_runtime(config.runtime, max_steps=config.train.max_steps)
     state = checkpoint.state
     _check_origin(checkpoint, config)
     if config.train.max_steps < checkpoint.step:

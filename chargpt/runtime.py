@@ -1,16 +1,21 @@
-"""What a run computes on: device, precision, threads. Chosen once, printed once, recorded in every checkpoint."""
+"""What a run computes on: device, precision, threads, compiled or not. Chosen once, printed once, recorded in every checkpoint."""
 
 import ctypes
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from chargpt.attention import Attention, fused_attention
 from chargpt.config import RuntimeConfig
 from chargpt.errors import UserError
+from model import GPT
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
+WORTH_COMPILING = 2000  # steps on a GPU, which win back the minute that it takes; a guess, not measured yet
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -22,14 +27,15 @@ class Runtime:
     precision: torch.dtype
     threads: int
     attention: Attention | None = None  # faster than model.py's, if there is one
+    compile: bool = False
 
     def describe(self) -> str:
         """One line for the user."""
         on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         attention = ", attention compiled from C" * (self.attention is not None)
-        return f"{on}, {str(self.precision).removeprefix('torch.')}, {self.threads} thread{'s' * (self.threads != 1)}{attention}"
+        return f"{on}, {str(self.precision).removeprefix('torch.')}, {self.threads} thread{'s' * (self.threads != 1)}{attention}{', compiled' * self.compile}"
 
-    def environment(self) -> dict[str, str | int]:
+    def environment(self) -> dict[str, str | int | bool]:
         """Everything that a resumed run must share to be identical to the bit."""
         device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         return {
@@ -39,7 +45,16 @@ class Runtime:
             "precision": str(self.precision).removeprefix("torch."),
             "threads": self.threads,
             "attention": "plain" if self.attention is None else "compiled",
+            "compile": self.compile,
         }
+
+    def holds(self, ids: np.ndarray) -> bool:
+        """Whether the device is a GPU with room for a whole text, and plenty left."""
+        return self.device.type == "cuda" and 8 * len(ids) < torch.cuda.mem_get_info(self.device)[0]
+
+    def loss_of(self, model: GPT) -> Callable[[Tensor, Tensor], Tensor]:
+        """`model` as training calls it: compiled, if that was chosen, with its kernels launched together as CUDA graphs."""
+        return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False) if self.compile else model
 
 
 def choose_device(name: str) -> torch.device:
@@ -68,8 +83,9 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_runtime(config: RuntimeConfig) -> Runtime:
-    """Resolve every `auto` for this machine. Sets torch's thread count and float32 product mode: call it once."""
+def choose_runtime(config: RuntimeConfig, *, max_steps: int = 0) -> Runtime:
+    """Resolve every `auto` for this machine and a run of `max_steps`. Sets torch's thread count and float32 product mode: call
+    it once."""
     device = choose_device(config.device)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -77,9 +93,10 @@ def choose_runtime(config: RuntimeConfig) -> Runtime:
         keep_freed_memory()
     torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; changes nothing on a CPU
     precision = _choose_precision(config.precision, device)
-    fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16
+    compile = config.compile == "on" or config.compile == "auto" and device.type == "cuda" and max_steps >= WORTH_COMPILING
+    fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and not compile
     attention = fused_attention() if fused else None
-    return Runtime(device=device, precision=precision, threads=torch.get_num_threads(), attention=attention)
+    return Runtime(device=device, precision=precision, threads=torch.get_num_threads(), attention=attention, compile=compile)
 
 
 def _choose_precision(name: str, device: torch.device) -> torch.dtype:

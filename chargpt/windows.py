@@ -18,6 +18,8 @@ class Windows:
     the fly. Sample number i of a run is window i % W of epoch i // W; a step takes
     accumulate * world_size * batch_size samples in a row. Whatever else a run does (evaluate, log, sample, stop
     and resume) cannot change them.
+
+    Batches lie on `device`. There they are also gathered if the ids are `resident`, and only the windows' starts travel.
     """
 
     def __init__(
@@ -30,6 +32,8 @@ class Windows:
         accumulate: int = 1,
         rank: int = 0,
         world_size: int = 1,
+        device: torch.device = torch.device("cpu"),
+        resident: bool = False,
     ) -> None:
         assert ids.ndim == 1 and len(ids) > block_size and 0 <= rank < world_size
         self.per_epoch = max(1, (len(ids) - block_size) // block_size)
@@ -38,11 +42,19 @@ class Windows:
         self._block_size, self._seed = block_size, seed
         self._batch_size, self._accumulate, self._rank, self._world_size = batch_size, accumulate, rank, world_size
         self._cached = (-1, np.empty(0, np.int64))
+        self._device, self._resident = device, None
+        if resident:  # torch indexes by no unsigned type but uint8
+            self._resident = torch.from_numpy(np.array(ids, np.uint8 if ids.dtype == np.uint8 else np.int32)).to(device)
+            self._offsets = torch.arange(block_size + 1, device=device)
         self._file = ids.base if isinstance(ids.base, mmap.mmap) and ids.nbytes > LARGE else None
 
     def batch(self, step: int, micro: int = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of micro-step `micro` of `step`, (B, T) int64 each; targets are the inputs' next characters."""
-        rows = torch.from_numpy(self._rows[self.starts(step, micro)].astype(np.int64))
+        starts = self.starts(step, micro)
+        if self._resident is None:
+            rows = torch.from_numpy(self._rows[starts].astype(np.int64)).to(self._device)
+        else:
+            rows = self._resident[torch.from_numpy(starts).to(self._device)[:, None] + self._offsets].long()
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
     def starts(self, step: int, micro: int = 0) -> np.ndarray:

@@ -280,6 +280,17 @@ def test_another_machine_is_told_and_goes_on(trainer, tmp_path, capsys):
     assert len(warnings) == 1 and "threads" in warnings[0]
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("settings", [[], ["model.dropout=0.1", "optim.name=muon"]])
+def test_compiled_training_learns_the_same(trainer, tmp_path, settings):
+    """Of dropout, compiled code draws masks of its own."""
+    on = "cuda" if torch.cuda.is_available() else "cpu"
+    for compile in ("off", "on"):
+        assert trainer("runtime.precision=float32", f"runtime.device={on}", f"runtime.compile={compile}", *settings, name=compile) == 0
+    losses = [[line["val/loss"] for line in logged(tmp_path / name) if "val/loss" in line] for name in ("off", "on")]
+    assert losses[0] == pytest.approx(losses[1], abs=0.05 if settings else 1e-3)
+
+
 def begun(trainer_arguments: list[str]) -> train.Run:
     return train.new_run(train.parse_arguments(trainer_arguments))
 
@@ -310,7 +321,7 @@ def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
     clean = begun([*arguments[:-3], "--run", f"{tmp_path}/clean", f"data.cache={tmp_path}/cache"])
     windows = train.Windows(clean.corpus.train, 32, batch_size=8, accumulate=2, seed=clean.config.train.seed)
     for _ in range(7):
-        train.take_step(clean, windows)
+        train.take_step(clean, windows, clean.weights.working)
     assert all(torch.equal(weight, poisoned[name]) for name, weight in clean.model.state_dict().items())
     assert last_step(tmp_path / "run").name == "step-00000000"
     error = capsys.readouterr().err

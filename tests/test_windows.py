@@ -41,6 +41,15 @@ def test_targets_are_the_inputs_one_later_and_inside_the_text():
             assert torch.equal(inputs + 1, targets) and targets.max() < length and torch.equal(inputs[:, 1:], targets[:, :-1])
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_a_text_that_lies_on_the_device_gives_the_same_batches(dtype):
+    ids = (IDS % 251).astype(dtype)
+    one, other = windows(ids), windows(ids, resident=True)
+    for step in range(20):
+        for left, right in zip(one.batch(step), other.batch(step)):
+            assert torch.equal(left, right) and left.dtype == right.dtype and right.is_contiguous()
+
+
 def test_an_epoch_has_every_window_once_and_the_next_one_lies_otherwise():
     chosen = windows(batch_size=1)
     epochs = [[int(chosen.starts(e * chosen.per_epoch + i)[0]) for i in range(chosen.per_epoch)] for e in range(3)]
