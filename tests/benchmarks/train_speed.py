@@ -5,7 +5,7 @@
 Both programs run as their users run them, as whole processes, turn by turn, so that a machine whose speed drifts treats
 them alike; medians are printed. A step's time is each program's own: nanoGPT prints it, ours logs it. The floor is the time
 that the matrix products of one step take by themselves, forward and backward, at their own shapes: those with weights, and
-the two of attention, whole as they are computed and not only the half that causality leaves.
+half of attention's, which is what causality leaves of them.
 """
 
 import argparse
@@ -73,9 +73,9 @@ def gemm_floor(shape: Shape, dtype: torch.dtype) -> tuple[float, float]:
     q, scores = torch.randn(rows, T, d).to(dtype), torch.randn(rows, T, T).to(dtype)
     one_way, other = median_ms(lambda: q @ q.transpose(1, 2)), median_ms(lambda: scores @ q)
     transposed = median_ms(lambda: scores.transpose(1, 2) @ q)
-    # Scores and the weights' gradient; output and the queries' gradient; the keys' and the values' gradients.
-    total_ms += shape.n_layer * 2 * (one_way + other + transposed)
-    total_flop += shape.n_layer * 6 * 2 * rows * T * T * d
+    # Scores and the weights' gradient; output and the queries' gradient; the keys' and the values' gradients: two of each.
+    total_ms += shape.n_layer * (one_way + other + transposed)
+    total_flop += shape.n_layer * 6 * rows * T * T * d
     return total_ms, total_flop / total_ms / 1e6
 
 
