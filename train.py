@@ -12,6 +12,7 @@ import math
 import os
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,18 +30,20 @@ from chargpt.evaluation import evaluate
 from chargpt.generate import Sampling, first_id, stream
 from chargpt.interrupt import Interrupt
 from chargpt.metrics import Metrics
-from chargpt.optim import learning_rate
+from chargpt.optim import Optimizer, learning_rate
 from chargpt.pace import SETTLING_STEPS, Pace
 from chargpt.restore import find_checkpoint, settings_of, tokenizer_of
-from chargpt.run import Run, begin, resume, roll_back, save, say, write_config
+from chargpt.run import Progress, Run, begin, resume, roll_back, save, say, write_config
 from chargpt.runtime import choose_device
 from chargpt.screen import Screen, clock
+from chargpt.sweep import record, suggestion, sweep
 from chargpt.windows import Windows
 
 ROOT = Path(__file__).resolve().parent
 CHECKPOINTS = ROOT / "checkpoints"
 SAMPLING = Sampling(temperature=0.8)  # of the samples shown while training
 MOST_ROLLBACKS = 3
+SWEEP_STEPS = 200  # at each rate that --find-lr tries
 
 
 class NotFinite(Exception):
@@ -55,7 +58,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="train.py",
         usage="train.py [TEXT ...] [--config FILE] [--run NAME] [--resume] [--minutes M] [--device D] [--init-from RUN] "
-        "[--vocab-from RUN] [section.key=value ...]",
+        "[--vocab-from RUN] [--find-lr] [section.key=value ...]",
         description="Train a character-level GPT on a text; with no TEXT, on the language reference that every Python carries.",
     )
     add = parser.add_argument
@@ -67,6 +70,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--minutes", type=number, metavar="M", help="measure the speed, then take as many steps as fit into M minutes")
     add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     add("--init-from", metavar="RUN", help="start from the weights of a run, matched by character, instead of random ones")
+    add("--find-lr", action="store_true", help="instead of a run: short trainings at a range of learning rates, and a suggestion")
     add("--vocab-from", metavar="RUN", help="use the vocabulary of a run; a character that it lacks is an error")
     arguments = parser.parse_intermixed_args(argv)
     arguments.texts = [word for word in arguments.words if not _is_setting(word)]
@@ -79,6 +83,8 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         arguments.settings.append(f"runtime.device={arguments.device}")
     if arguments.minutes is not None and not 0 < arguments.minutes < math.inf:
         raise UserError(f"--minutes: {arguments.minutes:g} given; use a number above 0")
+    if arguments.find_lr and (arguments.resume or arguments.minutes is not None):
+        raise UserError("--find-lr: trains a few hundred steps again and again from the start; leave out --resume and --minutes")
     begins = (arguments.config, arguments.init_from, arguments.vocab_from)
     if arguments.resume and (arguments.texts or any(option is not None for option in begins)):
         raise UserError("--resume: text, settings and weights come from the run; leave out TEXT, --config, --init-from and "
@@ -148,15 +154,7 @@ def describe(run: Run) -> None:
 def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
     """Step, log, evaluate and save until the last step or a signal. `deadline`, on time.monotonic, fixes the last step."""
     config, progress = run.config, run.progress
-    windows = Windows(
-        run.corpus.train,
-        config.model.block_size,
-        batch_size=config.train.batch_size,
-        accumulate=config.train.accumulate,
-        seed=config.train.seed,
-        device=run.runtime.device,
-        resident=run.runtime.holds(run.corpus.train),
-    )
+    windows = batches_of(run)
     loss_of = run.runtime.loss_of(run.weights.working.train())
     metrics = Metrics(run.folder, step=-1 if run.saved is None else progress.step)
     screen = Screen(step=progress.step, total=config.train.max_steps)
@@ -179,6 +177,13 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
     finally:
         screen.close()
         metrics.close()
+
+
+def batches_of(run: Run) -> Windows:
+    """The windows of the training part, a batch for each step."""
+    model, train_config, runtime = run.config.model, run.config.train, run.runtime
+    return Windows(run.corpus.train, model.block_size, batch_size=train_config.batch_size, accumulate=train_config.accumulate,
+                   seed=train_config.seed, device=runtime.device, resident=runtime.holds(run.corpus.train))
 
 
 def take_step(run: Run, windows: Windows, loss_of: Callable[[Tensor, Tensor], Tensor]) -> float:
@@ -331,6 +336,41 @@ def conclude(run: Run, interrupt: Interrupt) -> int:
     return 0
 
 
+def find_lr(arguments: argparse.Namespace) -> int:
+    """Instead of a run: short trainings at a range of rates, all from the same weights on the same batches.
+
+    The loss is the training loss of the last steps, text not seen before unless it is short: the validation part has no say.
+    """
+    with tempfile.TemporaryDirectory() as aside:
+        name, arguments.run = arguments.run, f"{aside}/run"
+        run = new_run(arguments)
+        folder = Path(name) if name and "/" in name else CHECKPOINTS / (name or f"{run.corpus.name}-find-lr")
+        optim = dataclasses.replace(run.config.optim, warmup_steps=min(run.config.optim.warmup_steps, SWEEP_STEPS // 10))
+        train_config = dataclasses.replace(run.config.train, max_steps=SWEEP_STEPS)
+        windows, loss_of, start = batches_of(run), run.runtime.loss_of(run.weights.working), run.weights.vector.clone()
+
+        def loss_at(rate: float) -> float:
+            run.config = dataclasses.replace(run.config, train=train_config, optim=dataclasses.replace(optim, learning_rate=rate))
+            run.weights.vector.copy_(start)
+            run.weights.refresh()
+            run.optimizer, run.progress = Optimizer(run.weights, run.config.optim), Progress()
+            losses = []
+            with contextlib.suppress(NotFinite):
+                for _ in range(SWEEP_STEPS):
+                    take_step(run, windows, loss_of)
+                    losses.append(run.progress.loss_sum)
+            loss = (losses[-1] - losses[-21]) / 20 if len(losses) == SWEEP_STEPS else math.inf
+            say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
+            return loss
+
+        say("sweep", f"{SWEEP_STEPS} steps at each rate, the schedule included, until one is clearly too high")
+        curve = list(sweep(loss_at))
+    best = suggestion(curve)
+    say("drawn", f"{shown(record(curve, folder))}   (and in tensorboard --logdir {shown(folder.parent)})")
+    say("suggested", f"optim.learning_rate={best:.1e}")
+    return 0
+
+
 def _name(run: Run) -> str:
     """What to call the run by on a command line."""
     return shlex.quote(run.folder.name if run.folder.parent == CHECKPOINTS else shown(run.folder))
@@ -339,6 +379,8 @@ def _name(run: Run) -> str:
 def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
     arguments = parse_arguments(argv)
+    if arguments.find_lr:
+        return find_lr(arguments)
     if arguments.resume:
         run = resume(arguments.run, arguments.settings, checkpoints=CHECKPOINTS)
     else:
