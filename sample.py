@@ -11,7 +11,7 @@ import functools
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.length is None:
         arguments.length = 1000 * arguments.lines or 500
+    if arguments.unseen and not arguments.lines:
+        raise UserError("--unseen: leaves out lines, and needs --lines N to know how many to write")
     if arguments.seed is None:
         arguments.seed = secrets.randbits(32)
     alone = {
@@ -62,6 +64,7 @@ def add_text_options(group: Any) -> None:
     add("--length", type=whole_number(0), metavar="N",
         help="write at most N characters (default: 500, or 1000 for each of --lines)")
     add("--lines", type=whole_number(1), default=0, metavar="N", help="end a text with its Nth line")
+    add("--unseen", action="store_true", help="with --lines: leave out lines that stand in the text that the model learned from")
     add("--stop", action="append", default=[], metavar="TEXT",
         help="end a text before TEXT appears; may be given several times; in bash $'\\n\\n' is an empty line")
     add("--samples", type=whole_number(1), default=1, metavar="N",
@@ -125,6 +128,16 @@ def encode_prompt(text: str, tokenizer: Tokenizer, unknown: str) -> list[int]:
     return ids.tolist()
 
 
+def lines_learned(checkpoint: Any, config: Any, tokenizer: Tokenizer) -> Callable[[str], bool]:
+    """Whether a line stands in the text that the model of `checkpoint` learned from. Raises UserError if that is gone."""
+    from chargpt.novelty import Known
+    from chargpt.run import corpus_of
+
+    # Where texts are cached is this machine's affair, and nothing that a run from elsewhere may decide.
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
+    return Known(corpus_of(checkpoint, config, tokenizer, root=CHECKPOINTS.parent).train, tokenizer)
+
+
 def options_of(kind: type, arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments that are fields of the dataclass `kind`."""
     return {field.name: getattr(arguments, field.name) for field in dataclasses.fields(kind) if field.name in arguments}
@@ -163,13 +176,15 @@ def main(argv: list[str] | None = None) -> int:
     checkpoint, warnings = find_checkpoint(arguments.run, CHECKPOINTS)
     for warning in warnings:
         say(f"warning: {one_line(warning)}")
-    model, tokenizer, _ = restore_model(checkpoint)
+    model, tokenizer, config = restore_model(checkpoint)
     encode = functools.partial(encode_prompt, tokenizer=tokenizer, unknown=arguments.unknown)
     prompt = encode(read_prompt(arguments))
     scribe, engine = fastest_scribe(device)
+    leave_out = lines_learned(checkpoint, config, tokenizer) if arguments.unseen else None
     with options_named():
         writer = Writer(
-            model=model.to(device), tokenizer=tokenizer, sampling=samplings[0], scribe=scribe, **options_of(Writer, arguments)
+            model=model.to(device), tokenizer=tokenizer, sampling=samplings[0], scribe=scribe, leave_out=leave_out,
+            **options_of(Writer, arguments),
         )
 
     run, loss = checkpoint.path.resolve().parent.name, checkpoint.state.get("val_loss")

@@ -254,9 +254,10 @@ def log_step(run: Run, metrics: Metrics, screen: Screen, *, grad_norm: float, st
 def evaluate_and_save(run: Run, metrics: Metrics, screen: Screen, interrupt: Interrupt) -> bool:
     """Between two steps: evaluate if it is time, save if there is reason to; True when the run is over or stopped."""
     config, progress = run.config, run.progress
-    last = progress.step >= config.train.max_steps
+    last = progress.step >= config.train.max_steps or out_of_patience(run)
     if (last or progress.step % config.train.eval_interval == 0) and progress.evaluated != progress.step:
         evaluate_run(run, metrics, screen, interrupt)
+        last = last or out_of_patience(run)
     improved = progress.best_step == progress.step
     resaved = run.saved is not None and run.saved[0].step == progress.step  # evaluated or changed since it was saved
     due = improved or resaved or last or interrupt() or progress.step % config.checkpoint.interval == 0
@@ -266,6 +267,14 @@ def evaluate_and_save(run: Run, metrics: Metrics, screen: Screen, interrupt: Int
         metrics.flush()
         save(run)
     return last or interrupt()
+
+
+def out_of_patience(run: Run) -> bool:
+    """Whether the last `train.patience` evaluations have brought no better loss."""
+    progress, allowed = run.progress, run.config.train.patience
+    return bool(allowed and progress.best_step is not None) and (
+        progress.evaluated - progress.best_step >= allowed * run.config.train.eval_interval
+    )
 
 
 def validation_part(run: Run) -> np.ndarray:
@@ -330,6 +339,9 @@ def conclude(run: Run, interrupt: Interrupt) -> int:
         return interrupt.exit_code
     if run.config.train.sample_length:
         print(f"\n{write_sample(run, interrupt).strip()}\n")
+    if progress.step < run.config.train.max_steps:
+        say("ended", f"at step {progress.step:,}: no better validation loss in {run.config.train.patience} evaluations; go on with "
+            f"--resume --run {_name(run)} train.patience=0")
     say("done", f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), "
         f"best {progress.best_loss:.4f} at step {progress.best_step:,}")
     say("sample", f"python sample.py {_name(run)}")

@@ -64,6 +64,7 @@ class TrainConfig:
     accumulate: int = 1
     eval_interval: int = 500
     eval_chars: int = 150_000
+    patience: int = 0  # evaluations without a better loss after which the run ends; 0: it never ends before its time
     log_interval: int = 20
     sample_length: int = 300
     seed: int = 1337
@@ -73,6 +74,7 @@ class TrainConfig:
         for name in ("max_steps", "batch_size", "accumulate", "eval_interval", "log_interval"):
             _require(1 <= getattr(self, name) <= 10**12, name, getattr(self, name), "a whole number of 1 or more, up to 10^12")
         _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole validation part) or more")
+        _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
 

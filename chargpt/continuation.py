@@ -1,6 +1,6 @@
 """The text of a sample as it grows: ids become characters, until a stop text or the last line ends it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from chargpt.tokenizer import Tokenizer
@@ -18,15 +18,26 @@ class Continuation:
 
     The first of the `stops` to appear ends the sample and is not part of it, and so does the end of the last of `lines`
     lines (0 is any number). What could be the beginning of a stop text is held back until the next characters decide.
+    Lines that `leave_out` are no part of it and are not counted; each line is then held back until it is whole. The first one
+    begins with `before`, which is not written.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, stops: Sequence[str] = (), lines: int = 0) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        stops: Sequence[str] = (),
+        lines: int = 0,
+        leave_out: Callable[[str], bool] | None = None,
+        before: str = "",
+    ) -> None:
         assert all(stops), "an empty text would stop every sample before it began"
         self.stopped = False
         self._decoder = tokenizer.stream()
         self._log_probability = 0.0  # of ids that are not yet a character
         self._stops = stops
         self._lines_left = lines
+        self._leave_out, self._before = leave_out, before
         self._held: list[Character] = []
 
     def push(self, id: int, log_probability: float = 0.0) -> list[Character]:
@@ -35,6 +46,8 @@ class Continuation:
             return []
         self._log_probability += log_probability
         self._decode(self._decoder.push([id]))
+        if self._leave_out:
+            self._drop_lines()
         text = "".join(character.text for character in self._held)
         ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
         if self._lines_left and text.count("\n") >= self._lines_left:
@@ -42,7 +55,8 @@ class Continuation:
         if ends:
             self.stopped = True
             return self._release(min(ends))
-        return self._release(len(text) - max((_overlap(text, stop) for stop in self._stops), default=0))
+        certain = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
+        return self._release(min(certain, text.rfind("\n") + 1) if self._leave_out else certain)
 
     def finish(self) -> list[Character]:
         """No more ids will come: the rest of the text."""
@@ -55,6 +69,16 @@ class Continuation:
         for character in text:
             self._held.append(Character(character, self._log_probability))
             self._log_probability = 0.0
+
+    def _drop_lines(self) -> None:
+        """Let go of the line that has just become whole, if it is to be left out."""
+        if not self._held or self._held[-1].text != "\n":
+            return
+        text = "".join(character.text for character in self._held[:-1])
+        start = text.rfind("\n") + 1
+        if self._leave_out((self._before if start == 0 else "") + text[start:]):
+            del self._held[start:]
+        self._before = ""
 
     def _release(self, count: int) -> list[Character]:
         released, self._held = self._held[:count], self._held[count:]

@@ -148,10 +148,9 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
         say("changed", change)
     runtime = choose_runtime(config.runtime, max_steps=config.train.max_steps)
     state = checkpoint.state
-    _check_origin(checkpoint, config)
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run stands at step {checkpoint.step:,} already")
-    corpus = _corpus_again(checkpoint, config, tokenizer, root=checkpoints.parent)
+    corpus = corpus_of(checkpoint, config, tokenizer, root=checkpoints.parent)
     model.to(runtime.device)
     weights = Weights(model, runtime.precision, kind=kind_of, attention=runtime.attention)
     run = Run(folder, state["texts"], config, runtime, corpus, weights, Optimizer(weights, config.optim), Progress(), lock)
@@ -161,8 +160,9 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
     return run
 
 
-def _corpus_again(checkpoint: Checkpoint, config: Config, tokenizer: Tokenizer, *, root: Path) -> Corpus:
+def corpus_of(checkpoint: Checkpoint, config: Config, tokenizer: Tokenizer, *, root: Path) -> Corpus:
     """The corpus that a run was trained on. Raises UserError if its text is no longer the same."""
+    _check_origin(checkpoint, config)
     texts, fingerprint = checkpoint.state["texts"], checkpoint.state.get("fingerprint")
     if "-" not in texts:
         corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=tokenizer)

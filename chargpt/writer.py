@@ -27,6 +27,7 @@ class Writer:
     allow: str | None = None  # the only characters to write; None is all
     ban: str | None = None  # characters never to write
     overflow: str = "exact"
+    leave_out: Callable[[str], bool] | None = None  # lines that are no part of a sample
     scribe: Callable[..., Scribe] = Scribe
 
     def __post_init__(self) -> None:
@@ -44,7 +45,10 @@ class Writer:
         No prompt at all is a text's beginning: the model goes on from a newline (see `first_id`) that is not part of the text.
         Yields, as it comes, what was added to each sample (see `Continuation`), and last what was held back.
         """
-        samples = [Continuation(self.tokenizer, stops=self._stop_texts(), lines=self.lines) for _ in seeds]
+        before = self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
+        samples = [
+            Continuation(self.tokenizer, stops=self._stop_texts(), lines=self.lines, leave_out=self.leave_out, before=before) for _ in seeds
+        ]
         start = torch.tensor(prompt or [first_id(self.tokenizer)], device=self.model.token_embedding.weight.device)
         for piece in pieces(
             self.model,

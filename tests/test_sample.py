@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import sample
+import train
 from chargpt import printer
 from chargpt.errors import run_program
 from chargpt.restore import find_checkpoint, restore_model
@@ -343,3 +344,27 @@ def test_ctrl_c_ends_the_program_quietly(run):
         writing.stdout.read()
         assert b"Traceback" not in writing.stderr.read()
     assert writing.returncode == 130
+
+
+def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sample, "CHECKPOINTS", tmp_path / "checkpoints")
+    lines = ["sea", "tea", "pea", "see", "tee"]
+    text = tmp_path / "words.txt"
+    text.write_text("".join(f"{lines[i % 5]}\n" for i in range(2000)))
+    folder = str(tmp_path / "run")
+    assert train.main([str(text), "--config", "tiny", "--run", folder, f"data.cache={tmp_path}/cache", "train.max_steps=20",
+                       "train.sample_length=0"]) == 0
+    capsys.readouterr()
+    options = [folder, "--lines", "20", "--temperature", "1.5", "--seed", "1"]
+    code, seen, _ = call(*options)
+    assert code == 0 and set(seen.splitlines()) & set(lines)
+    code, unseen, _ = call(*options, "--unseen")
+    assert code == 0 and len(unseen.splitlines()) == 20 and not set(unseen.splitlines()) & set(lines)
+    text.write_text("tea\n" * 1000 + "pea\nsees\n")
+    code, _, err = call(*options, "--unseen")
+    assert code == 2 and err.count("\n") == 1 and "changed" in err
+
+
+def test_unseen_needs_lines(call, run):
+    code, _, err = call(run, "--unseen")
+    assert code == 2 and "--lines" in err

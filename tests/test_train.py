@@ -291,6 +291,20 @@ def test_compiled_training_learns_the_same(trainer, tmp_path, settings):
     assert losses[0] == pytest.approx(losses[1], abs=0.05 if settings else 1e-3)
 
 
+def test_a_run_without_patience_ends_when_nothing_gets_better_and_may_be_told_to_go_on(trainer, tmp_path, capsys):
+    settings = ["train.max_steps=300", "train.eval_interval=10", "optim.learning_rate=0.5", "optim.grad_clip=0"]
+    assert trainer("train.patience=3", *settings) == 0
+    evaluated = [line for line in logged(tmp_path / "run") if "val/loss" in line]
+    losses = [line["val/loss"] for line in evaluated]
+    assert losses.index(min(losses)) == len(losses) - 4 and evaluated[-1]["step"] < 300
+    assert "train.patience=0" in capsys.readouterr().out
+    best = json.loads((tmp_path / "run" / "best.json").read_text())
+    assert str(evaluated[-4]["step"]) in str(best)
+    assert resume(tmp_path / "run") == 0 and last_step(tmp_path / "run").name == f"step-{evaluated[-1]['step']:08d}"
+    assert resume(tmp_path / "run", "train.patience=0", "train.max_steps=150") == 0
+    assert last_step(tmp_path / "run").name == "step-00000150"
+
+
 def begun(trainer_arguments: list[str]) -> train.Run:
     return train.new_run(train.parse_arguments(trainer_arguments))
 
