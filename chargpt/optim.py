@@ -14,8 +14,10 @@ from chargpt.weights import Weights
 # same shape, so that they are a stack as they lie.
 SQUARE, UP, DOWN, EMBEDDING, VECTOR = range(5)
 
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of the quintic, from the Muon repository
-NEWTON_SCHULZ_STEPS = 5
+# Odd quintics that, one after the other, bring every singular value from 0.01 to 1 to between 0.73 and 1.27: each is the one
+# nearest to 1 on the range that the one before leaves (as in Polar Express, arXiv 2505.16932). Three of them learn as well as
+# the five of the Muon repository, and cost 40 % less.
+NEWTON_SCHULZ = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
 def kind_of(name: str, parameter: nn.Parameter) -> int:
@@ -122,15 +124,14 @@ class Optimizer:
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
-    """The orthogonal matrices nearest to a stack (n, rows, columns), roughly: singular values come out between 0.7 and 1.2.
+    """The orthogonal matrices nearest to a stack (n, rows, columns), roughly: singular values come out between 0.7 and 1.3.
 
     Newton-Schulz iterations in bfloat16, on all matrices at once. Muon: Keller Jordan et al., 2024.
     """
     wide = matrices.size(1) <= matrices.size(2)
     x = (matrices if wide else matrices.transpose(1, 2)).bfloat16()
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    a, b, c = NEWTON_SCHULZ
-    for _ in range(NEWTON_SCHULZ_STEPS):
+    x = x / x.norm(dim=(1, 2), keepdim=True).mul(1.02).clamp(min=1e-7)  # a rounding must not bring any above 1
+    for a, b, c in NEWTON_SCHULZ:
         gram = x @ x.transpose(1, 2)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x if wide else x.transpose(1, 2)).float()
