@@ -165,12 +165,13 @@ class CausalSelfAttention(nn.Module):
     def forward(self, x: Tensor, rotary: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
         B, T, C = x.shape
         if self.fused is not None and cache is None:
-            return self.proj(self.fused(self.qkv(x), self.n_head, rotary))
-        q, k, v = self.heads(x, rotary)
-        if cache is not None:
-            k, v = cache.update(k, v)
-        y = causal_attention(q, k, v)
-        return F.dropout(self.proj(y.transpose(1, 2).reshape(B, T, C)), self.dropout, self.training)
+            y = self.fused(self.qkv(x), self.n_head, rotary)  # (B, T, C)
+        else:
+            q, k, v = self.heads(x, rotary)
+            if cache is not None:
+                k, v = cache.update(k, v)
+            y = causal_attention(q, k, v).transpose(1, 2).reshape(B, T, C)
+        return F.dropout(self.proj(y), self.dropout, self.training)
 
 
 class MLP(nn.Module):

@@ -35,10 +35,9 @@ from chargpt.metrics import Metrics
 from chargpt.optim import Optimizer, learning_rate
 from chargpt.pace import SETTLING_STEPS, Pace
 from chargpt.restore import find_checkpoint, settings_of, tokenizer_of
-from chargpt.run import Progress, Run, begin, resume, roll_back, save, say, write_config
+from chargpt.run import Progress, Run, begin, folder_of, resume, roll_back, save, say, write_config
 from chargpt.runtime import choose_device
 from chargpt.screen import Screen, clock
-from chargpt.sweep import record, suggestion, sweep
 from chargpt.windows import Windows
 
 ROOT = Path(__file__).resolve().parent
@@ -110,7 +109,7 @@ def new_run(arguments: argparse.Namespace) -> Run:
     if arguments.vocab_from is not None:
         vocabulary = tokenizer_of(_checkpoint_of(arguments.vocab_from))
     config = apply_overrides(config, arguments.settings)
-    given = {setting.partition("=")[0] for setting in arguments.settings}
+    given = {setting.partition("=")[0].strip() for setting in arguments.settings}
     given.update(["train.max_steps"] * (arguments.minutes is not None))
 
     def suit(config: Config, corpus: Corpus) -> Config:
@@ -273,7 +272,7 @@ def evaluate_and_save(run: Run, metrics: Metrics, screen: Screen, interrupt: Int
     last = progress.step >= config.train.max_steps or out_of_patience(run)
     if (last or progress.step % config.train.eval_interval == 0) and progress.evaluated != progress.step:
         evaluate_run(run, metrics, screen, interrupt)
-        last = last or out_of_patience(run)
+        last = progress.step >= config.train.max_steps or out_of_patience(run)
     improved = progress.best_step == progress.step
     resaved = run.saved is not None and run.saved[0].step == progress.step  # evaluated or changed since it was saved
     due = improved or resaved or last or interrupt() or progress.step % config.checkpoint.interval == 0
@@ -369,10 +368,14 @@ def find_lr(arguments: argparse.Namespace) -> int:
 
     The loss is the training loss of the last steps, text not seen before unless it is short: the validation part has no say.
     """
-    with tempfile.TemporaryDirectory() as aside:
+    from chargpt.sweep import record, suggestion, sweep  # only here: it needs a library that draws
+
+    with tempfile.TemporaryDirectory() as aside, Interrupt() as interrupt:
         name, arguments.run = arguments.run, f"{aside}/run"
         run = new_run(arguments)
-        folder = Path(name) if name and "/" in name else CHECKPOINTS / (name or f"{run.corpus.name}-find-lr")
+        folder = folder_of(run.corpus.name if name is None else name, CHECKPOINTS)
+        folder = folder.with_name(f"{folder.name}-find-lr")
+        folder.mkdir(parents=True, exist_ok=True)
         optim = dataclasses.replace(run.config.optim, warmup_steps=min(run.config.optim.warmup_steps, SWEEP_STEPS // 10))
         train_config = dataclasses.replace(run.config.train, max_steps=SWEEP_STEPS)
         windows, loss_of, start = batches_of(run), run.runtime.loss_of(run.weights.working), run.weights.vector.clone()
@@ -384,19 +387,25 @@ def find_lr(arguments: argparse.Namespace) -> int:
             run.optimizer, run.progress = Optimizer(run.weights, run.config.optim), Progress()
             losses = []
             with contextlib.suppress(NotFinite):
-                for _ in range(SWEEP_STEPS):
+                while len(losses) < SWEEP_STEPS and not interrupt():
                     take_step(run, windows, loss_of)
                     losses.append(run.progress.loss_sum)
+            if interrupt():
+                return math.nan
             loss = (losses[-1] - losses[-21]) / 20 if len(losses) == SWEEP_STEPS else math.inf
             say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             return loss
 
         say("sweep", f"{SWEEP_STEPS} steps at each rate, the schedule included, until one is clearly too high")
-        curve = list(sweep(loss_at))
+        curve = list(sweep(loss_at, stop=interrupt))
+    if not any(loss < math.inf for _, loss in curve):
+        if interrupt():
+            return interrupt.exit_code
+        raise UserError("--find-lr: every rate diverged; look for a setting that is far off, such as optim.weight_decay")
     best = suggestion(curve)
     say("drawn", f"{shown(record(curve, folder))}   (and in tensorboard --logdir {shown(folder.parent)})")
     say("suggested", f"optim.learning_rate={best:.1e}")
-    return 0
+    return interrupt.exit_code
 
 
 def _name(run: Run) -> str:

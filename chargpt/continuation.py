@@ -18,8 +18,8 @@ class Continuation:
 
     The first of the `stops` to appear ends the sample and is not part of it, and so does the end of the last of `lines`
     lines (0 is any number). What could be the beginning of a stop text is held back until the next characters decide.
-    Lines that `leave_out` are no part of it and are not counted; each line is then held back until it is whole. The first one
-    begins with `before`, which is not written.
+    Lines to `leave_out` are no part of it and are not counted, save empty ones; each line is then held back until it is whole.
+    A sample that `goes_on` with a line that the prompt began keeps the rest of it.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Continuation:
         stops: Sequence[str] = (),
         lines: int = 0,
         leave_out: Callable[[str], bool] | None = None,
-        before: str = "",
+        goes_on: bool = False,
     ) -> None:
         assert all(stops), "an empty text would stop every sample before it began"
         self.stopped = False
@@ -37,7 +37,7 @@ class Continuation:
         self._log_probability = 0.0  # of ids that are not yet a character
         self._stops = stops
         self._lines_left = lines
-        self._leave_out, self._before = leave_out, before
+        self._leave_out, self._goes_on = leave_out, goes_on
         self._held: list[Character] = []
 
     def push(self, id: int, log_probability: float = 0.0) -> list[Character]:
@@ -46,8 +46,8 @@ class Continuation:
             return []
         self._log_probability += log_probability
         self._decode(self._decoder.push([id]))
-        if self._leave_out:
-            self._drop_lines()
+        if self._leave_out and self._held and self._held[-1].text == "\n":
+            self._drop_line(len(self._held) - 1)
         text = "".join(character.text for character in self._held)
         ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
         if self._lines_left and text.count("\n") >= self._lines_left:
@@ -63,6 +63,8 @@ class Continuation:
         if self.stopped:
             return []
         self._decode(self._decoder.finish())
+        if self._leave_out:
+            self._drop_line(len(self._held))
         return self._release(len(self._held))
 
     def _decode(self, text: str) -> None:
@@ -70,15 +72,13 @@ class Continuation:
             self._held.append(Character(character, self._log_probability))
             self._log_probability = 0.0
 
-    def _drop_lines(self) -> None:
-        """Let go of the line that has just become whole, if it is to be left out."""
-        if not self._held or self._held[-1].text != "\n":
-            return
-        text = "".join(character.text for character in self._held[:-1])
+    def _drop_line(self, end: int) -> None:
+        """Let go of the held line that ends at `end`, and of its end, if it is to be left out."""
+        text = "".join(character.text for character in self._held[:end])
         start = text.rfind("\n") + 1
-        if self._leave_out((self._before if start == 0 else "") + text[start:]):
+        if not self._goes_on and text[start:] and self._leave_out(text[start:]):
             del self._held[start:]
-        self._before = ""
+        self._goes_on = False
 
     def _release(self, count: int) -> list[Character]:
         released, self._held = self._held[:count], self._held[count:]

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -67,6 +68,8 @@ def load_corpus(
 
 def cached_corpus(name: str, fingerprint: str, config: DataConfig, *, root: Path) -> Corpus | None:
     """The corpus of that fingerprint if it is still in the cache: for a text that could be read only once."""
+    if not re.fullmatch("[0-9a-f]{64}", fingerprint):  # a checkpoint from elsewhere may say anything, a path for instance
+        return None
     entry = _cache(config, root).open(fingerprint)
     return entry and Corpus(name=name, **vars(entry))
 

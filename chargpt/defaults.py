@@ -1,12 +1,11 @@
 """What a preset written for a megabyte of text should be for the text at hand: how long, and with how much dropout."""
 
-import dataclasses
 import math
 from collections.abc import Collection
 
 import torch
 
-from chargpt.config import Config
+from chargpt.config import Config, apply_overrides
 from model import GPT
 
 # Measured with 0.8 million parameters on 0.09, 0.3 and 1 million characters.
@@ -25,18 +24,19 @@ def suited(config: Config, *, characters: int, vocab_size: int, given: Collectio
         parameters = GPT(config.model, vocab_size).parameter_count()
     if characters >= parameters:
         return config, ""
-    model, optim, train, checkpoint, chosen = config.model, config.optim, config.train, config.checkpoint, []
-    per_step = train.batch_size * train.accumulate * model.block_size
+    train, changes, chosen = config.train, {}, []
+    per_step = train.batch_size * train.accumulate * config.model.block_size
     steps = max(FEWEST_STEPS, math.ceil(MOST_EPOCHS * characters / per_step))
     if steps < train.max_steps and "train.max_steps" not in given:
         share = steps / train.max_steps
-        optim = dataclasses.replace(optim, warmup_steps=min(optim.warmup_steps, steps // 10))
-        train = dataclasses.replace(train, max_steps=steps, eval_interval=max(1, round(train.eval_interval * share)))
-        checkpoint = dataclasses.replace(checkpoint, interval=max(1, round(checkpoint.interval * share)))
+        changes["train.max_steps"] = steps
+        changes["train.eval_interval"] = max(1, round(train.eval_interval * share))
+        changes["checkpoint.interval"] = max(1, round(config.checkpoint.interval * share))
+        changes["optim.warmup_steps"] = min(config.optim.warmup_steps, steps // 10)
         chosen.append(f"{steps:,} steps")
-    if model.dropout < DROPOUT and "model.dropout" not in given:
-        model = dataclasses.replace(model, dropout=DROPOUT)
+    if config.model.dropout < DROPOUT and "model.dropout" not in given:
+        changes["model.dropout"] = DROPOUT
         chosen.append(f"dropout {DROPOUT:g}")
-    config = dataclasses.replace(config, model=model, optim=optim, train=train, checkpoint=checkpoint)
+    config = apply_overrides(config, [f"{key}={value}" for key, value in changes.items() if key not in given])
     why = f"{parameters:,} parameters would learn {characters:,} characters by heart"
     return config, f"{' and '.join(chosen)}, since {why}" if chosen else ""

@@ -119,8 +119,8 @@ class Reading:
             else:
                 try:
                     yield decoder.decode(chunk, final=not chunk)
-                except UnicodeDecodeError as error:
-                    raise undecodable(source, offset - pending + error.start, encoding) from None
+                except UnicodeError as error:  # without a place: utf-16 that does not begin with its mark
+                    raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
             offset += len(chunk)
 
     def _through_door(self, pieces: Iterable[Piece]) -> Iterator[str]:

@@ -12,13 +12,15 @@ class Known:
 
     def __init__(self, ids: np.ndarray, tokenizer: Tokenizer) -> None:
         self._ids, self._tokenizer = ids, tokenizer
-        newline, _ = tokenizer.encode_known("\n")
-        self._newline = newline.astype(ids.dtype)
 
     def __call__(self, line: str) -> bool:
         """Whether `line`, without its end, is a whole line of the text."""
-        wanted = np.concatenate((self._newline, self._tokenizer.encode(line), self._newline)).astype(self._ids.dtype)
-        if self._stands(wanted[1:], self._ids[: len(wanted) - 1]):  # the first line has no line before it
+        wanted = self._tokenizer.ids_of(f"\n{line}\n")
+        if (wanted < 0).any():
+            return False
+        wanted, n = wanted.astype(self._ids.dtype), len(wanted) - 1
+        # The first line has no end before it, and the last one may have none behind it.
+        if np.array_equal(wanted[1:], self._ids[:n]) or np.array_equal(wanted[:-1], self._ids[-n:]):
             return True
         steps = range(0, len(self._ids), CHUNK)
         return any(self._stands(wanted, self._ids[start : start + CHUNK + len(wanted) - 1]) for start in steps)

@@ -18,7 +18,7 @@ from chargpt.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.errors import UserError, one_line, shown
 from chargpt.optim import Optimizer, kind_of
 from chargpt.restore import check_size, expected_weights, find_run, restore_model, settings_of
-from chargpt.runtime import Runtime, choose_runtime
+from chargpt.runtime import WORTH_COMPILING, Runtime, choose_runtime
 from chargpt.tokenizer import Tokenizer
 from chargpt.transplant import transplant
 from chargpt.weights import Weights
@@ -100,10 +100,10 @@ def begin(
 
     Raises UserError if a run of that name exists.
     """
-    runtime = choose_runtime(config.runtime, max_steps=config.train.max_steps)
     corpus = load_corpus(texts, config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=vocabulary)
     check_size(config.model, corpus.tokenizer.vocab_size)
     config = suit(config, corpus)
+    runtime = choose_runtime(config.runtime, worth_compiling=config.train.max_steps >= WORTH_COMPILING)
     folder = _new_folder(corpus.name if name is None else name, checkpoints)
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
@@ -125,14 +125,19 @@ def _absolute(text: str) -> str:
     return text if text in ("", "-") or not os.path.exists(text) else str(Path(text).resolve())
 
 
-def _new_folder(name: str, checkpoints: Path) -> Path:
+def folder_of(name: str, checkpoints: Path) -> Path:
     """Where a run of that name goes: a name with a slash is a path, any other a folder in `checkpoints`.
 
-    Raises UserError for a name that is none, and for a folder that already holds a run or anything else.
+    Raises UserError for a name that is none.
     """
     if name in ("", ".", "..") or not name.isprintable() or Path(name).name in ("", ".."):
         raise UserError(f"--run: {name!r} given; use a name such as poems, or a path such as /tmp/poems")
-    folder = Path(name) if "/" in name else checkpoints / name
+    return Path(name) if "/" in name else checkpoints / name
+
+
+def _new_folder(name: str, checkpoints: Path) -> Path:
+    """The same for a new run. Raises UserError if it already holds a run or anything else."""
+    folder = folder_of(name, checkpoints)
     if folder.is_dir() and steps(folder):
         raise UserError(f"{shown(folder)}: a run of this name exists; go on with it by --resume, or name another by --run NAME")
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
@@ -156,11 +161,11 @@ def resume(name: str | None, settings: list[str], *, checkpoints: Path) -> Run:
         if change.startswith(FIXED) and not change.startswith("data.cache"):
             raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
         say("changed", change)
-    runtime = choose_runtime(config.runtime, max_steps=config.train.max_steps)
     state = checkpoint.state
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run stands at step {checkpoint.step:,} already")
     corpus = corpus_of(checkpoint, config, tokenizer, root=checkpoints.parent)
+    runtime = choose_runtime(config.runtime, worth_compiling=state["environment"].get("compile") is True)
     model.to(runtime.device)
     weights = Weights(model, runtime.precision, kind=kind_of, attention=runtime.attention)
     run = Run(folder, state["texts"], config, runtime, corpus, weights, Optimizer(weights, config.optim), Progress(), lock)
@@ -178,7 +183,7 @@ def corpus_of(checkpoint: Checkpoint, config: Config, tokenizer: Tokenizer, *, r
         corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=tokenizer)
     else:  # standard input is gone; what it held may still be there, encoded
         corpus = cached_corpus("stdin", str(fingerprint), config.data, root=root)
-    if corpus is None or corpus.fingerprint != fingerprint:
+    if corpus is None or corpus.fingerprint != fingerprint or corpus.tokenizer.to_json() != tokenizer.to_json():
         run = shown(checkpoint.path.parent)
         raise UserError(f"{run}: its text has changed or is gone since the run began; restore it, or start a new run with --run NAME")
     return corpus

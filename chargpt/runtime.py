@@ -83,9 +83,8 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_runtime(config: RuntimeConfig, *, max_steps: int = 0) -> Runtime:
-    """Resolve every `auto` for this machine and a run of `max_steps`. Sets torch's thread count and float32 product mode: call
-    it once."""
+def choose_runtime(config: RuntimeConfig, *, worth_compiling: bool = False) -> Runtime:
+    """Resolve every `auto` for this machine. Sets torch's thread count and float32 product mode: call it once."""
     device = choose_device(config.device)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -93,7 +92,7 @@ def choose_runtime(config: RuntimeConfig, *, max_steps: int = 0) -> Runtime:
         keep_freed_memory()
     torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; changes nothing on a CPU
     precision = _choose_precision(config.precision, device)
-    compile = config.compile == "on" or config.compile == "auto" and device.type == "cuda" and max_steps >= WORTH_COMPILING
+    compile = config.compile == "on" or config.compile == "auto" and device.type == "cuda" and worth_compiling
     fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and not compile
     attention = fused_attention() if fused else None
     return Runtime(device=device, precision=precision, threads=torch.get_num_threads(), attention=attention, compile=compile)

@@ -17,12 +17,14 @@ WIDTH, HEIGHT, MARGIN = 720, 440, 64  # of the picture, in pixels
 Curve = list[tuple[float, float]]  # rate and loss, rates ascending
 
 
-def sweep(loss_at: Callable[[float], float]) -> Iterator[tuple[float, float]]:
-    """Each rate and the loss that it led to, as they come, until a rate is clearly too high. A loss may be infinite."""
+def sweep(loss_at: Callable[[float], float], *, stop: Callable[[], bool] = lambda: False) -> Iterator[tuple[float, float]]:
+    """Each rate and the loss that it led to, as they come, until a rate is clearly too high or `stop()`. A loss may be infinite."""
     best = math.inf
     for i in range(MOST):
         rate = LOWEST * FACTOR**i
         loss = loss_at(rate)
+        if stop():
+            return
         loss = loss if math.isfinite(loss) else math.inf
         yield rate, loss
         best = min(best, loss)

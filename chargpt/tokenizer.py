@@ -162,6 +162,10 @@ class Tokenizer:
     def _lookup(self, text: str) -> tuple[str, np.ndarray]:
         """`text` behind the door, and its ids, -1 for unknown characters."""
         text = self.door.apply(text)
+        return text, self.ids_of(text)
+
+    def ids_of(self, text: str) -> np.ndarray:
+        """The ids of a text that is behind the door already, as what was decoded is, int64; -1 for unknown characters."""
         if self.characters is None:
             try:
                 # A command line hands on bytes that are not UTF-8 as surrogates; here they become those bytes again.
@@ -169,8 +173,8 @@ class Tokenizer:
             except UnicodeEncodeError as error:
                 half = text[error.start]
                 raise UnknownCharacters(f"prompt: {name(half)} is half a character; take it out", half) from None
-            return text, np.frombuffer(content, np.uint8).astype(np.int64)
-        return text, np.take(self.table(), code_points(text), mode="clip").astype(np.int64)
+            return np.frombuffer(content, np.uint8).astype(np.int64)
+        return np.take(self.table(), code_points(text), mode="clip").astype(np.int64)
 
     def _hint(self, character: str) -> str:
         nearest = self.nearest(character)

@@ -45,10 +45,9 @@ class Writer:
         No prompt at all is a text's beginning: the model goes on from a newline (see `first_id`) that is not part of the text.
         Yields, as it comes, what was added to each sample (see `Continuation`), and last what was held back.
         """
-        before = self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
-        samples = [
-            Continuation(self.tokenizer, stops=self._stop_texts(), lines=self.lines, leave_out=self.leave_out, before=before) for _ in seeds
-        ]
+        begun = self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
+        rules = {"stops": self._stop_texts(), "lines": self.lines, "leave_out": self.leave_out, "goes_on": begun != ""}
+        samples = [Continuation(self.tokenizer, **rules) for _ in seeds]
         start = torch.tensor(prompt or [first_id(self.tokenizer)], device=self.model.token_embedding.weight.device)
         for piece in pieces(
             self.model,

@@ -10,7 +10,7 @@ from chargpt.config import RuntimeConfig
 from chargpt.optim import kind_of
 from chargpt.runtime import choose_runtime
 from chargpt.weights import Weights
-from model import GPT, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table, rotate
+from model import GPT, CausalSelfAttention, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table, rotate
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +123,16 @@ def test_a_model_attends_by_it_where_nothing_else_is_needed(fused):
     assert (logits - model(idx)).abs().max() < 0.05
     weights.working(idx, cache=weights.working.new_cache(2))
     assert len(calls) == 2
+
+
+def test_dropout_is_the_same_with_it_and_without(fused):
+    torch.manual_seed(0)
+    attn = CausalSelfAttention(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, dropout=0.5)).bfloat16().train()
+    x, results = torch.randn(2, 16, 32).bfloat16(), []
+    for attn.fused in (None, fused):
+        torch.manual_seed(1)
+        results.append(attn(x))
+    assert torch.equal(results[0] == 0, results[1] == 0) and 0.4 < (results[1] == 0).float().mean() < 0.6
 
 
 def test_the_setting_decides_and_is_recorded(fused):

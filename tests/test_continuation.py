@@ -71,28 +71,33 @@ def test_an_unfinished_character_is_not_lost():
     assert continuation.finish() == [("\ufffd", -1.0)]
 
 
-def without(text: str, known: set[str], *, before: str = "", lines: int = 0, stops: tuple[str, ...] = ()) -> str:
-    continuation = Continuation(TOKENIZER, leave_out=known.__contains__, before=before, lines=lines, stops=stops)
+def without(text: str, known: set[str], *, goes_on: bool = False, lines: int = 0, stops: tuple[str, ...] = ()) -> str:
+    continuation = Continuation(TOKENIZER, leave_out=known.__contains__, goes_on=goes_on, lines=lines, stops=stops)
     return "".join(pieces(continuation, text))
 
 
 @given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)))
 def test_lines_to_be_left_out_are_no_part_of_it(lines, known):
     *whole, last = lines
+    known.discard("")
     kept = [line for line in whole if line not in known]
-    assert without("\n".join(lines), known) == "".join(f"{line}\n" for line in kept) + last
+    assert without("\n".join(lines), known) == "".join(f"{line}\n" for line in kept) + last * (last not in known)
 
 
 @given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)), st.integers(1, 4))
 def test_lines_left_out_are_not_counted(lines, known, wanted):
-    kept = [line for line in lines if line not in known]
+    kept = [line for line in lines if line not in known - {""}]
     written = without("".join(f"{line}\n" for line in lines), known, lines=wanted)
     assert written == "\n".join(kept[:wanted]) + "\n" * (0 < len(kept) < wanted)
 
 
-def test_a_line_that_goes_on_from_the_prompt_is_judged_whole():
-    assert without("b\nab\n", {"ab"}, before="a") == ""
-    assert without("b\nb\n", {"ab"}, before="a") == "b\n"
+def test_the_rest_of_a_line_that_the_prompt_began_stays():
+    assert without("b\nb\n", {"b"}, goes_on=True) == "b\n"
+    assert without("b\nb\n", {"b"}) == ""
+
+
+def test_an_empty_line_is_never_left_out_so_that_it_can_end_a_sample():
+    assert without("cc\n\na\n", {"", "a"}, stops=("\n\n",)) == "cc"
 
 
 def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():

@@ -41,4 +41,11 @@ def test_what_was_given_stays():
     for given, kept in (("train.max_steps", lambda c: c.train.max_steps), ("model.dropout", lambda c: c.model.dropout)):
         config, why = suited(CONFIG, characters=90_000, vocab_size=65, given=[given])
         assert kept(config) == kept(CONFIG) and config != CONFIG and why
+    for key, kept in (
+        ("train.eval_interval", lambda c: c.train.eval_interval),
+        ("checkpoint.interval", lambda c: c.checkpoint.interval),
+        ("optim.warmup_steps", lambda c: c.optim.warmup_steps),
+    ):
+        assert kept(suited(CONFIG, characters=30_000, vocab_size=65, given=[key])[0]) == kept(CONFIG)
+        assert kept(suited(CONFIG, characters=30_000, vocab_size=65, given=[])[0]) != kept(CONFIG)
     assert suited(CONFIG, characters=90_000, vocab_size=65, given=["train.max_steps", "model.dropout"]) == (CONFIG, "")

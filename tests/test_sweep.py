@@ -1,6 +1,8 @@
 """The search for a learning rate: where it looks, when it stops, what it suggests and draws."""
 
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -59,9 +61,39 @@ def test_find_lr_suggests_a_rate_and_leaves_no_run(text, tmp_path, capsys, monke
     rates = [float(line.split()[1].rstrip(":")) for line in printed.splitlines() if line.startswith("rate ")]
     suggested = float(printed.split("optim.learning_rate=")[1].split()[0])
     assert min(rates) <= suggested <= max(rates)
-    assert {path.name.split(".")[0] for path in (tmp_path / "found").iterdir()} == {"find-lr", "events"}
+    assert {path.name.split(".")[0] for path in (tmp_path / "found-find-lr").iterdir()} == {"find-lr", "events"}
     assert train.main(arguments) == 0  # again, over what it has drawn
     assert capsys.readouterr().out.count("rate  ") == len(rates)
+    arguments.remove("--find-lr")
+    assert train.main([*arguments, "train.max_steps=5"]) == 0  # the name is free
+
+
+def test_where_every_rate_diverges_it_says_so(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "SWEEP_STEPS", 25)
+    arguments = [str(text), "--config", "tiny", "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
+    with pytest.raises(UserError, match="every rate diverged"):
+        train.main([*arguments, "optim.weight_decay=1e30"])
+
+
+@pytest.mark.parametrize("name", ["..", ""])
+def test_a_name_that_is_none_is_refused_before_anything_is_tried(text, tmp_path, name):
+    with pytest.raises(UserError, match="--run"):
+        train.main([str(text), "--config", "tiny", "--find-lr", "--run", name, f"data.cache={tmp_path}/cache"])
+
+
+def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(train, "SWEEP_STEPS", 25)
+    said = train.say
+
+    def say(what: str, words: str) -> None:
+        said(what, words)
+        if what == "rate" and words.startswith("0.0004"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(train, "say", say)
+    arguments = [str(text), "--config", "tiny", "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
+    assert train.main(arguments) == 143
+    assert (tmp_path / "x-find-lr" / "find-lr.png").exists() and "suggested" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("with_it", [["--resume"], ["--minutes", "3"]])

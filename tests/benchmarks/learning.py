@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--target", type=float, help="a loss: say when each recipe is first seen below it")
     arguments = parser.parse_args()
     text, recipe = arguments.text.resolve(), RECIPES[arguments.recipe]
-    characters = text.read_text(encoding="utf-8")
+    characters = text.read_bytes().decode()  # line ends as they are
     vocabulary = {c: i for i, c in enumerate(sorted(set(characters)))}
     val = np.array([vocabulary[c] for c in characters[int(len(characters) * 0.9) :]], dtype=np.uint16)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; {len(val):,} characters to validate on\n")
