@@ -1,4 +1,4 @@
-"""What a preset written for a megabyte of text should be for the text at hand: how long, and with how much dropout."""
+"""What a preset written for a megabyte of text should be for the text at hand: how long, and with how much weight decay."""
 
 import math
 from collections.abc import Collection
@@ -8,16 +8,19 @@ import torch
 from chargpt.config import Config, apply_overrides
 from model import GPT
 
-# Measured with 0.8 million parameters on 0.09, 0.3 and 1 million characters.
-MOST_EPOCHS = 10
-DROPOUT = 0.1
+# Measured by AdamW with 0.8 million parameters. On 90,000 characters of tiny Shakespeare, 18 epochs: a validation loss of 2.25
+# with the usual 0.1, 2.23 with dropout 0.2, 2.12 with a weight decay of 1, 2.23 with both; 68 epochs with neither: 4.56. On
+# 300,000 characters, 10 epochs: 1.97 with 0.1, 1.93 with 0.5.
+MOST_EPOCHS = 16
+WEIGHT_DECAY = {1: 0.5, 5: 1.0}  # from so many parameters a character on
 FEWEST_STEPS = 200
 
 
 def suited(config: Config, *, characters: int, vocab_size: int, given: Collection[str]) -> tuple[Config, str]:
     """`config` for so many `characters` to learn from, and a line that says what was chosen, or nothing.
 
-    Where there are fewer characters than parameters, a model learns them by heart: it sees them less often, with dropout.
+    Where there are fewer characters than parameters, a model learns them by heart: it sees them less often, and its weights
+    are kept small.
     Settings that the user has `given` stay.
     """
     with torch.device("meta"):  # counted, not made
@@ -34,9 +37,10 @@ def suited(config: Config, *, characters: int, vocab_size: int, given: Collectio
         changes["checkpoint.interval"] = max(1, round(config.checkpoint.interval * share))
         changes["optim.warmup_steps"] = min(config.optim.warmup_steps, steps // 10)
         chosen.append(f"{steps:,} steps")
-    if config.model.dropout < DROPOUT and "model.dropout" not in given:
-        changes["model.dropout"] = DROPOUT
-        chosen.append(f"dropout {DROPOUT:g}")
+    decay = max(value for least, value in WEIGHT_DECAY.items() if parameters >= least * characters)
+    if config.optim.weight_decay < decay and "optim.weight_decay" not in given:
+        changes["optim.weight_decay"] = decay
+        chosen.append(f"weight decay {decay:g}")
     config = apply_overrides(config, [f"{key}={value}" for key, value in changes.items() if key not in given])
     why = f"{parameters:,} parameters would learn {characters:,} characters by heart"
     return config, f"{' and '.join(chosen)}, since {why}" if chosen else ""

@@ -59,7 +59,7 @@ def _overfitting(epochs: float, parameters_per_character: float) -> str:
         return "no overfitting expected"
     if epochs <= 16 or parameters_per_character < 1:
         return "little overfitting expected, watch val/loss"
-    return "overfitting expected, the best checkpoint will be an early one; more text, dropout or a smaller model help"
+    return "overfitting expected, the best checkpoint will be an early one; more text, weight decay or a smaller model help"
 
 
 def trial(config: Config, vocab_size: int, runtime: Runtime) -> tuple[int, float]:

@@ -3,7 +3,7 @@
 import pytest
 
 from chargpt.config import Config, OptimConfig, TrainConfig
-from chargpt.defaults import DROPOUT, FEWEST_STEPS, MOST_EPOCHS, suited
+from chargpt.defaults import FEWEST_STEPS, MOST_EPOCHS, suited
 from model import GPTConfig
 
 CONFIG = Config(
@@ -22,12 +22,12 @@ def test_a_text_longer_than_the_model_changes_nothing(characters):
     assert suited(CONFIG, characters=characters, vocab_size=65, given=()) == (CONFIG, "")
 
 
-@pytest.mark.parametrize("characters", [60_000, 90_000, 300_000])
-def test_a_short_text_is_seen_less_often_and_with_dropout(characters):
+@pytest.mark.parametrize(("characters", "decay"), [(60_000, 1.0), (90_000, 1.0), (300_000, 0.5)])
+def test_a_short_text_is_seen_less_often_and_with_more_decay(characters, decay):
     config, why = suited(CONFIG, characters=characters, vocab_size=65, given=())
     assert MOST_EPOCHS <= epochs(config, characters) < MOST_EPOCHS + 1
-    assert config.model.dropout == DROPOUT
-    assert f"{config.train.max_steps:,} steps" in why and f"dropout {DROPOUT:g}" in why and f"{characters:,}" in why
+    assert config.optim.weight_decay == decay
+    assert f"{config.train.max_steps:,} steps" in why and f"weight decay {decay:g}" in why and f"{characters:,}" in why
     assert 5 <= config.train.max_steps / config.train.eval_interval <= 7  # as many evaluations as before
     assert config.optim.warmup_steps <= config.train.max_steps / 10
 
@@ -38,7 +38,7 @@ def test_a_tiny_text_is_still_learned_from():
 
 
 def test_what_was_given_stays():
-    for given, kept in (("train.max_steps", lambda c: c.train.max_steps), ("model.dropout", lambda c: c.model.dropout)):
+    for given, kept in (("train.max_steps", lambda c: c.train.max_steps), ("optim.weight_decay", lambda c: c.optim.weight_decay)):
         config, why = suited(CONFIG, characters=90_000, vocab_size=65, given=[given])
         assert kept(config) == kept(CONFIG) and config != CONFIG and why
     for key, kept in (
@@ -48,4 +48,4 @@ def test_what_was_given_stays():
     ):
         assert kept(suited(CONFIG, characters=30_000, vocab_size=65, given=[key])[0]) == kept(CONFIG)
         assert kept(suited(CONFIG, characters=30_000, vocab_size=65, given=[])[0]) != kept(CONFIG)
-    assert suited(CONFIG, characters=90_000, vocab_size=65, given=["train.max_steps", "model.dropout"]) == (CONFIG, "")
+    assert suited(CONFIG, characters=90_000, vocab_size=65, given=["train.max_steps", "optim.weight_decay"]) == (CONFIG, "")
