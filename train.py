@@ -32,7 +32,7 @@ from chargpt.evaluation import evaluate
 from chargpt.generate import Sampling, first_id, stream
 from chargpt.interrupt import Interrupt
 from chargpt.metrics import Metrics
-from chargpt.optim import Optimizer, learning_rate
+from chargpt.optim import Optimizer, decay_begins, learning_rate
 from chargpt.pace import SETTLING_STEPS, Pace
 from chargpt.restore import find_checkpoint, settings_of, tokenizer_of
 from chargpt.run import Progress, Run, begin, folder_of, resume, roll_back, save, say, write_config
@@ -187,6 +187,10 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
             if not timed and (pace.settled or pace.steps > SETTLING_STEPS and pace.steps >= ahead // 4):
                 timed = True
                 fix_length(run, screen, pace, deadline)
+                speed = run.chars_per_step / pace.seconds_per_step
+                screen.say(outlook(run.corpus, run.config, parameters=run.model.parameter_count(), characters_per_second=speed))
+            elif timed and deadline is not None and about_to_decay(run):
+                fix_length(run, screen, pace, deadline)  # once more: machines grow tired
             if progress.step % config.train.log_interval == 0 and progress.loss_count:
                 log_step(run, metrics, screen, grad_norm=grad_norm, steps_per_second=pace.lap())
     finally:
@@ -247,8 +251,12 @@ def fix_length(run: Run, screen: Screen, pace: Pace, deadline: float | None) -> 
     left = train_config.max_steps - step
     seconds = left * pace.seconds_per_step + pace.aside_seconds * (1 + left // train_config.eval_interval)
     screen.say(f"{'pace':<12}{1000 * pace.seconds_per_step:.1f} ms a step; {train_config.max_steps:,} steps, done in {clock(seconds)}")
-    speed = run.chars_per_step / pace.seconds_per_step
-    screen.say(outlook(run.corpus, run.config, parameters=run.model.parameter_count(), characters_per_second=speed))
+
+
+def about_to_decay(run: Run) -> bool:
+    """Whether the rate falls from the next step on: the last moment at which a run can become longer without a trace."""
+    optim, max_steps = run.config.optim, run.config.train.max_steps
+    return optim.schedule == "linear" and run.progress.step == int(decay_begins(optim, max_steps=max_steps))
 
 
 def log_step(run: Run, metrics: Metrics, screen: Screen, *, grad_norm: float, steps_per_second: float) -> None:

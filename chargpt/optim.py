@@ -38,12 +38,17 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
     if config.schedule == "linear":
-        start = max(config.warmup_steps, max_steps * (1 - config.decay_fraction))
+        start = decay_begins(config, max_steps=max_steps)
         remaining = 1 - max(0.0, step - start) / max(1.0, max_steps - start)
     else:
         done = (step - config.warmup_steps) / max(1, max_steps - config.warmup_steps)
         remaining = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
+
+
+def decay_begins(config: OptimConfig, *, max_steps: int) -> float:
+    """The step from which the linear schedule falls. Until then the rate is the same however long the run will be."""
+    return max(config.warmup_steps, max_steps * (1 - config.decay_fraction))
 
 
 class Optimizer:

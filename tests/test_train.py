@@ -165,7 +165,7 @@ def test_a_finished_run_resumes_to_nothing(trainer, tmp_path):
     assert last_step(run).name == "step-00000050"
 
 
-def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path):
+def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys):
     assert trainer("--minutes", "0.12", "train.max_steps=1000000", "optim.warmup_steps=10", "train.eval_interval=500") == 0
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     steps = config["train"]["max_steps"]
@@ -173,6 +173,8 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path):
     assert int(last_step(tmp_path / "run").name[5:13]) == steps
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     assert rates[-1] < 0.1 * max(rates)
+    paces = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pace ")]
+    assert len(paces) >= 2 and f"; {steps:,} steps" in paces[-1]  # again before the rate falls, when more is known
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights(trainer, tmp_path, capsys):
