@@ -20,8 +20,7 @@ def suited(config: Config, *, characters: int, vocab_size: int, given: Collectio
     """`config` for so many `characters` to learn from, and a line that says what was chosen, or nothing.
 
     Where there are fewer characters than parameters, a model learns them by heart: it sees them less often, and its weights
-    are kept small.
-    Settings that the user has `given` stay.
+    are kept small. Settings that the user has `given` stay.
     """
     with torch.device("meta"):  # counted, not made
         parameters = GPT(config.model, vocab_size).parameter_count()
