@@ -39,11 +39,12 @@ class Recipe:
     batch_size: int
     steps: int
     dropout: float
+    dtype: str
 
 
 RECIPES = {
-    "cpu": Recipe({"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64}, 12, 2000, 0.0),
-    "gpu": Recipe({"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256}, 64, 5000, 0.2),
+    "cpu": Recipe({"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64}, 12, 2000, 0.0, "float32"),
+    "gpu": Recipe({"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256}, 64, 5000, 0.2, "bfloat16"),
 }
 
 Point = tuple[int, float, float]  # characters seen, seconds, loss
@@ -71,9 +72,11 @@ class Judged(nn.Module):
         return self.inner(idx, targets)[1]
 
 
-# nanoGPT keeps one checkpoint and has one seed.
+# nanoGPT keeps one checkpoint, has one seed, and computes in the dtype that it is given on a GPU alone.
 WRAPPER = """
-import runpy, sys, torch
+import runpy, sys, torch, model
+if "--dtype=bfloat16" in sys.argv and "--device=cpu" in sys.argv:
+    model.GPT.forward = torch.autocast("cpu", torch.bfloat16)(model.GPT.forward)
 save, seed = torch.save, torch.manual_seed
 torch.save = lambda state, path: save({k: state[k] for k in ("model", "model_args")}, f"{path}-{state['iter_num']:08d}")
 number = int(sys.argv.pop())
@@ -85,7 +88,7 @@ runpy.run_path("train.py", run_name="__main__")
 def train_nanogpt(recipe: Recipe, folder: Path, val: np.ndarray, *, max_steps: int, points: int, seed: int) -> list[Point]:
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    options = {**recipe.shape, "batch_size": recipe.batch_size, "dropout": recipe.dropout, "max_iters": max_steps,
+    options = {**recipe.shape, "batch_size": recipe.batch_size, "dropout": recipe.dropout, "dtype": recipe.dtype, "max_iters": max_steps,
                "lr_decay_iters": max_steps, "eval_interval": max_steps // points, "eval_iters": 1, "log_interval": 1, "dataset": "text",
                "device": "cuda" if torch.cuda.is_available() else "cpu", "compile": torch.cuda.is_available(), "out_dir": out,
                "learning_rate": 1e-3, "min_lr": 1e-4, "beta2": 0.99, "warmup_iters": 100, "gradient_accumulation_steps": 1,
