@@ -32,9 +32,9 @@ class GPTConfig:
     n_layer: int = 4
     n_head: int = 4
     n_embd: int = 128
-    block_size: int = 64
+    block_size: int = 128
     dropout: float = 0.0
-    bias: bool = True
+    bias: bool = False
     positions: str = "learned"
 
     def __post_init__(self) -> None:

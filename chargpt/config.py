@@ -1,6 +1,6 @@
 """Settings: one tree of frozen dataclasses, filled from YAML and `section.key=value`, strictly.
 
-Precedence: the defaults below < a YAML file < the command line. Every mistake is a UserError of one line that names the
+Precedence: the defaults below, which are those of configs/cpu.yaml, < a YAML file < the command line. Every mistake is a UserError of one line that names the
 dotted key, what was given and what is allowed.
 """
 
@@ -34,7 +34,7 @@ class OptimConfig:
     """How the weights move."""
 
     name: Literal["adamw", "muon"] = "adamw"
-    learning_rate: float = 4e-3
+    learning_rate: float = 3e-3
     betas: tuple[float, float] = (0.9, 0.99)
     momentum: float = 0.95
     weight_decay: float = 0.1
@@ -59,8 +59,8 @@ class OptimConfig:
 class TrainConfig:
     """How long, how much at a time, and what to show on the way."""
 
-    max_steps: int = 2000
-    batch_size: int = 12
+    max_steps: int = 3000
+    batch_size: int = 16
     accumulate: int = 1
     eval_interval: int = 500
     eval_chars: int = 150_000

@@ -114,7 +114,7 @@ def test_a_number_that_is_none_reaches_every_row_that_sees_it(fused, part):
 
 def test_a_model_attends_by_it_where_nothing_else_is_needed(fused):
     torch.manual_seed(0)
-    model = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=16, positions="rotary"), 7)
+    model = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=16, bias=True, positions="rotary"), 7)
     calls = []
     weights = Weights(model, torch.bfloat16, kind=kind_of, attention=lambda *given: calls.append(given) or fused(*given))
     idx = torch.randint(7, (2, 16))
@@ -127,7 +127,7 @@ def test_a_model_attends_by_it_where_nothing_else_is_needed(fused):
 
 def test_dropout_is_the_same_with_it_and_without(fused):
     torch.manual_seed(0)
-    attn = CausalSelfAttention(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, dropout=0.5)).bfloat16().train()
+    attn = CausalSelfAttention(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, bias=True, dropout=0.5)).bfloat16().train()
     x, results = torch.randn(2, 16, 32).bfloat16(), []
     for attn.fused in (None, fused):
         torch.manual_seed(1)

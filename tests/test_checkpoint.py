@@ -26,7 +26,7 @@ from chargpt.checkpoint import CheckpointError
 from chargpt.errors import one_line
 from model import GPT, GPTConfig
 
-MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 8}
+MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True}
 STATE = {"model": MODEL, "vocabulary": "\n abc é中😀", "best_loss": None, "fingerprint": "00ff"}
 FILES = ("model.safetensors", "training.safetensors", "state.json")
 

@@ -25,6 +25,10 @@ def test_every_preset_loads_and_comments_every_key(path):
             assert "#" in line, f"{path.name}: no comment at {line!r}"
 
 
+def test_a_file_that_leaves_something_out_gets_what_the_default_preset_has():
+    assert apply(Config(), read_yaml(PRESETS[0].with_name("cpu.yaml")), where="cpu.yaml") == Config()
+
+
 def test_resolved_settings_survive_a_round_trip(tmp_path):
     config = apply_overrides(Config(), ["optim.learning_rate=3e-4", "optim.betas=0.8,0.95", "model.positions=rotary"])
     assert load(tmp_path, to_yaml(config)) == config
@@ -131,7 +135,7 @@ def test_a_missing_file_is_an_os_error(tmp_path):
 
 def test_difference_names_what_changed():
     config = apply_overrides(Config(), ["train.max_steps=5", "optim.betas=0.8,0.9"])
-    assert difference(Config(), config) == ["optim.betas: [0.9, 0.99] -> [0.8, 0.9]", "train.max_steps: 2000 -> 5"]
+    assert difference(Config(), config) == ["optim.betas: [0.9, 0.99] -> [0.8, 0.9]", "train.max_steps: 3000 -> 5"]
     assert difference(config, config) == []
 
 

@@ -17,7 +17,7 @@ TOKENIZER = Tokenizer("\n abcdefgh")
 @pytest.fixture
 def writer() -> Writer:
     torch.manual_seed(0)
-    model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16), TOKENIZER.vocab_size)
+    model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16, bias=True), TOKENIZER.vocab_size)
     return Writer(model=model, tokenizer=TOKENIZER, sampling=Sampling(), length=10)
 
 

@@ -10,7 +10,7 @@ from model import GPT, GPTConfig
 
 def make_model(**settings) -> GPT:
     torch.manual_seed(0)
-    return GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, **settings), 7)
+    return GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, bias=True, **settings), 7)
 
 
 @pytest.mark.parametrize("length", [2, 8, 9, 10, 17, 100, 129])

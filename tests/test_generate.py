@@ -16,7 +16,7 @@ BLOCK, VOCAB = 8, 11
 def tiny_model(positions: str = "learned", *, block_size: int = BLOCK, seed: int = 0) -> GPT:
     """A random model whose opinions are strong enough to tell: its weights are several times GPT-2's."""
     torch.manual_seed(seed)
-    config = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=block_size, positions=positions, dropout=0.1)
+    config = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=block_size, positions=positions, bias=True, dropout=0.1)
     model = GPT(config, VOCAB)
     with torch.no_grad():
         for parameter in model.parameters():

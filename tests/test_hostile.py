@@ -35,7 +35,7 @@ from chargpt.restore import expected_weights
 from chargpt.tokenizer import Tokenizer
 from model import GPT, GPTConfig
 
-MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 8}
+MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True}
 MANY = 10**12
 ONE_GIB = 1 << 30
 Spoil = Callable[[Path], object]

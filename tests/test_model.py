@@ -11,7 +11,7 @@ from model import (
     rotate, sinusoids,
 )
 
-SHAPE = dict(n_layer=2, n_head=2, n_embd=32, block_size=16)
+SHAPE = dict(n_layer=2, n_head=2, n_embd=32, block_size=16, bias=True)
 
 
 def make_model(vocab_size: int = 11, **settings) -> GPT:

@@ -18,7 +18,7 @@ def publish_run(
 ) -> Path:
     """A run of random models, each step's another; its best checkpoint is the first."""
     folder.mkdir(parents=True)
-    config = Config(model=GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16))
+    config = Config(model=GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True))
     for step in steps:
         torch.manual_seed(step)
         model = GPT(config.model, tokenizer.vocab_size)
