@@ -30,25 +30,31 @@ def kind_of(name: str, parameter: nn.Parameter) -> int:
 
 
 def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
-    """The rate of step `step`, counted from 0: linear warm-up, then the schedule down to `final_fraction` at the end.
+    """The rate of step `step`, counted from 0: linear warm-up, of half the run at most, then the schedule down to `final_fraction`
+    at the end.
 
     `linear` holds the peak until the last `decay_fraction` of the run and then falls in a straight line;
     `cosine` falls along half a cosine from the end of warm-up.
     """
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    warmup = _warmup(config, max_steps)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / (warmup + 1)
     if config.schedule == "linear":
         start = decay_begins(config, max_steps=max_steps)
         remaining = 1 - max(0.0, step - start) / max(1.0, max_steps - start)
     else:
-        done = (step - config.warmup_steps) / max(1, max_steps - config.warmup_steps)
+        done = (step - warmup) / max(1, max_steps - warmup)
         remaining = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
 
 
 def decay_begins(config: OptimConfig, *, max_steps: int) -> float:
     """The step from which the linear schedule falls. Until then the rate is the same however long the run will be."""
-    return max(config.warmup_steps, max_steps * (1 - config.decay_fraction))
+    return max(_warmup(config, max_steps), max_steps * (1 - config.decay_fraction))
+
+
+def _warmup(config: OptimConfig, max_steps: int) -> int:
+    return min(config.warmup_steps, max_steps // 2)
 
 
 class Optimizer:
@@ -95,7 +101,7 @@ class Optimizer:
         for kind in (SQUARE, UP, DOWN):
             span = self.weights.of_kind(kind)
             rows, columns = self._matrix_shape(kind)
-            update = orthogonalised(nesterov[span].view(-1, rows, columns))
+            update = orthogonalised(nesterov[span].view(-1, rows, columns), self.weights.precision)
             # An update as large as AdamW's would be, so that both take the same rate (arXiv 2502.16982).
             scale = 0.2 * math.sqrt(max(rows, columns))
             matrices = self.weights.vector[span].view(-1, rows, columns)
@@ -128,13 +134,14 @@ class Optimizer:
             tensor.copy_(tensors[name])
 
 
-def orthogonalised(matrices: Tensor) -> Tensor:
-    """The orthogonal matrices nearest to a stack (n, rows, columns), roughly: singular values come out between 0.7 and 1.3.
+def orthogonalised(matrices: Tensor, precision: torch.dtype) -> Tensor:
+    """The orthogonal matrices nearest to a stack (n, rows, columns), roughly: singular values come out between 0.7 and 1.3, but for
+    those below a hundredth of the matrix's norm.
 
-    Newton-Schulz iterations in bfloat16, on all matrices at once. Muon: Keller Jordan et al., 2024.
+    Newton-Schulz iterations on all matrices at once; bfloat16 is precise enough for them. Muon: Keller Jordan et al., 2024.
     """
     wide = matrices.size(1) <= matrices.size(2)
-    x = (matrices if wide else matrices.transpose(1, 2)).bfloat16()
+    x = (matrices if wide else matrices.transpose(1, 2)).to(precision)
     x = x / x.norm(dim=(1, 2), keepdim=True).mul(1.02).clamp(min=1e-7)  # a rounding must not bring any above 1
     for a, b, c in NEWTON_SCHULZ:
         gram = x @ x.transpose(1, 2)

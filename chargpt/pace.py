@@ -15,7 +15,7 @@ class Pace:
         self.steps = 0
         self.seconds = 0.0  # spent in steps, the settling ones left out
         self.aside_seconds = 0.0  # spent in the longest evaluation
-        self._since = (0, 0.0)
+        self._since = (SETTLING_STEPS, 0.0)
         self._lap = time.monotonic()
 
     def stepped(self) -> None:
@@ -47,8 +47,10 @@ class Pace:
     def lap(self) -> float:
         """Steps a second since the last call; before anything is measured, 0."""
         steps, seconds = self.steps - self._since[0], self.seconds - self._since[1]
+        if steps <= 0 or seconds <= 0:
+            return 0.0
         self._since = (self.steps, self.seconds)
-        return steps / seconds if seconds > 0 else 0.0
+        return steps / seconds
 
     def steps_within(self, seconds: float, *, eval_interval: int) -> int:
         """How many more steps fit into `seconds`, with an evaluation every `eval_interval` of them and one at the end."""

@@ -6,7 +6,6 @@ fifty tensors one operation each: on a small model those calls cost as much as t
 """
 
 import copy
-import math
 from collections.abc import Callable
 
 import torch
@@ -35,10 +34,10 @@ class Weights:
         ends = torch.tensor([parameter.numel() for _, parameter in named]).cumsum(0).tolist()
         self.spans = {name: slice(end - p.numel(), end) for (name, p), end in zip(named, ends)}
         self.kinds = {name: kind(name, parameter) for name, parameter in named}
-        self.model = model
+        self.model, self.precision = model, precision
         self.vector = torch.cat([parameter.detach().flatten() for _, parameter in named])
         self.gradient = torch.zeros_like(self.vector)
-        self._stale = True  # the gradient belongs to weights that were there before
+        self._outdated = True  # the gradient belongs to weights that were there before
         self._view(model, self.vector)
         if precision == torch.float32:
             self.working = model
@@ -64,22 +63,19 @@ class Weights:
     def add_gradient(self, loss: Tensor) -> None:
         """Add the gradient of `loss`, a result of `working`, to those of the losses since the weights last changed."""
         parts = torch.autograd.grad(loss, self._inputs)
-        (torch._foreach_copy_ if self._stale else torch._foreach_add_)(self._slots, parts)
-        self._stale = False
+        (torch._foreach_copy_ if self._outdated else torch._foreach_add_)(self._slots, parts)
+        self._outdated = False
 
     def finite(self) -> bool:
         """Whether every weight is a number that one can go on with."""
         return bool(self.vector.isfinite().all())
 
-    def clip_gradient(self, longest: float) -> float:
-        """Shorten the gradient to at most `longest`; its norm before."""
-        norm = torch.linalg.vector_norm(self.gradient).item()
-        if longest < norm < math.inf:
-            self.gradient *= longest / norm
-        return norm
+    def gradient_norm(self) -> Tensor:
+        """The length of the gradient, on its device."""
+        return torch.linalg.vector_norm(self.gradient)
 
     def refresh(self) -> None:
-        """Let the working copy follow the vector, and begin a new gradient. Call it whenever the vector has changed."""
-        self._stale = True
+        """Let the working copy follow the vector, whose gradient is now to be found anew. Call it whenever the vector has changed."""
+        self._outdated = True
         if self.working is not self.model:
             self._copy.copy_(self.vector)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 1024  # how many samples' starts are computed at once
+PART = 2**22  # ids that travel to a device at once
 LARGE = 2**28  # bytes; of a text beyond that it is worth asking for the windows before they are needed
 
 
@@ -44,7 +45,10 @@ class Windows:
         self._cached = (-1, np.empty(0, np.int64))
         self._device, self._resident = device, None
         if resident:  # torch indexes by no unsigned type but uint8
-            self._resident = torch.from_numpy(np.array(ids, np.uint8 if ids.dtype == np.uint8 else np.int32)).to(device)
+            dtype = np.uint8 if ids.dtype == np.uint8 else np.int32
+            self._resident = torch.empty(len(ids), dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=device)
+            for start in range(0, len(ids), PART):
+                self._resident[start : start + PART] = torch.from_numpy(ids[start : start + PART].astype(dtype))
             self._offsets = torch.arange(block_size + 1, device=device)
         self._file = ids.base if isinstance(ids.base, mmap.mmap) and ids.nbytes > LARGE else None
 
@@ -54,7 +58,8 @@ class Windows:
         if self._resident is None:
             rows = torch.from_numpy(self._rows[starts].astype(np.int64)).to(self._device)
         else:
-            rows = self._resident[torch.from_numpy(starts).to(self._device)[:, None] + self._offsets].long()
+            starts = torch.from_numpy(starts).to(self._device, non_blocking=True)
+            rows = self._resident[starts[:, None] + self._offsets].long()
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
     def starts(self, step: int, micro: int = 0) -> np.ndarray:

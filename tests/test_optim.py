@@ -13,7 +13,7 @@ NAMES = ("adamw", "muon")
 
 def make_weights(precision: torch.dtype = torch.float32) -> Weights:
     torch.manual_seed(0)
-    return Weights(GPT(GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8), 7), precision, kind=kind_of)
+    return Weights(GPT(GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, bias=True), 7), precision, kind=kind_of)
 
 
 def take_steps(weights: Weights, optimizer: Optimizer, first: int, count: int, *, rate: float = 1e-2) -> None:
@@ -47,6 +47,14 @@ def test_rate_is_defined_for_any_length_of_run(schedule):
     for max_steps in (1, 2, 5):
         config = OptimConfig(warmup_steps=3, schedule=schedule)
         assert all(0 <= learning_rate(step, config, max_steps=max_steps) <= 1 for step in range(10))
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_run_shorter_than_the_warm_up_reaches_the_peak_and_falls_too(schedule):
+    config = OptimConfig(learning_rate=1.0, warmup_steps=100, schedule=schedule)
+    rates = [learning_rate(step, config, max_steps=60) for step in range(60)]
+    assert rates.index(max(rates)) == pytest.approx(30, abs=1) and max(rates) == pytest.approx(1.0, abs=0.05)
+    assert rates[-1] < 0.05
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,9 +105,10 @@ def test_muon_makes_an_orthogonal_matrix_of_each_gradient_q_k_and_v_apart():
             assert (update - update.diag().diag()).abs().max() < 0.15, key
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 64, 16), (2, 16, 64)])
-def test_orthogonalised_matrices_have_singular_values_near_one(shape):
-    values = torch.linalg.svdvals(orthogonalised(torch.randn(shape, generator=torch.Generator().manual_seed(1))))
+def test_orthogonalised_matrices_have_singular_values_near_one(shape, precision):
+    values = torch.linalg.svdvals(orthogonalised(torch.randn(shape, generator=torch.Generator().manual_seed(1)), precision))
     assert 0.3 < values.min() and values.max() < 1.35 and 0.7 < values.median() < 1.2
 
 

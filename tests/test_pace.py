@@ -17,6 +17,17 @@ def test_time_aside_is_not_time_in_steps():
     assert pace.lap() > 60
 
 
+def test_the_first_lap_counts_no_step_whose_time_it_leaves_out():
+    pace = Pace()
+    for _ in range(SETTLING_STEPS):
+        pace.stepped()
+        assert pace.lap() == 0
+    for _ in range(10):
+        time.sleep(0.003)
+        pace.stepped()
+    assert 200 < pace.lap() < 334
+
+
 def test_steps_within_leaves_room_for_evaluations():
     pace = Pace()
     pace.steps, pace.seconds, pace.aside_seconds = SETTLING_STEPS + 10, 1.0, 2.0  # 0.1 s a step, 2 s an evaluation
