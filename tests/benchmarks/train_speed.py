@@ -138,7 +138,7 @@ def run_process(command: list[str], folder: Path, log: Path | None = None) -> fl
 def prepare_nanogpt(source: Path, text: Path, folder: Path) -> None:
     """A copy of nanoGPT with the text encoded as its own script does: sorted characters, uint16, 90 % for training."""
     shutil.copytree(source, folder / "nanogpt", ignore=shutil.ignore_patterns(".git", "assets"))
-    characters = text.read_text(encoding="utf-8")
+    characters = text.read_bytes().decode()  # line ends as they are
     vocabulary = sorted(set(characters))
     ids = np.array([vocabulary.index(c) for c in characters], dtype=np.uint16)
     data = folder / "nanogpt" / "data" / "text"
