@@ -45,6 +45,7 @@ CHECKPOINTS = ROOT / "checkpoints"
 SAMPLING = Sampling(temperature=0.8)  # of the samples shown while training
 MOST_ROLLBACKS = 3
 SWEEP_STEPS = 200  # at each rate that --find-lr tries
+MINUTES_WORTH_COMPILING = 3  # in fewer, compiling for a GPU would take most of the time
 
 
 class NotFinite(Exception):
@@ -110,7 +111,10 @@ def new_run(arguments: argparse.Namespace) -> Run:
         vocabulary = tokenizer_of(_checkpoint_of(arguments.vocab_from))
     config = apply_overrides(config, arguments.settings)
     given = {setting.partition("=")[0].strip() for setting in arguments.settings}
-    given.update(["train.max_steps"] * (arguments.minutes is not None))
+    if arguments.minutes is not None:
+        given.add("train.max_steps")
+        if arguments.minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
+            config = apply_overrides(config, ["runtime.compile=off"])
 
     def suit(config: Config, corpus: Corpus) -> Config:
         """A preset that nobody asked for follows the text."""
@@ -186,11 +190,11 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
             # A run may be shorter than it takes to be sure of its pace; a quarter of it has to do then.
             if not timed and (pace.settled or pace.steps > SETTLING_STEPS and pace.steps >= ahead // 4):
                 timed = True
-                fix_length(run, screen, pace, deadline)
+                fix_length(run, metrics, screen, pace, deadline)
                 speed = run.chars_per_step / pace.seconds_per_step
                 screen.say(outlook(run.corpus, run.config, parameters=run.model.parameter_count(), characters_per_second=speed))
             elif timed and deadline is not None and about_to_decay(run):
-                fix_length(run, screen, pace, deadline)  # once more: machines grow tired
+                fix_length(run, metrics, screen, pace, deadline)  # once more: machines grow tired
             if progress.step % config.train.log_interval == 0 and progress.loss_count:
                 log_step(run, metrics, screen, grad_norm=grad_norm, steps_per_second=pace.lap())
     finally:
@@ -216,16 +220,17 @@ def take_step(run: Run, windows: Windows, loss_of: Callable[[Tensor, Tensor], Te
         return 0.0
     if config.model.dropout:
         torch.manual_seed((config.train.seed * 1_000_003 + step) % 2**63)  # dropout, like the batch, follows from (seed, step)
-    run.weights.working.train()
     total = torch.zeros((), device=run.runtime.device)
     for micro in range(config.train.accumulate):
         part = loss_of(*windows.batch(step, micro)) / config.train.accumulate
         run.weights.add_gradient(part)
         total += part.detach()
-    grad_norm = run.weights.clip_gradient(config.optim.grad_clip or math.inf)
-    loss = total.item()
+    loss, grad_norm = torch.stack((total, run.weights.gradient_norm())).tolist()  # the one wait for a GPU in a step
     if not (math.isfinite(loss) and math.isfinite(grad_norm)):
         raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
+    longest = config.optim.grad_clip or math.inf
+    if grad_norm > longest:
+        run.weights.gradient *= longest / grad_norm
     run.optimizer.step(rate_of(run, step))
     progress.step += 1
     progress.loss_sum += loss
@@ -238,7 +243,7 @@ def rate_of(run: Run, step: int) -> float:
     return learning_rate(step, run.config.optim, max_steps=run.config.train.max_steps) * 0.5 ** len(run.progress.skipped)
 
 
-def fix_length(run: Run, screen: Screen, pace: Pace, deadline: float | None) -> None:
+def fix_length(run: Run, metrics: Metrics, screen: Screen, pace: Pace, deadline: float | None) -> None:
     """The speed is known: say how long the run will take or, given a deadline, make it as long as fits."""
     train_config, step = run.config.train, run.progress.step
     if deadline is not None:
@@ -246,7 +251,7 @@ def fix_length(run: Run, screen: Screen, pace: Pace, deadline: float | None) -> 
         train_config = dataclasses.replace(train_config, max_steps=step + max(1, fits))
         run.config = dataclasses.replace(run.config, train=train_config)
         write_config(run)
-        save(run)  # from here on a resumed run knows its length
+        save_logged(run, metrics)  # from here on a resumed run knows its length
         screen.set_total(train_config.max_steps)
     left = train_config.max_steps - step
     seconds = left * pace.seconds_per_step + pace.aside_seconds * (1 + left // train_config.eval_interval)
@@ -285,11 +290,16 @@ def evaluate_and_save(run: Run, metrics: Metrics, screen: Screen, interrupt: Int
     resaved = run.saved is not None and run.saved[0].step == progress.step  # evaluated or changed since it was saved
     due = improved or resaved or last or interrupt() or progress.step % config.checkpoint.interval == 0
     if due and run.saved != (progress, config):
-        if not run.weights.finite():
-            raise NotFinite("it made weights that are not finite", step=progress.step - 1)
-        metrics.flush()
-        save(run)
+        save_logged(run, metrics)
     return last or interrupt()
+
+
+def save_logged(run: Run, metrics: Metrics) -> None:
+    """A checkpoint of weights that are finite, once everything up to it is logged on disk."""
+    if not run.weights.finite():
+        raise NotFinite("it made weights that are not finite", step=run.progress.step - 1)
+    metrics.flush()
+    save(run)
 
 
 def out_of_patience(run: Run) -> bool:
@@ -428,6 +438,9 @@ def main(argv: list[str] | None = None) -> int:
         return find_lr(arguments)
     if arguments.resume:
         run = resume(arguments.run, arguments.settings, checkpoints=CHECKPOINTS)
+        if arguments.minutes is not None and run.progress.step == run.config.train.max_steps:
+            raise UserError(f"--minutes: the run has taken all its {run.progress.step:,} steps, and its rate has fallen; for more, give "
+                            "train.max_steps=N, and leave --minutes out or in")
     else:
         run = new_run(arguments)
     deadline = started + 60 * arguments.minutes if arguments.minutes else None

@@ -2,7 +2,7 @@
 
     RUN/step-00000500/         (step-00000500.2 when a resumed run comes past the same step again)
         model.safetensors      the weights alone, readable by anyone
-        training.safetensors   optimizer and random state
+        training.safetensors   the optimizer's state
         state.json             step, config, vocabulary ..., and the size and SHA-256 of the two files above
     RUN/best.json              the name of the checkpoint with the lowest validation loss
 

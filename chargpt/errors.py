@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ def shown(path: str | Path) -> str:
 
 
 def run_program(main: Callable[[], int]) -> int:
-    """Run `main`; turn a `UserError` or an `OSError` into one line on stderr and exit code 2."""
+    """Run `main`; turn a `UserError`, an `OSError` or a lack of memory into one line on stderr and exit code 2."""
     _make_streams_safe()
     try:
         code = main()
@@ -41,6 +42,10 @@ def run_program(main: Callable[[], int]) -> int:
     except OSError as error:
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         message = f"{what}; check the path, its permissions and the room on its disk"
+    except (MemoryError, RuntimeError) as error:  # torch's is a RuntimeError, on the CPU one without a name of its own
+        if not (isinstance(error, MemoryError) or re.search(r"out of memory|(can't|tried to) allocate", str(error))):
+            raise
+        message = "memory: there is not enough of it for this; use a smaller model, block_size or batch (train.accumulate makes up for it)"
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130

@@ -45,7 +45,8 @@ def evaluate(model: GPT, ids: np.ndarray, *, stop: Callable[[], bool] = lambda: 
         for inputs, targets in validation_batches(ids, block_size, batch_size=batch_size):
             if stop():
                 return None
-            total += model(inputs.to(device), targets.to(device)).to(total) * targets.numel()
+            loss = model(inputs.to(device), targets.to(device))
+            total += loss.to(total.device).to(total.dtype) * targets.numel()  # in that order: Metal knows no float64
     finally:
         model.train(was_training)
     return total.item() / (len(ids) - 1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chargpt.attention import Attention, fused_attention
 from chargpt.config import RuntimeConfig
-from chargpt.errors import UserError
+from chargpt.errors import UserError, one_line
 from model import GPT
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
@@ -28,12 +28,14 @@ class Runtime:
     threads: int
     attention: Attention | None = None  # faster than model.py's, if there is one
     compile: bool = False
+    trouble: str = ""  # why it is not compiled, where it should be
 
     def describe(self) -> str:
         """One line for the user."""
         on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        attention = ", attention compiled from C" * (self.attention is not None)
-        return f"{on}, {str(self.precision).removeprefix('torch.')}, {self.threads} thread{'s' * (self.threads != 1)}{attention}{', compiled' * self.compile}"
+        parts = [on, str(self.precision).removeprefix("torch."), f"{self.threads} thread{'s' * (self.threads != 1)}"]
+        parts += ["attention compiled from C"] * (self.attention is not None) + ["compiled"] * self.compile
+        return ", ".join(parts) + (f"; not compiled, since torch cannot here: {self.trouble}" if self.trouble else "")
 
     def environment(self) -> dict[str, str | int | bool]:
         """Everything that a resumed run must share to be identical to the bit."""
@@ -93,9 +95,23 @@ def choose_runtime(config: RuntimeConfig, *, worth_compiling: bool = False) -> R
     torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; changes nothing on a CPU
     precision = _choose_precision(config.precision, device)
     compile = config.compile == "on" or config.compile == "auto" and device.type == "cuda" and worth_compiling
+    trouble = _why_not_compile(device) if compile else ""
+    if trouble and config.compile == "on":
+        raise UserError(f"runtime.compile: on given, but torch cannot compile here: {trouble}; install what it lacks, or leave this out")
+    compile = compile and not trouble
     fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and not compile
     attention = fused_attention() if fused else None
-    return Runtime(device=device, precision=precision, threads=torch.get_num_threads(), attention=attention, compile=compile)
+    threads = torch.get_num_threads()
+    return Runtime(device=device, precision=precision, threads=threads, attention=attention, compile=compile, trouble=trouble)
+
+
+def _why_not_compile(device: torch.device) -> str:
+    """What torch says when it compiles something small, such as that there is no C compiler; nothing if it can."""
+    try:
+        torch.compile(lambda x: x * x + 1, dynamic=False)(torch.ones(8, device=device))
+    except Exception as problem:  # whatever it is, a run need not end by it
+        return one_line(str(problem).strip().partition("\n")[0][:200] or type(problem).__name__)
+    return ""
 
 
 def _choose_precision(name: str, device: torch.device) -> torch.dtype:

@@ -443,6 +443,47 @@ def test_weights_that_a_step_made_infinite_are_not_saved(trainer, tmp_path, caps
     assert last_step(tmp_path / "run").name == "step-00000000"
 
 
+def test_a_checkpoint_of_the_moment_when_the_length_is_fixed_has_everything_logged(trainer, tmp_path, monkeypatch):
+    seen = []
+
+    def save(run: train.Run) -> None:
+        seen.append((run.progress.step, max((line["step"] for line in logged(tmp_path / "run")), default=None)))
+        train_save(run)
+
+    train_save = train.save
+    monkeypatch.setattr(train, "save", save)
+    assert trainer("--minutes", "0.05", "train.log_interval=1", "checkpoint.interval=1000000", "train.eval_interval=1000000") == 0
+    assert len(seen) > 2 and all(on_disk >= step - 1 for step, on_disk in seen)
+
+
+def test_a_run_that_is_over_is_not_given_minutes_in_silence(trainer, tmp_path):
+    assert trainer() == 0
+    before = bits(tmp_path / "run")
+    with pytest.raises(train.UserError, match="--minutes.*40 steps.*train.max_steps"):
+        resume(tmp_path / "run", "--minutes", "1")
+    assert bits(tmp_path / "run") == before
+    assert resume(tmp_path / "run", "--minutes", "0.05", "train.max_steps=41") == 0
+    assert int(last_step(tmp_path / "run").name[5:13]) > 40
+
+
+def test_too_little_memory_is_one_line(capsys):
+    assert run_program(lambda: torch.empty(10**17)) == 2
+    assert run_program(lambda: bytearray(10**17)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all(line.startswith("error: memory: ") and "batch" in line for line in lines)
+    with pytest.raises(RuntimeError, match="shape"):  # any other mistake is ours, and keeps its traceback
+        run_program(lambda: torch.ones(2) @ torch.ones(3, 3))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_where_torch_cannot_compile_a_run_is_told_so(trainer, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "none")
+    with pytest.raises(train.UserError, match="runtime.compile: .*compiler"):
+        trainer("runtime.compile=on")
+    assert not (tmp_path / "run").exists()
+
+
 def test_minutes_outlast_a_preset_that_is_shorter(trainer, tmp_path):
     assert trainer("--minutes", "0.05", "train.log_interval=1") == 0
     assert int(last_step(tmp_path / "run").name[5:13]) > 40
