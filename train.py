@@ -32,7 +32,7 @@ from chargpt.evaluation import evaluate
 from chargpt.generate import Sampling, first_id, stream
 from chargpt.interrupt import Interrupt
 from chargpt.metrics import Metrics
-from chargpt.optim import Optimizer, decay_begins, learning_rate
+from chargpt.optim import Optimizer, learning_rate
 from chargpt.pace import SETTLING_STEPS, Pace
 from chargpt.restore import find_checkpoint, settings_of, tokenizer_of
 from chargpt.run import Progress, Run, begin, folder_of, resume, roll_back, save, say, write_config
@@ -45,7 +45,7 @@ CHECKPOINTS = ROOT / "checkpoints"
 SAMPLING = Sampling(temperature=0.8)  # of the samples shown while training
 MOST_ROLLBACKS = 3
 SWEEP_STEPS = 200  # at each rate that --find-lr tries
-MINUTES_WORTH_COMPILING = 3  # in fewer, compiling for a GPU would take most of the time
+MINUTES_WORTH_COMPILING = 3  # in fewer, compiling for a GPU would take too large a part of them; a guess
 
 
 class NotFinite(Exception):
@@ -177,7 +177,7 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
     loss_of = run.runtime.loss_of(run.weights.working.train())
     metrics = Metrics(run.folder, step=-1 if run.saved is None else progress.step)
     screen = Screen(step=progress.step, total=config.train.max_steps)
-    pace, timed, ahead = Pace(), False, config.train.max_steps - progress.step
+    pace, look, ahead = Pace(), None, config.train.max_steps - progress.step
     try:
         while True:
             with pace.aside():
@@ -187,16 +187,15 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
             grad_norm = take_step(run, windows, loss_of)
             pace.stepped()
             screen.advance()
-            # A run may be shorter than it takes to be sure of its pace; a quarter of it has to do then.
-            if not timed and (pace.settled or pace.steps > SETTLING_STEPS and pace.steps >= ahead // 4):
-                timed = True
-                fix_length(run, metrics, screen, pace, deadline)
-                speed = run.chars_per_step / pace.seconds_per_step
-                screen.say(outlook(run.corpus, run.config, parameters=run.model.parameter_count(), characters_per_second=speed))
-            elif timed and deadline is not None and about_to_decay(run):
-                fix_length(run, metrics, screen, pace, deadline)  # once more: machines grow tired
             if progress.step % config.train.log_interval == 0 and progress.loss_count:
                 log_step(run, metrics, screen, grad_norm=grad_norm, steps_per_second=pace.lap())
+            # A run may be shorter than it takes to be sure of its pace; a quarter of it has to do then.
+            if look is None and (pace.settled or pace.steps > SETTLING_STEPS and pace.steps >= ahead // 4):
+                look = fix_length(run, metrics, screen, pace, deadline)
+                speed = run.chars_per_step / pace.seconds_per_step
+                screen.say(outlook(run.corpus, run.config, parameters=run.model.parameter_count(), characters_per_second=speed))
+            elif progress.step == look and deadline is not None:
+                look = fix_length(run, metrics, screen, pace, deadline)  # once more: machines grow tired
     finally:
         screen.close()
         metrics.close()
@@ -225,7 +224,7 @@ def take_step(run: Run, windows: Windows, loss_of: Callable[[Tensor, Tensor], Te
         part = loss_of(*windows.batch(step, micro)) / config.train.accumulate
         run.weights.add_gradient(part)
         total += part.detach()
-    loss, grad_norm = torch.stack((total, run.weights.gradient_norm())).tolist()  # the one wait for a GPU in a step
+    loss, grad_norm = torch.stack((total, run.weights.gradient_norm())).tolist()  # the one wait for a GPU, if the text lies there
     if not (math.isfinite(loss) and math.isfinite(grad_norm)):
         raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
     longest = config.optim.grad_clip or math.inf
@@ -243,25 +242,25 @@ def rate_of(run: Run, step: int) -> float:
     return learning_rate(step, run.config.optim, max_steps=run.config.train.max_steps) * 0.5 ** len(run.progress.skipped)
 
 
-def fix_length(run: Run, metrics: Metrics, screen: Screen, pace: Pace, deadline: float | None) -> None:
-    """The speed is known: say how long the run will take or, given a deadline, make it as long as fits."""
+def fix_length(run: Run, metrics: Metrics, screen: Screen, pace: Pace, deadline: float | None) -> int:
+    """The speed is known: say how long the run will take or, given a deadline, make it as long as fits.
+
+    Returns the step at which to look again, halfway to the end, or 0 when little is left.
+    """
     train_config, step = run.config.train, run.progress.step
+    pace.measure()
     if deadline is not None:
         fits = pace.steps_within(deadline - time.monotonic(), eval_interval=train_config.eval_interval)
         train_config = dataclasses.replace(train_config, max_steps=step + max(1, fits))
-        run.config = dataclasses.replace(run.config, train=train_config)
+        warmup = min(run.config.optim.warmup_steps, train_config.max_steps // 2)  # as it is now, should the run become longer
+        run.config = dataclasses.replace(run.config, train=train_config, optim=dataclasses.replace(run.config.optim, warmup_steps=warmup))
         write_config(run)
         save_logged(run, metrics)  # from here on a resumed run knows its length
         screen.set_total(train_config.max_steps)
     left = train_config.max_steps - step
     seconds = left * pace.seconds_per_step + pace.aside_seconds * (1 + left // train_config.eval_interval)
     screen.say(f"{'pace':<12}{1000 * pace.seconds_per_step:.1f} ms a step; {train_config.max_steps:,} steps, done in {clock(seconds)}")
-
-
-def about_to_decay(run: Run) -> bool:
-    """Whether the rate falls from the next step on: the last moment at which a run can become longer without a trace."""
-    optim, max_steps = run.config.optim, run.config.train.max_steps
-    return optim.schedule == "linear" and run.progress.step == int(decay_begins(optim, max_steps=max_steps))
+    return step + left // 2 if left > train_config.max_steps // 16 else 0
 
 
 def log_step(run: Run, metrics: Metrics, screen: Screen, *, grad_norm: float, steps_per_second: float) -> None:
@@ -438,12 +437,14 @@ def main(argv: list[str] | None = None) -> int:
         return find_lr(arguments)
     if arguments.resume:
         run = resume(arguments.run, arguments.settings, checkpoints=CHECKPOINTS)
-        if arguments.minutes is not None and run.progress.step == run.config.train.max_steps:
-            raise UserError(f"--minutes: the run has taken all its {run.progress.step:,} steps, and its rate has fallen; for more, give "
-                            "train.max_steps=N, and leave --minutes out or in")
     else:
         run = new_run(arguments)
-    deadline = started + 60 * arguments.minutes if arguments.minutes else None
+    deadline = None
+    if arguments.minutes is not None:
+        deadline = started + 60 * arguments.minutes
+        least = run.progress.step + SETTLING_STEPS + 1  # so many steps it takes to see how many there will be
+        train_config = dataclasses.replace(run.config.train, max_steps=max(least, run.config.train.max_steps))
+        run.config = dataclasses.replace(run.config, train=train_config)
     # From here on no reader that leaves (`| head`, a closed terminal) may cost the run.
     forgiving = contextlib.redirect_stdout(Forgiving(sys.stdout)), contextlib.redirect_stderr(Forgiving(sys.stderr))
     with forgiving[0], forgiving[1], Interrupt() as interrupt:

@@ -36,25 +36,16 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     `linear` holds the peak until the last `decay_fraction` of the run and then falls in a straight line;
     `cosine` falls along half a cosine from the end of warm-up.
     """
-    warmup = _warmup(config, max_steps)
+    warmup = min(config.warmup_steps, max_steps // 2)
     if step < warmup:
         return config.learning_rate * (step + 1) / (warmup + 1)
     if config.schedule == "linear":
-        start = decay_begins(config, max_steps=max_steps)
+        start = max(warmup, max_steps * (1 - config.decay_fraction))
         remaining = 1 - max(0.0, step - start) / max(1.0, max_steps - start)
     else:
         done = (step - warmup) / max(1, max_steps - warmup)
         remaining = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
-
-
-def decay_begins(config: OptimConfig, *, max_steps: int) -> float:
-    """The step from which the linear schedule falls. Until then the rate is the same however long the run will be."""
-    return max(_warmup(config, max_steps), max_steps * (1 - config.decay_fraction))
-
-
-def _warmup(config: OptimConfig, max_steps: int) -> int:
-    return min(config.warmup_steps, max_steps // 2)
 
 
 class Optimizer:

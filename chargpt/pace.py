@@ -15,7 +15,8 @@ class Pace:
         self.steps = 0
         self.seconds = 0.0  # spent in steps, the settling ones left out
         self.aside_seconds = 0.0  # spent in the longest evaluation
-        self._since = (SETTLING_STEPS, 0.0)
+        self.seconds_per_step = 0.0  # as last measured
+        self._since = self._measured = (SETTLING_STEPS, 0.0)
         self._lap = time.monotonic()
 
     def stepped(self) -> None:
@@ -40,9 +41,11 @@ class Pace:
         """Enough has been measured to be believed."""
         return self.seconds >= SETTLED_SECONDS
 
-    @property
-    def seconds_per_step(self) -> float:
-        return self.seconds / max(1, self.steps - SETTLING_STEPS)
+    def measure(self) -> None:
+        """Take the steps since the last call as the pace."""
+        steps, seconds = self.steps - self._measured[0], self.seconds - self._measured[1]
+        if steps > 0:
+            self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
 
     def lap(self) -> float:
         """Steps a second since the last call; before anything is measured, 0."""
