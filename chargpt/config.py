@@ -1,7 +1,7 @@
 """Settings: one tree of frozen dataclasses, filled from YAML and `section.key=value`, strictly.
 
-Precedence: the defaults below, which are those of configs/cpu.yaml, < a YAML file < the command line. Every mistake is a UserError of one line that names the
-dotted key, what was given and what is allowed.
+Precedence: the defaults below, which are those of configs/cpu.yaml, < a YAML file < the command line. Every mistake is a
+UserError of one line that names the dotted key, what was given and what is allowed.
 """
 
 import dataclasses

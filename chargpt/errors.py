@@ -45,7 +45,8 @@ def run_program(main: Callable[[], int]) -> int:
     except (MemoryError, RuntimeError) as error:  # torch's is a RuntimeError, on the CPU one without a name of its own
         if not (isinstance(error, MemoryError) or re.search(r"out of memory|(can't|tried to) allocate", str(error))):
             raise
-        message = "memory: there is not enough of it for this; use a smaller model, block_size or batch (train.accumulate makes up for it)"
+        message = (f"memory: there is not enough of it ({str(error).strip().partition(chr(10))[0][:120] or 'none left'}); use a smaller "
+                   "model, fewer samples, or in training a smaller train.batch_size and more train.accumulate")
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130

@@ -103,7 +103,8 @@ def begin(
     corpus = load_corpus(texts, config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=vocabulary)
     check_size(config.model, corpus.tokenizer.vocab_size)
     config = suit(config, corpus)
-    runtime = choose_runtime(config.runtime, worth_compiling=config.train.max_steps >= WORTH_COMPILING)
+    characters = config.train.max_steps * config.train.batch_size * config.train.accumulate * config.model.block_size
+    runtime = choose_runtime(config.runtime, worth_compiling=characters >= WORTH_COMPILING)
     folder = _new_folder(corpus.name if name is None else name, checkpoints)
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)

@@ -15,7 +15,7 @@ from chargpt.errors import UserError, one_line
 from model import GPT
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
-WORTH_COMPILING = 2000  # steps on a GPU, which win back the minute that it takes; a guess, not measured yet
+WORTH_COMPILING = 30e6  # characters to train on with a GPU, which win back the minute that it takes; a guess, not measured yet
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -97,7 +97,7 @@ def choose_runtime(config: RuntimeConfig, *, worth_compiling: bool = False) -> R
     compile = config.compile == "on" or config.compile == "auto" and device.type == "cuda" and worth_compiling
     trouble = _why_not_compile(device) if compile else ""
     if trouble and config.compile == "on":
-        raise UserError(f"runtime.compile: on given, but torch cannot compile here: {trouble}; install what it lacks, or leave this out")
+        raise UserError(f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what it lacks, or leave this out")
     compile = compile and not trouble
     fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and not compile
     attention = fused_attention() if fused else None
@@ -110,7 +110,9 @@ def _why_not_compile(device: torch.device) -> str:
     try:
         torch.compile(lambda x: x * x + 1, dynamic=False)(torch.ones(8, device=device))
     except Exception as problem:  # whatever it is, a run need not end by it
-        return one_line(str(problem).strip().partition("\n")[0][:200] or type(problem).__name__)
+        lines = [line.strip() for line in str(problem).splitlines()]
+        telling = [line for line in lines if line and not line.endswith(("raised:", "subprocess:"))]
+        return one_line(telling[0][:200] if telling else type(problem).__name__)
     return ""
 
 

@@ -75,7 +75,7 @@ class Weights:
         return torch.linalg.vector_norm(self.gradient)
 
     def refresh(self) -> None:
-        """Let the working copy follow the vector, whose gradient is now to be found anew. Call it whenever the vector has changed."""
+        """Let the working copy follow the vector, whose gradient is now to be found anew. Call it whenever the vector changed."""
         self._outdated = True
         if self.working is not self.model:
             self._copy.copy_(self.vector)

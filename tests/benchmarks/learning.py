@@ -72,7 +72,7 @@ class Judged(nn.Module):
         return self.inner(idx, targets)[1]
 
 
-# nanoGPT keeps one checkpoint, has one seed, and computes in the dtype that it is given on a GPU alone.
+# nanoGPT keeps one checkpoint, has one seed, and heeds its dtype only on a GPU.
 WRAPPER = """
 import runpy, sys, torch, model
 if "--dtype=bfloat16" in sys.argv and "--device=cpu" in sys.argv:

@@ -45,7 +45,7 @@ class Shape:
 
     def model(self) -> GPT:
         torch.manual_seed(0)
-        config = GPTConfig(n_layer=self.n_layer, n_head=self.n_head, n_embd=self.n_embd, block_size=self.block_size)
+        config = GPTConfig(n_layer=self.n_layer, n_head=self.n_head, n_embd=self.n_embd, block_size=self.block_size, bias=True)
         return GPT(config, VOCAB).eval()
 
 
