@@ -242,6 +242,15 @@ def rate_of(run: Run, step: int) -> float:
     return learning_rate(step, run.config.optim, max_steps=run.config.train.max_steps) * 0.5 ** len(run.progress.skipped)
 
 
+def end_in(minutes: float, run: Run, *, started: float) -> float:
+    """When, on time.monotonic, a run of so many minutes is to end. It gets as many steps as it takes to see how many fit."""
+    least = run.progress.step + SETTLING_STEPS + 1
+    train_config = dataclasses.replace(run.config.train, max_steps=max(least, run.config.train.max_steps))
+    run.config = dataclasses.replace(run.config, train=train_config)
+    unseen = min(2.0, 0.6 * minutes)  # seconds before this clock starts and after the last evaluation
+    return started + 60 * minutes - unseen
+
+
 def fix_length(run: Run, metrics: Metrics, screen: Screen, pace: Pace, deadline: float | None) -> int:
     """The speed is known: say how long the run will take or, given a deadline, make it as long as fits.
 
@@ -439,12 +448,7 @@ def main(argv: list[str] | None = None) -> int:
         run = resume(arguments.run, arguments.settings, checkpoints=CHECKPOINTS)
     else:
         run = new_run(arguments)
-    deadline = None
-    if arguments.minutes is not None:
-        deadline = started + 60 * arguments.minutes
-        least = run.progress.step + SETTLING_STEPS + 1  # so many steps it takes to see how many there will be
-        train_config = dataclasses.replace(run.config.train, max_steps=max(least, run.config.train.max_steps))
-        run.config = dataclasses.replace(run.config, train=train_config)
+    deadline = None if arguments.minutes is None else end_in(arguments.minutes, run, started=started)
     # From here on no reader that leaves (`| head`, a closed terminal) may cost the run.
     forgiving = contextlib.redirect_stdout(Forgiving(sys.stdout)), contextlib.redirect_stderr(Forgiving(sys.stderr))
     with forgiving[0], forgiving[1], Interrupt() as interrupt:
