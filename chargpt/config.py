@@ -167,6 +167,10 @@ class Config:
         allowed = f"a batch of at most {MAX_CHARACTERS // block:,} windows of {block:,} characters, and train.accumulate for more"
         _require(batch * block <= MAX_CHARACTERS, "train.batch_size", batch, allowed)
 
+    @property
+    def chars_per_step(self) -> int:
+        return self.train.batch_size * self.train.accumulate * self.model.block_size
+
 
 class _StrictLoader(yaml.SafeLoader):
     """SafeLoader without aliases (a few lines of them can fill any memory), and without silently repeated keys."""

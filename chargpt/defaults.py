@@ -28,8 +28,7 @@ def suited(config: Config, *, characters: int, vocab_size: int, given: Collectio
     if characters >= parameters:
         return config, ""
     train, changes, chosen = config.train, {}, []
-    per_step = train.batch_size * train.accumulate * config.model.block_size
-    steps = max(FEWEST_STEPS, math.ceil(MOST_EPOCHS * characters / per_step))
+    steps = max(FEWEST_STEPS, math.ceil(MOST_EPOCHS * characters / config.chars_per_step))
     if steps < train.max_steps and "train.max_steps" not in given:
         share = steps / train.max_steps
         changes["train.max_steps"] = steps

@@ -81,8 +81,7 @@ class Run:
 
     @property
     def chars_per_step(self) -> int:
-        train = self.config.train
-        return train.batch_size * train.accumulate * self.config.model.block_size
+        return self.config.chars_per_step
 
 
 def begin(
@@ -103,8 +102,8 @@ def begin(
     corpus = load_corpus(texts, config.data, root=checkpoints.parent, block_size=config.model.block_size, tokenizer=vocabulary)
     check_size(config.model, corpus.tokenizer.vocab_size)
     config = suit(config, corpus)
-    characters = config.train.max_steps * config.train.batch_size * config.train.accumulate * config.model.block_size
-    runtime = choose_runtime(config.runtime, worth_compiling=characters >= WORTH_COMPILING)
+    worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
+    runtime = choose_runtime(config.runtime, worth_compiling=worth_compiling)
     folder = _new_folder(corpus.name if name is None else name, checkpoints)
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)

@@ -45,10 +45,9 @@ class Windows:
         self._cached = (-1, np.empty(0, np.int64))
         self._device, self._resident = device, None
         if resident:  # torch indexes by no unsigned type but uint8
-            dtype = np.uint8 if ids.dtype == np.uint8 else np.int32
-            self._resident = torch.empty(len(ids), dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=device)
+            self._resident = torch.empty(len(ids), dtype=torch.uint8 if ids.dtype == np.uint8 else torch.int32, device=device)
             for start in range(0, len(ids), PART):
-                self._resident[start : start + PART] = torch.from_numpy(ids[start : start + PART].astype(dtype))
+                self._resident[start : start + PART] = torch.from_numpy(ids[start : start + PART].astype(np.int32))
             self._offsets = torch.arange(block_size + 1, device=device)
         self._file = ids.base if isinstance(ids.base, mmap.mmap) and ids.nbytes > LARGE else None
 
