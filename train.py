@@ -21,24 +21,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.arguments import Parser, number
-from chargpt.checkpoint import Checkpoint, steps
 from chargpt.config import Config, apply, apply_overrides, read_yaml, to_dict
-from chargpt.corpus import Corpus
-from chargpt.defaults import suited
-from chargpt.doctor import examine, outlook
-from chargpt.errors import Forgiving, UserError, one_line, run_program, shown
-from chargpt.evaluation import evaluate
-from chargpt.generate import Sampling, first_id, stream
 from chargpt.interrupt import Interrupt
-from chargpt.metrics import Metrics
-from chargpt.optim import Optimizer, learning_rate
-from chargpt.pace import SETTLING_STEPS, Pace
-from chargpt.restore import find_checkpoint, settings_of, tokenizer_of
-from chargpt.run import Progress, Run, begin, folder_of, resume, roll_back, save, say, write_config
-from chargpt.runtime import choose_device
-from chargpt.screen import Screen, clock
-from chargpt.windows import Windows
+from chargpt.runs.checkpoint import Checkpoint, steps
+from chargpt.runs.load import find_checkpoint, settings_of, tokenizer_of
+from chargpt.runs.run import Progress, Run, begin, folder_of, resume, roll_back, save, say, write_config
+from chargpt.sampling.decoder import Sampling, first_id, stream
+from chargpt.terminal import Forgiving, Parser, UserError, number, one_line, run_program, shown
+from chargpt.text.corpus import Corpus
+from chargpt.text.report import examine, outlook
+from chargpt.training.batches import Windows
+from chargpt.training.evaluation import evaluate
+from chargpt.training.metrics import Metrics
+from chargpt.training.optimizers import Optimizer, learning_rate
+from chargpt.training.progress_bar import Screen, clock
+from chargpt.training.recipes import suited
+from chargpt.training.runtime import choose_device
+from chargpt.training.time_budget import SETTLING_STEPS, Pace
 
 ROOT = Path(__file__).resolve().parent
 CHECKPOINTS = ROOT / "checkpoints"
@@ -64,15 +63,24 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         description="Train a character-level GPT on a text; with no TEXT, on the language reference that every Python carries.",
     )
     add = parser.add_argument
-    add("words", nargs="*", metavar="TEXT", help="a file, several, a folder, - for standard input, or a named corpus: "
-        "python-docs (the default), python-source, shakespeare; and settings, section.key=value")
+    add(
+        "words",
+        nargs="*",
+        metavar="TEXT",
+        help="a file, several, a folder, - for standard input, or a named corpus: "
+        "python-docs (the default), python-source, shakespeare; and settings, section.key=value",
+    )
     add("--config", metavar="FILE", help="settings as YAML, or a preset's name (default: cpu or gpu, as the device is)")
     add("--run", metavar="NAME", help="the run's name in checkpoints/, or a path (default: the text's name)")
     add("--resume", action="store_true", help="go on with a run that stopped: the newest, or --run NAME")
     add("--minutes", type=number, metavar="M", help="measure the speed, then take as many steps as fit into M minutes")
     add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     add("--init-from", metavar="RUN", help="start from the weights of a run, matched by character, instead of random ones")
-    add("--find-lr", action="store_true", help="instead of a run: short trainings at a range of learning rates, and a suggestion")
+    add(
+        "--find-lr",
+        action="store_true",
+        help="instead of a run: short trainings at a range of learning rates, and a suggestion",
+    )
     add("--vocab-from", metavar="RUN", help="use the vocabulary of a run; a character that it lacks is an error")
     arguments = parser.parse_intermixed_args(argv)
     arguments.texts = [word for word in arguments.words if not _is_setting(word)]
@@ -86,11 +94,15 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     if arguments.minutes is not None and not 0 < arguments.minutes < math.inf:
         raise UserError(f"--minutes: {arguments.minutes:g} given; use a number above 0")
     if arguments.find_lr and (arguments.resume or arguments.minutes is not None):
-        raise UserError("--find-lr: trains a few hundred steps again and again from the start; leave out --resume and --minutes")
+        raise UserError(
+            "--find-lr: trains a few hundred steps again and again from the start; leave out --resume and --minutes"
+        )
     begins = (arguments.config, arguments.init_from, arguments.vocab_from)
     if arguments.resume and (arguments.texts or any(option is not None for option in begins)):
-        raise UserError("--resume: text, settings and weights come from the run; leave out TEXT, --config, --init-from and "
-                        "--vocab-from, or start a new run with --run NAME")
+        raise UserError(
+            "--resume: text, settings and weights come from the run; leave out TEXT, --config, --init-from and "
+            "--vocab-from, or start a new run with --run NAME"
+        )
     return arguments
 
 
@@ -161,12 +173,18 @@ def describe(run: Run) -> None:
     evaluated = len(validation_part(run)) - 1
     if evaluated < len(run.corpus.val) - 1:
         say("evaluated", f"on the first {evaluated:,} characters of the validation part; train.eval_chars=0 takes all")
-    say("model", f"{run.model.parameter_count():,} parameters: {model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, "
-        f"context {model.block_size}, {model.positions} positions, dropout {model.dropout:g}")
+    say(
+        "model",
+        f"{run.model.parameter_count():,} parameters: {model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, "
+        f"context {model.block_size}, {model.positions} positions, dropout {model.dropout:g}",
+    )
     say("machine", run.runtime.describe())
-    say("training", f"{config.train.max_steps:,} steps of {run.chars_per_step:,} characters, "
+    say(
+        "training",
+        f"{config.train.max_steps:,} steps of {run.chars_per_step:,} characters, "
         f"{total / len(run.corpus.train):.1f} times the text; "
-        f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule")
+        f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
+    )
     say("run", f"{shown(run.folder)}   (curves: tensorboard --logdir {shown(run.folder.parent)})")
 
 
@@ -204,8 +222,15 @@ def train(run: Run, *, interrupt: Interrupt, deadline: float | None) -> None:
 def batches_of(run: Run) -> Windows:
     """The windows of the training part, a batch for each step."""
     model, train_config, runtime = run.config.model, run.config.train, run.runtime
-    return Windows(run.corpus.train, model.block_size, batch_size=train_config.batch_size, accumulate=train_config.accumulate,
-                   seed=train_config.seed, device=runtime.device, resident=runtime.holds(run.corpus.train))
+    return Windows(
+        run.corpus.train,
+        model.block_size,
+        batch_size=train_config.batch_size,
+        accumulate=train_config.accumulate,
+        seed=train_config.seed,
+        device=runtime.device,
+        resident=runtime.holds(run.corpus.train),
+    )
 
 
 def take_step(run: Run, windows: Windows, loss_of: Callable[[Tensor, Tensor], Tensor]) -> float:
@@ -224,7 +249,9 @@ def take_step(run: Run, windows: Windows, loss_of: Callable[[Tensor, Tensor], Te
         part = loss_of(*windows.batch(step, micro)) / config.train.accumulate
         run.weights.add_gradient(part)
         total += part.detach()
-    loss, grad_norm = torch.stack((total, run.weights.gradient_norm())).tolist()  # the one wait for a GPU, if the text lies there
+    loss, grad_norm = torch.stack(
+        (total, run.weights.gradient_norm())
+    ).tolist()  # the one wait for a GPU, if the text lies there
     if not (math.isfinite(loss) and math.isfinite(grad_norm)):
         raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
     longest = config.optim.grad_clip or math.inf
@@ -262,13 +289,17 @@ def fix_length(run: Run, metrics: Metrics, screen: Screen, pace: Pace, deadline:
         fits = pace.steps_within(deadline - time.monotonic(), eval_interval=train_config.eval_interval)
         train_config = dataclasses.replace(train_config, max_steps=step + max(1, fits))
         warmup = min(run.config.optim.warmup_steps, train_config.max_steps // 2)  # as it is now, should the run become longer
-        run.config = dataclasses.replace(run.config, train=train_config, optim=dataclasses.replace(run.config.optim, warmup_steps=warmup))
+        run.config = dataclasses.replace(
+            run.config, train=train_config, optim=dataclasses.replace(run.config.optim, warmup_steps=warmup)
+        )
         write_config(run)
         save_logged(run, metrics)  # from here on a resumed run knows its length
         screen.set_total(train_config.max_steps)
     left = train_config.max_steps - step
     seconds = left * pace.seconds_per_step + pace.aside_seconds * (1 + left // train_config.eval_interval)
-    screen.say(f"{'pace':<12}{1000 * pace.seconds_per_step:.1f} ms a step; {train_config.max_steps:,} steps, done in {clock(seconds)}")
+    screen.say(
+        f"{'pace':<12}{1000 * pace.seconds_per_step:.1f} ms a step; {train_config.max_steps:,} steps, done in {clock(seconds)}"
+    )
     return step + left // 2 if left > train_config.max_steps // 16 else 0
 
 
@@ -364,9 +395,12 @@ def train_to_the_end(run: Run, *, interrupt: Interrupt, deadline: float | None) 
             return conclude(run, interrupt)
         except NotFinite as problem:
             if run.config.train.on_nonfinite == "stop" or len(run.progress.skipped) >= MOST_ROLLBACKS:
-                print(f"error: {problem}; nothing of it was saved. The last good checkpoint is {shown(steps(run.folder)[-1])}; go on "
-                      f"from it with --resume --run {_name(run)} and a lower optim.learning_rate, or with "
-                      "train.on_nonfinite=rollback", file=sys.stderr)
+                print(
+                    f"error: {problem}; nothing of it was saved. The last good checkpoint is {shown(steps(run.folder)[-1])}; go on "
+                    f"from it with --resume --run {_name(run)} and a lower optim.learning_rate, or with "
+                    "train.on_nonfinite=rollback",
+                    file=sys.stderr,
+                )
                 return 3
             back = roll_back(run, problem.step)
             say("rollback", f"{problem}; back to {shown(back)}, at half the rate and without that batch")
@@ -381,10 +415,16 @@ def conclude(run: Run, interrupt: Interrupt) -> int:
     if run.config.train.sample_length:
         print(f"\n{write_sample(run, interrupt).strip()}\n")
     if progress.step < run.config.train.max_steps:
-        say("ended", f"at step {progress.step:,}: no better validation loss in {run.config.train.patience} evaluations; go on with "
-            f"--resume --run {_name(run)} train.patience=0")
-    say("done", f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), "
-        f"best {progress.best_loss:.4f} at step {progress.best_step:,}")
+        say(
+            "ended",
+            f"at step {progress.step:,}: no better validation loss in {run.config.train.patience} evaluations; go on with "
+            f"--resume --run {_name(run)} train.patience=0",
+        )
+    say(
+        "done",
+        f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), "
+        f"best {progress.best_loss:.4f} at step {progress.best_step:,}",
+    )
     say("sample", f"python sample.py {_name(run)}")
     return 0
 
@@ -394,7 +434,7 @@ def find_lr(arguments: argparse.Namespace) -> int:
 
     The loss is the training loss of the last steps, text not seen before unless it is short: the validation part has no say.
     """
-    from chargpt.sweep import record, suggestion, sweep  # only here: it needs a library that draws
+    from chargpt.training.rate_finder import record, suggestion, sweep  # only here: it needs a library that draws
 
     with tempfile.TemporaryDirectory() as aside, Interrupt() as interrupt:
         name, arguments.run = arguments.run, f"{aside}/run"
@@ -407,7 +447,9 @@ def find_lr(arguments: argparse.Namespace) -> int:
         windows, loss_of, start = batches_of(run), run.runtime.loss_of(run.weights.working), run.weights.vector.clone()
 
         def loss_at(rate: float) -> float:
-            run.config = dataclasses.replace(run.config, train=train_config, optim=dataclasses.replace(optim, learning_rate=rate))
+            run.config = dataclasses.replace(
+                run.config, train=train_config, optim=dataclasses.replace(optim, learning_rate=rate)
+            )
             run.weights.vector.copy_(start)
             run.weights.refresh()
             run.optimizer, run.progress = Optimizer(run.weights, run.config.optim), Progress()

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import yaml
 
-from chargpt.errors import UserError, shown
+from chargpt.terminal import UserError, shown
 from model import GPTConfig
 
 MAX_BYTES = 1_000_000  # a YAML file larger than this is not a configuration
@@ -112,7 +112,9 @@ class DataConfig:
         except ValueError:
             _require(False, "separator", self.separator, "text, with \\n, \\t, \\x20 or \\u2028 for what is hard to type")
         _require(self.min_count >= 1, "min_count", self.min_count, "a whole number of 1 (every character) or more")
-        _require(self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", self.max_vocab, "0 (no limit) or a number of 2 or more")
+        _require(
+            self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", self.max_vocab, "0 (no limit) or a number of 2 or more"
+        )
         whole = self.vocabulary == "characters" or (self.min_count == 1 and self.max_vocab == 0)
         _require(whole, "vocabulary", self.vocabulary, "characters, since bytes are never folded by min_count or max_vocab")
 
@@ -131,7 +133,9 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         _require(self.interval >= 1, "interval", self.interval, "a whole number of 1 or more")
-        _require(self.keep >= 2, "keep", self.keep, "a whole number of 2 or more, so that one bad checkpoint never is the only one")
+        _require(
+            self.keep >= 2, "keep", self.keep, "a whole number of 2 or more, so that one bad checkpoint never is the only one"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +168,9 @@ class Config:
     def __post_init__(self) -> None:
         batch, block = self.train.batch_size, self.model.block_size
         _require(block <= MAX_CHARACTERS, "model.block_size", block, f"at most {MAX_CHARACTERS:,}")
-        allowed = f"a batch of at most {MAX_CHARACTERS // block:,} windows of {block:,} characters, and train.accumulate for more"
+        allowed = (
+            f"a batch of at most {MAX_CHARACTERS // block:,} windows of {block:,} characters, and train.accumulate for more"
+        )
         _require(batch * block <= MAX_CHARACTERS, "train.batch_size", batch, allowed)
 
     @property

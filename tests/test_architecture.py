@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = [ROOT / "train.py", ROOT / "sample.py"]
-LIBRARY = sorted((ROOT / "chargpt").glob("*.py"))
+LIBRARY = sorted((ROOT / "chargpt").rglob("*.py"))
 OURS = [ROOT / "model.py", *PROGRAMS, *LIBRARY]
 
 
@@ -32,7 +32,10 @@ def test_the_library_never_imports_a_program(path):
 
 
 def test_imports_have_no_circle():
-    below = {f"chargpt.{path.stem}": {n for n in imported(path) if n.startswith("chargpt.")} for path in LIBRARY}
+    below = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): {n for n in imported(path) if n.startswith("chargpt.")}
+        for path in LIBRARY
+    }
     done: set[str] = set()
     while below.keys() - done:
         ready = {name for name in below.keys() - done if below[name] <= done}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chargpt.config import Config, apply, apply_overrides, difference, read_yaml, to_yaml
-from chargpt.errors import UserError
+from chargpt.terminal import UserError
 
 PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
@@ -111,10 +111,17 @@ def test_a_bad_file_gets_one_line_that_names_it(tmp_path, text, words, monkeypat
 
 @pytest.mark.parametrize(
     "override, words",
-    [("train.max_steps", ["section.key=value"]), ("max_steps=5", ["section.key=value"]), ("train.=5", ["section.key=value"]),
-     ("train.max_step=5", ["did you mean train.max_steps?"]), ("train.max_steps=ten", ["train.max_steps", "'ten'", "whole number"]),
-     ("train.max_steps=" + "9" * 5000, ["train.max_steps", "whole number"]), ("optim.betas=1", ["2 numbers"]),
-     ("trian.max_steps=5", ["did you mean train?"]), ("model.bias=yes", ["true or false"])],
+    [
+        ("train.max_steps", ["section.key=value"]),
+        ("max_steps=5", ["section.key=value"]),
+        ("train.=5", ["section.key=value"]),
+        ("train.max_step=5", ["did you mean train.max_steps?"]),
+        ("train.max_steps=ten", ["train.max_steps", "'ten'", "whole number"]),
+        ("train.max_steps=" + "9" * 5000, ["train.max_steps", "whole number"]),
+        ("optim.betas=1", ["2 numbers"]),
+        ("trian.max_steps=5", ["did you mean train?"]),
+        ("model.bias=yes", ["true or false"]),
+    ],
 )
 def test_a_bad_override_gets_one_line(override, words):
     with pytest.raises(UserError) as caught:

@@ -7,8 +7,16 @@ import torch
 import torch.nn.functional as F
 
 from model import (
-    GPT, POSITIONS, CausalSelfAttention, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table,
-    rotate, sinusoids,
+    GPT,
+    POSITIONS,
+    CausalSelfAttention,
+    GPTConfig,
+    causal_attention,
+    causal_mask,
+    reference_attention,
+    rotary_table,
+    rotate,
+    sinusoids,
 )
 
 SHAPE = dict(n_layer=2, n_head=2, n_embd=32, block_size=16, bias=True)
@@ -271,8 +279,17 @@ def test_generate_crops_the_context_and_is_repeatable():
 
 @pytest.mark.parametrize(
     "settings",
-    [dict(n_layer=0), dict(n_embd=33), dict(block_size=0), dict(dropout=1.0), dict(dropout=-0.1), dict(dropout=float("nan")),
-     dict(positions="alibi"), dict(n_head=0), dict(positions="rotary", n_embd=6, n_head=2)],
+    [
+        dict(n_layer=0),
+        dict(n_embd=33),
+        dict(block_size=0),
+        dict(dropout=1.0),
+        dict(dropout=-0.1),
+        dict(dropout=float("nan")),
+        dict(positions="alibi"),
+        dict(n_head=0),
+        dict(positions="rotary", n_embd=6, n_head=2),
+    ],
 )
 def test_impossible_shapes_are_named(settings):
     with pytest.raises(ValueError, match=rf"^({'|'.join(settings)}): .*use|must be even"):

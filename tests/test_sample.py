@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import publish_run
 
 import sample
 import train
-from chargpt import printer
-from chargpt.errors import run_program
-from chargpt.restore import find_checkpoint, restore_model
-from chargpt.tokenizer import Tokenizer
-from test_restore import publish_run
+from chargpt.runs.load import find_checkpoint, restore_model
+from chargpt.sampling import printing as printer
+from chargpt.terminal import run_program
+from chargpt.text.tokenizer import Tokenizer
 
 ROOT = Path(sample.__file__).parent
 
@@ -352,8 +352,21 @@ def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys, monkeypat
     text = tmp_path / "words.txt"
     text.write_text("".join(f"{lines[i % 5]}\n" for i in range(2000)))
     folder = str(tmp_path / "run")
-    assert train.main([str(text), "--config", "tiny", "--run", folder, f"data.cache={tmp_path}/cache", "train.max_steps=20",
-                       "train.sample_length=0"]) == 0
+    assert (
+        train.main(
+            [
+                str(text),
+                "--config",
+                "tiny",
+                "--run",
+                folder,
+                f"data.cache={tmp_path}/cache",
+                "train.max_steps=20",
+                "train.sample_length=0",
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     options = [folder, "--lines", "20", "--temperature", "1.5", "--seed", "1"]
     code, seen, _ = call(*options)

@@ -16,12 +16,19 @@ import yaml
 from safetensors.torch import load_file
 
 import train
-from chargpt.errors import run_program
-from chargpt.restore import restore_model
+from chargpt.runs.load import restore_model
+from chargpt.terminal import run_program
 
 ROOT = Path(__file__).parent.parent
-TINY = ["--config", "tiny", "train.max_steps=40", "train.eval_interval=20", "checkpoint.interval=10", "train.sample_length=20",
-        "runtime.threads=1"]
+TINY = [
+    "--config",
+    "tiny",
+    "train.max_steps=40",
+    "train.eval_interval=20",
+    "checkpoint.interval=10",
+    "train.sample_length=20",
+    "runtime.threads=1",
+]
 
 
 @pytest.fixture
@@ -87,7 +94,18 @@ def test_a_run_is_what_the_design_says(trainer, tmp_path, capsys):
     weights = load_file(last_step(run) / "model.safetensors")
     assert all(torch.isfinite(w).all() for w in weights.values())
     out = capsys.readouterr().out
-    for word in ("sea", "vocabulary", "training", "parameters", "steps", "rate", "float", "threads", "validation loss", "python sample.py"):
+    for word in (
+        "sea",
+        "vocabulary",
+        "training",
+        "parameters",
+        "steps",
+        "rate",
+        "float",
+        "threads",
+        "validation loss",
+        "python sample.py",
+    ):
         assert word in out
 
 
@@ -111,8 +129,16 @@ def test_stopped_and_resumed_equals_uninterrupted(trainer, tmp_path, settings, n
 
 def test_killed_and_resumed_equals_uninterrupted(trainer, text, tmp_path):
     assert trainer("model.dropout=0.1", name="whole") == 0
-    command = [sys.executable, str(ROOT / "train.py"), str(text), *TINY, "model.dropout=0.1", "--run", f"{tmp_path}/killed",
-               f"data.cache={tmp_path}/cache"]
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        str(text),
+        *TINY,
+        "model.dropout=0.1",
+        "--run",
+        f"{tmp_path}/killed",
+        f"data.cache={tmp_path}/cache",
+    ]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not (tmp_path / "killed" / "step-00000020").exists():
         time.sleep(0.001)
@@ -124,8 +150,17 @@ def test_killed_and_resumed_equals_uninterrupted(trainer, text, tmp_path):
 
 def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
     assert trainer("model.dropout=0.1", name="a") == 0
-    assert trainer("model.dropout=0.1", "train.eval_interval=7", "train.log_interval=3", "train.sample_length=0",
-                   "checkpoint.interval=11", name="b") == 0
+    assert (
+        trainer(
+            "model.dropout=0.1",
+            "train.eval_interval=7",
+            "train.log_interval=3",
+            "train.sample_length=0",
+            "checkpoint.interval=11",
+            name="b",
+        )
+        == 0
+    )
     assert bits(tmp_path / "a") == bits(tmp_path / "b")
 
 
@@ -191,8 +226,10 @@ def test_decay_and_clipping_reach_the_optimizer(trainer, tmp_path):
     assert trainer("optim.grad_clip=0.01", name="clipped") == 0
     assert bits(tmp_path / "free") != bits(tmp_path / "clipped")
     assert trainer("optim.weight_decay=0.9", name="decayed") == 0
-    norms = [sum(w.norm() ** 2 for k, w in load_file(last_step(tmp_path / n) / "model.safetensors").items() if w.dim() == 2)
-             for n in ("free", "decayed")]
+    norms = [
+        sum(w.norm() ** 2 for k, w in load_file(last_step(tmp_path / n) / "model.safetensors").items() if w.dim() == 2)
+        for n in ("free", "decayed")
+    ]
     assert norms[1] < norms[0]
 
 
@@ -230,14 +267,24 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_every_mistake_gets_one_line(name, tmp_path, text, capsys):
-    for file, content in (("empty.txt", b""), ("short.txt", b"short"), ("latin.txt", "caf\xe9 society\n".encode("latin-1") * 99)):
+    for file, content in (
+        ("empty.txt", b""),
+        ("short.txt", b"short"),
+        ("latin.txt", "caf\xe9 society\n".encode("latin-1") * 99),
+    ):
         (tmp_path / file).write_bytes(content)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.md").write_text("not what the pattern asks for")
     arguments, words = WRONG[name]
     arguments = [a.format(tmp=tmp_path, text=text) for a in arguments]
-    line = fails([*arguments, *([] if "--run" in arguments else ["--run", f"{tmp_path}/run"]),
-                  *([] if "--resume" in arguments else [f"data.cache={tmp_path}/cache"])], capsys)
+    line = fails(
+        [
+            *arguments,
+            *([] if "--run" in arguments else ["--run", f"{tmp_path}/run"]),
+            *([] if "--resume" in arguments else [f"data.cache={tmp_path}/cache"]),
+        ],
+        capsys,
+    )
     for word in words:
         assert word in line
     assert not (tmp_path / "run").exists()
@@ -252,7 +299,9 @@ def test_a_run_that_exists_is_never_overwritten(trainer, tmp_path, capsys, text)
     assert bits(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize("setting", ["model.n_layer=3", "train.seed=5", "train.batch_size=2", "train.accumulate=3", "data.val_fraction=0.2"])
+@pytest.mark.parametrize(
+    "setting", ["model.n_layer=3", "train.seed=5", "train.batch_size=2", "train.accumulate=3", "data.val_fraction=0.2"]
+)
 def test_what_a_run_has_been_cannot_change(trainer, tmp_path, capsys, setting):
     assert trainer() == 0
     capsys.readouterr()
@@ -288,7 +337,10 @@ def test_compiled_training_learns_the_same(trainer, tmp_path, settings):
     """Of dropout, compiled code draws masks of its own."""
     on = "cuda" if torch.cuda.is_available() else "cpu"
     for compile in ("off", "on"):
-        assert trainer("runtime.precision=float32", f"runtime.device={on}", f"runtime.compile={compile}", *settings, name=compile) == 0
+        assert (
+            trainer("runtime.precision=float32", f"runtime.device={on}", f"runtime.compile={compile}", *settings, name=compile)
+            == 0
+        )
     losses = [[line["val/loss"] for line in logged(tmp_path / name) if "val/loss" in line] for name in ("off", "on")]
     assert losses[0] == pytest.approx(losses[1], abs=0.05 if settings else 1e-3)
 
@@ -362,7 +414,10 @@ def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, cap
 
 
 def test_rollback_gives_up_after_three(trainer, tmp_path, capsys):
-    assert trainer("optim.learning_rate=1e30", "optim.warmup_steps=0", "train.eval_interval=40", "train.on_nonfinite=rollback") == 3
+    assert (
+        trainer("optim.learning_rate=1e30", "optim.warmup_steps=0", "train.eval_interval=40", "train.on_nonfinite=rollback")
+        == 3
+    )
     captured = capsys.readouterr()
     assert captured.out.count("rollback") >= 3 and captured.err.count("\n") == 1
 
@@ -377,8 +432,10 @@ def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsy
     assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("begun from")[1].split("\n")[0]
     source, tokenizer, _ = restore_model(train.find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
     shared = "the sea.\n"
-    before, after = (model.token_embedding.weight[torch.from_numpy(vocabulary.encode(shared))]
-                     for model, vocabulary in ((source, tokenizer), (tuned.model, tuned.corpus.tokenizer)))
+    before, after = (
+        model.token_embedding.weight[torch.from_numpy(vocabulary.encode(shared))]
+        for model, vocabulary in ((source, tokenizer), (tuned.model, tuned.corpus.tokenizer))
+    )
     assert torch.equal(before, after)
     assert torch.equal(source.blocks[1].mlp.up.weight, tuned.model.blocks[1].mlp.up.weight)
     scratch = begun([*arguments[:-3], f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/scratch"])
@@ -408,8 +465,16 @@ def test_the_vocabulary_of_another_run(trainer, tmp_path, text, capsys):
 
 def test_a_reader_that_leaves_costs_nothing(text, tmp_path):
     # What `train.py | tee log` and Ctrl-C do: the signal ends tee as well.
-    command = [sys.executable, str(ROOT / "train.py"), str(text), *TINY, "train.eval_interval=5", "--run", f"{tmp_path}/run",
-               f"data.cache={tmp_path}/cache"]
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        str(text),
+        *TINY,
+        "train.eval_interval=5",
+        "--run",
+        f"{tmp_path}/run",
+        f"data.cache={tmp_path}/cache",
+    ]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.readline()
     process.stdout.close()
@@ -419,8 +484,20 @@ def test_a_reader_that_leaves_costs_nothing(text, tmp_path):
 
 
 def test_a_second_signal_ends_at_once(text, tmp_path):
-    command = [sys.executable, "-u", str(ROOT / "train.py"), str(text), *TINY, "train.max_steps=100000", "train.eval_interval=100000",
-               "train.sample_length=0", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.accumulate=20000"]
+    command = [
+        sys.executable,
+        "-u",
+        str(ROOT / "train.py"),
+        str(text),
+        *TINY,
+        "train.max_steps=100000",
+        "train.eval_interval=100000",
+        "train.sample_length=0",
+        "--run",
+        f"{tmp_path}/run",
+        f"data.cache={tmp_path}/cache",
+        "train.accumulate=20000",
+    ]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not process.stdout.readline().startswith(b"step 0/"):
         pass
@@ -452,7 +529,9 @@ def test_a_checkpoint_of_the_moment_when_the_length_is_fixed_has_everything_logg
 
     train_save = train.save
     monkeypatch.setattr(train, "save", save)
-    assert trainer("--minutes", "0.05", "train.log_interval=1", "checkpoint.interval=1000000", "train.eval_interval=1000000") == 0
+    assert (
+        trainer("--minutes", "0.05", "train.log_interval=1", "checkpoint.interval=1000000", "train.eval_interval=1000000") == 0
+    )
     assert len(seen) > 2 and all(on_disk == step for step, on_disk in seen)
 
 
@@ -485,7 +564,9 @@ def test_clipping_shortens_a_gradient_to_its_limit_and_keeps_its_direction(train
     assert trainer() == 0
     gradients, norms = [], []
     for limit in (0, 0.01, 1e9):
-        run = train.resume(f"{tmp_path}/run", [f"data.cache={tmp_path}/cache", f"optim.grad_clip={limit}"], checkpoints=tmp_path)
+        run = train.resume(
+            f"{tmp_path}/run", [f"data.cache={tmp_path}/cache", f"optim.grad_clip={limit}"], checkpoints=tmp_path
+        )
         norms.append(train.take_step(run, train.batches_of(run), run.weights.working))
         gradients.append(run.weights.gradient)
         del run  # and with it the lock
@@ -533,8 +614,15 @@ def test_a_folder_that_is_not_a_run_is_left_alone(tmp_path, text, capsys, name):
 def test_standard_input_resumes_from_its_encoding(text, tmp_path):
     shared = [*TINY, f"data.cache={tmp_path}/cache"]
     for name in ("whole", "run"):
-        command = [sys.executable, str(ROOT / "train.py"), "-", *shared, "--run", f"{tmp_path}/{name}",
-                   *(["train.max_steps=20"] if name == "run" else [])]
+        command = [
+            sys.executable,
+            str(ROOT / "train.py"),
+            "-",
+            *shared,
+            "--run",
+            f"{tmp_path}/{name}",
+            *(["train.max_steps=20"] if name == "run" else []),
+        ]
         subprocess.run(command, input=text.read_bytes(), check=True, stdout=subprocess.DEVNULL)
     assert resume(tmp_path / "run", "train.max_steps=40") == 0
     assert last_step(tmp_path / "run").name == "step-00000040"

@@ -31,7 +31,7 @@ def measure_ours(path: Path, cache: Path) -> dict[str, float]:
     import torch  # noqa: F401
 
     from chargpt.config import DataConfig
-    from chargpt.corpus import load_corpus
+    from chargpt.text.corpus import load_corpus
 
     _forget_peak()
     before = _peak()

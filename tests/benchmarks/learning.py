@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from train_speed import ROOT, prepare_nanogpt
 
 sys.path.insert(0, str(ROOT))
-from chargpt.checkpoint import load, steps  # noqa: E402
-from chargpt.evaluation import evaluate  # noqa: E402
-from chargpt.restore import expected_weights, restore_model  # noqa: E402
+from chargpt.runs.checkpoint import load, steps  # noqa: E402
+from chargpt.runs.load import expected_weights, restore_model  # noqa: E402
+from chargpt.training.evaluation import evaluate  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,27 @@ runpy.run_path("train.py", run_name="__main__")
 def train_nanogpt(recipe: Recipe, folder: Path, val: np.ndarray, *, max_steps: int, points: int, seed: int) -> list[Point]:
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    options = {**recipe.shape, "batch_size": recipe.batch_size, "dropout": recipe.dropout, "dtype": recipe.dtype, "max_iters": max_steps,
-               "lr_decay_iters": max_steps, "eval_interval": max_steps // points, "eval_iters": 1, "log_interval": 1, "dataset": "text",
-               "device": "cuda" if torch.cuda.is_available() else "cpu", "compile": torch.cuda.is_available(), "out_dir": out,
-               "learning_rate": 1e-3, "min_lr": 1e-4, "beta2": 0.99, "warmup_iters": 100, "gradient_accumulation_steps": 1,
-               "always_save_checkpoint": True}
+    options = {
+        **recipe.shape,
+        "batch_size": recipe.batch_size,
+        "dropout": recipe.dropout,
+        "dtype": recipe.dtype,
+        "max_iters": max_steps,
+        "lr_decay_iters": max_steps,
+        "eval_interval": max_steps // points,
+        "eval_iters": 1,
+        "log_interval": 1,
+        "dataset": "text",
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "compile": torch.cuda.is_available(),
+        "out_dir": out,
+        "learning_rate": 1e-3,
+        "min_lr": 1e-4,
+        "beta2": 0.99,
+        "warmup_iters": 100,
+        "gradient_accumulation_steps": 1,
+        "always_save_checkpoint": True,
+    }
     command = [sys.executable, "-c", WRAPPER, *(f"--{key}={value}" for key, value in options.items()), str(seed)]
     printed = subprocess.run(command, cwd=folder / "nanogpt", capture_output=True, text=True)
     if printed.returncode:
@@ -109,10 +125,24 @@ def train_nanogpt(recipe: Recipe, folder: Path, val: np.ndarray, *, max_steps: i
 def train_ours(text: Path, words: list[str], folder: Path, val: np.ndarray, *, points: int, seed: int) -> list[Point]:
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
-    command = [sys.executable, str(ROOT / "train.py"), str(text), "--config", *words, "--run", str(run), f"train.seed={seed}",
-               "checkpoint.keep=1000", "train.eval_interval=1000000", "train.sample_length=0", f"data.cache={folder}/cache"]
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        str(text),
+        "--config",
+        *words,
+        "--run",
+        str(run),
+        f"train.seed={seed}",
+        "checkpoint.keep=1000",
+        "train.eval_interval=1000000",
+        "train.sample_length=0",
+        f"data.cache={folder}/cache",
+    ]
     if not any("checkpoint.interval" in word for word in words):
-        total = next((int(word.split("=")[1]) for word in words if word.startswith("train.max_steps=")), None) or steps_of(words[0])
+        total = next((int(word.split("=")[1]) for word in words if word.startswith("train.max_steps=")), None) or steps_of(
+            words[0]
+        )
         command.append(f"checkpoint.interval={max(1, total // points)}")
     printed = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if printed.returncode:
@@ -169,15 +199,19 @@ def main() -> None:
                 cells = "; ".join(f"{seen / 1e6:.2f}M: {loss:.4f} after {seconds:.1f} s" for seen, seconds, loss in curve)
                 print(f"| {name} | {seed} | {cells} |", flush=True)
                 summary.setdefault(name, []).append(curve)
-    print("\n| recipe | loss at the end, mean (lowest to highest) | bits per character | seconds of training | seconds to the target |")
+    print(
+        "\n| recipe | loss at the end, mean (lowest to highest) | bits per character | seconds of training | seconds to the target |"
+    )
     print("|---|---|---|---|---|")
     for name, curves in summary.items():
         ends = [curve[-1][2] for curve in curves]
         seconds = statistics.median(curve[-1][1] for curve in curves)
         reached = [next((s for _, s, loss in curve if loss <= (arguments.target or 0)), None) for curve in curves]
         to_target = f"{statistics.median(reached):.1f}" if all(reached) else ""
-        print(f"| {name} | {statistics.mean(ends):.4f} ({min(ends):.4f} to {max(ends):.4f}) | {statistics.mean(ends) / np.log(2):.4f} "
-              f"| {seconds:.1f} | {to_target} |")
+        print(
+            f"| {name} | {statistics.mean(ends):.4f} ({min(ends):.4f} to {max(ends):.4f}) | {statistics.mean(ends) / np.log(2):.4f} "
+            f"| {seconds:.1f} | {to_target} |"
+        )
 
 
 if __name__ == "__main__":

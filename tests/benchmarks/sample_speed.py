@@ -28,8 +28,8 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.decoder import fastest_scribe  # noqa: E402
-from chargpt.generate import Sampling, Scribe, pieces  # noqa: E402
+from chargpt.sampling.c_decoder import fastest_scribe  # noqa: E402
+from chargpt.sampling.decoder import Sampling, Scribe, pieces  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
 VOCAB = 65
@@ -78,8 +78,15 @@ def nanogpt(folder: Path, shape: Shape) -> Callable[[int, int, int], float]:
     spec = importlib.util.spec_from_file_location("nanogpt", folder / "model.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    config = module.GPTConfig(block_size=shape.block_size, vocab_size=VOCAB, n_layer=shape.n_layer, n_head=shape.n_head,
-                              n_embd=shape.n_embd, dropout=0.0, bias=True)
+    config = module.GPTConfig(
+        block_size=shape.block_size,
+        vocab_size=VOCAB,
+        n_layer=shape.n_layer,
+        n_head=shape.n_head,
+        n_embd=shape.n_embd,
+        dropout=0.0,
+        bias=True,
+    )
     model = module.GPT(config).eval()
 
     def write(batch: int, prompt: int, length: int) -> float:
@@ -94,8 +101,16 @@ def transformers(shape: Shape) -> Callable[[int, int], float]:
     """A function (batch, length) -> characters a second by transformers' GPT-2 with its cache."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(vocab_size=VOCAB, n_positions=shape.block_size, n_embd=shape.n_embd, n_layer=shape.n_layer,
-                        n_head=shape.n_head, bos_token_id=0, eos_token_id=None, pad_token_id=0)
+    config = GPT2Config(
+        vocab_size=VOCAB,
+        n_positions=shape.block_size,
+        n_embd=shape.n_embd,
+        n_layer=shape.n_layer,
+        n_head=shape.n_head,
+        bos_token_id=0,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     model = GPT2LMHeadModel(config).eval()
 
     def write(batch: int, length: int) -> float:

@@ -65,7 +65,13 @@ def gemm_floor(shape: Shape, dtype: torch.dtype) -> tuple[float, float]:
     """Milliseconds of all matrix products of one step, and their GFLOP/s."""
     M, C = shape.chars, shape.n_embd
     total_ms = total_flop = 0.0
-    for K, N, count in ((C, 3 * C, shape.n_layer), (C, C, shape.n_layer), (C, 4 * C, shape.n_layer), (4 * C, C, shape.n_layer), (C, 65, 1)):
+    for K, N, count in (
+        (C, 3 * C, shape.n_layer),
+        (C, C, shape.n_layer),
+        (C, 4 * C, shape.n_layer),
+        (4 * C, C, shape.n_layer),
+        (C, 65, 1),
+    ):
         x, w, g = torch.randn(M, K).to(dtype), torch.randn(N, K).to(dtype), torch.randn(M, N).to(dtype)
         total_ms += count * (median_ms(lambda: x @ w.T) + median_ms(lambda: g @ w) + median_ms(lambda: g.T @ x))
         total_flop += count * 3 * 2 * M * K * N
@@ -90,10 +96,26 @@ def train_ours(text: Path, shape: Shape, folder: Path, *settings: str) -> dict[s
     """One run of ours: ms a step and loss at its end."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
-    command = [sys.executable, str(ROOT / "train.py"), str(text), "--config", "shakespeare-cpu", "--run", str(run),
-               f"model.n_layer={shape.n_layer}", f"model.n_head={shape.n_head}", f"model.n_embd={shape.n_embd}",
-               f"model.block_size={shape.block_size}", f"train.batch_size={shape.batch_size}", f"train.max_steps={shape.steps}",
-               f"train.log_interval={min(20, shape.steps // 5)}", "train.eval_interval=100000", "train.sample_length=0", f"data.cache={folder}/cache", *settings]
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        str(text),
+        "--config",
+        "shakespeare-cpu",
+        "--run",
+        str(run),
+        f"model.n_layer={shape.n_layer}",
+        f"model.n_head={shape.n_head}",
+        f"model.n_embd={shape.n_embd}",
+        f"model.block_size={shape.block_size}",
+        f"train.batch_size={shape.batch_size}",
+        f"train.max_steps={shape.steps}",
+        f"train.log_interval={min(20, shape.steps // 5)}",
+        "train.eval_interval=100000",
+        "train.sample_length=0",
+        f"data.cache={folder}/cache",
+        *settings,
+    ]
     peak_mb = run_process(command, folder)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rates = [line["chars_per_second"] for line in lines if line.get("chars_per_second")]
@@ -103,16 +125,38 @@ def train_ours(text: Path, shape: Shape, folder: Path, *settings: str) -> dict[s
 
 def train_nanogpt(shape: Shape, folder: Path) -> dict[str, float]:
     """One run of nanoGPT's train.py: ms a step and loss at its end."""
-    command = [sys.executable, "train.py", "--dataset=text", "--device=cpu", "--compile=False", "--out_dir=out", "--eval_iters=1",
-               "--eval_interval=100000", "--log_interval=1", f"--block_size={shape.block_size}", f"--batch_size={shape.batch_size}",
-               f"--n_layer={shape.n_layer}", f"--n_head={shape.n_head}", f"--n_embd={shape.n_embd}", "--dropout=0.0",
-               f"--max_iters={shape.steps}", f"--lr_decay_iters={shape.steps}", "--learning_rate=1e-3", "--min_lr=1e-4", "--beta2=0.99",
-               "--warmup_iters=100", "--gradient_accumulation_steps=1"]
+    command = [
+        sys.executable,
+        "train.py",
+        "--dataset=text",
+        "--device=cpu",
+        "--compile=False",
+        "--out_dir=out",
+        "--eval_iters=1",
+        "--eval_interval=100000",
+        "--log_interval=1",
+        f"--block_size={shape.block_size}",
+        f"--batch_size={shape.batch_size}",
+        f"--n_layer={shape.n_layer}",
+        f"--n_head={shape.n_head}",
+        f"--n_embd={shape.n_embd}",
+        "--dropout=0.0",
+        f"--max_iters={shape.steps}",
+        f"--lr_decay_iters={shape.steps}",
+        "--learning_rate=1e-3",
+        "--min_lr=1e-4",
+        "--beta2=0.99",
+        "--warmup_iters=100",
+        "--gradient_accumulation_steps=1",
+    ]
     log = folder / "nanogpt.log"
     peak_mb = run_process(command, folder / "nanogpt", log)
     found = re.findall(r"iter \d+: loss ([\d.]+), time ([\d.]+)ms", log.read_text())
-    return {"ms": statistics.median(float(ms) for _, ms in found[3:]), "peak": peak_mb,
-            "loss": statistics.mean(float(x) for x, _ in found[-min(20, shape.steps // 5) :])}
+    return {
+        "ms": statistics.median(float(ms) for _, ms in found[3:]),
+        "peak": peak_mb,
+        "loss": statistics.mean(float(x) for x, _ in found[-min(20, shape.steps // 5) :]),
+    }
 
 
 # The peak of a child counts from its parent's size at the fork: a small process has to stand between.
@@ -127,7 +171,9 @@ sys.exit(status)
 def run_process(command: list[str], folder: Path, log: Path | None = None) -> float:
     """Run to the end, its output in a file; its peak resident size, MB."""
     with open(log or folder / "ours.log", "w+") as out:
-        status = subprocess.run([sys.executable, "-c", LAUNCHER, *command], cwd=folder, stdout=out, stderr=subprocess.STDOUT).returncode
+        status = subprocess.run(
+            [sys.executable, "-c", LAUNCHER, *command], cwd=folder, stdout=out, stderr=subprocess.STDOUT
+        ).returncode
         out.seek(0)
         printed = out.read()
     if status:
@@ -146,7 +192,9 @@ def prepare_nanogpt(source: Path, text: Path, folder: Path) -> None:
     ids[: int(len(ids) * 0.9)].tofile(data / "train.bin")
     ids[int(len(ids) * 0.9) :].tofile(data / "val.bin")
     stoi = {c: i for i, c in enumerate(vocabulary)}
-    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(vocabulary), "stoi": stoi, "itos": dict(enumerate(vocabulary))}))
+    (data / "meta.pkl").write_bytes(
+        pickle.dumps({"vocab_size": len(vocabulary), "stoi": stoi, "itos": dict(enumerate(vocabulary))})
+    )
 
 
 def seconds_to(command: list[str], marker: str, folder: Path) -> float:
@@ -163,13 +211,25 @@ def seconds_to(command: list[str], marker: str, folder: Path) -> float:
 
 
 def start_up(text: Path, folder: Path) -> None:
-    ours = [sys.executable, "-u", str(ROOT / "train.py"), str(text), "--config", "shakespeare-cpu", f"data.cache={folder}/cache",
-            "train.max_steps=1", "train.eval_interval=1", "train.sample_length=0"]
+    ours = [
+        sys.executable,
+        "-u",
+        str(ROOT / "train.py"),
+        str(text),
+        "--config",
+        "shakespeare-cpu",
+        f"data.cache={folder}/cache",
+        "train.max_steps=1",
+        "train.eval_interval=1",
+        "train.sample_length=0",
+    ]
     torch_alone = [sys.executable, "-c", "import torch; print('ready')"]
     pairs = []
     for i in range(5):
         shutil.rmtree(folder / "start", ignore_errors=True)
-        pairs.append((seconds_to([*ours, "--run", str(folder / "start")], "step 1/1", folder), seconds_to(torch_alone, "ready", folder)))
+        pairs.append(
+            (seconds_to([*ours, "--run", str(folder / "start")], "step 1/1", folder), seconds_to(torch_alone, "ready", folder))
+        )
     first, alone = (statistics.median(column) for column in zip(*pairs))
     print(f"\nfrom the command to the end of the first step, text encoded: {first:.2f} s; `import torch` alone: {alone:.2f} s")
 
@@ -183,9 +243,13 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="settings for ours, such as runtime.precision=float32")
     arguments = parser.parse_intermixed_args()
     text = arguments.text.resolve()
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}; "
-          f"copies {copy_bandwidth():.0f} GB/s\n")
-    print("| shape | | ms a step | characters a second | ratio | mean loss of the last steps | share of the bf16 floor | peak MB |")
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}; "
+        f"copies {copy_bandwidth():.0f} GB/s\n"
+    )
+    print(
+        "| shape | | ms a step | characters a second | ratio | mean loss of the last steps | share of the bf16 floor | peak MB |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -202,13 +266,20 @@ def main() -> None:
                 rounds["ours"].append(train_ours(text, shape, folder, *arguments.settings))
             for dtype, (ms, gflops) in floors.items():
                 name = str(dtype).removeprefix("torch.")
-                print(f"| {shape.name} | floor, {name} products: {gflops:,.0f} GFLOP/s | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | | |")
-            median = {who: {key: statistics.median(r[key] for r in rows) for key in rows[0]} for who, rows in rounds.items() if rows}
+                print(
+                    f"| {shape.name} | floor, {name} products: {gflops:,.0f} GFLOP/s | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | | |"
+                )
+            median = {
+                who: {key: statistics.median(r[key] for r in rows) for key in rows[0]} for who, rows in rounds.items() if rows
+            }
             for who, row in median.items():
                 ratio = f"{median['nanoGPT']['ms'] / row['ms']:.2f} x" if "nanoGPT" in median else ""
                 share = f"{100 * floors[torch.bfloat16][0] / row['ms']:.0f} %"
-                print(f"| {shape.name} | {who} | {row['ms']:.1f} | {1000 * shape.chars / row['ms']:,.0f} | {ratio} | {row['loss']:.3f} "
-                      f"| {share} | {row['peak']:,.0f} |", flush=True)
+                print(
+                    f"| {shape.name} | {who} | {row['ms']:.1f} | {1000 * shape.chars / row['ms']:,.0f} | {ratio} | {row['loss']:.3f} "
+                    f"| {share} | {row['peak']:,.0f} |",
+                    flush=True,
+                )
         start_up(text, folder)
 
 

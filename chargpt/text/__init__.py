@@ -1,0 +1,1 @@
+"""Text files to ids: sources, character sets, normalisation, vocabulary, encoding, cache, and a report on the text."""

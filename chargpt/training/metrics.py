@@ -1,0 +1,127 @@
+"""One `log(step, {...})` that feeds TensorBoard and metrics.jsonl, and can never end a training."""
+
+import contextlib
+import html
+import json
+import math
+import os
+import socket
+import time
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard import summary
+from tqdm import tqdm
+
+from chargpt.terminal import one_line, shown
+
+
+class Metrics:
+    """The numbers and samples of one run, in its folder, each step once.
+
+    Continues a run whose checkpoint is of `step`, -1 for a new one: what was logged after it, before a crash, is dropped,
+    since it will be logged again. A disk that is full or a folder that vanished costs the logs and one warning, not the run.
+    """
+
+    def __init__(self, folder: Path, *, step: int = -1) -> None:
+        self.folder = folder
+        self.lines = self.events = None
+        try:
+            _keep_until(folder / "metrics.jsonl", step)
+            self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")
+            self.events = EventFile(folder, purge_step=step + 1)
+        except OSError as error:
+            self._stop(error)
+
+    def log(self, step: int, values: dict[str, float | str]) -> None:
+        """Record `values` at `step`: numbers as scalars, strings as text."""
+        if self.events is None:
+            return
+        try:
+            for name, value in values.items():
+                if isinstance(value, str):
+                    self.events.add(step, summary.text(name, _as_markdown(value)))
+                else:
+                    self.events.add(step, summary.scalar(name, value))
+            line = {"step": step, **{name: _finite(value) for name, value in values.items()}}
+            self.lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+        except OSError as error:
+            self._stop(error)
+
+    def flush(self) -> None:
+        """Put everything logged so far on disk. Called before a checkpoint, so that no step between two is ever lost."""
+        if self.events is None:
+            return
+        try:
+            for file in (self.lines, self.events.file):
+                file.flush()
+                os.fsync(file.fileno())
+            os.stat(self.lines.name)  # a file that was deleted can still be written to, for nobody to read
+        except OSError as error:
+            self._stop(error)
+
+    def close(self) -> None:
+        self.flush()
+        if self.events is not None:
+            self.lines.close()
+            self.events.file.close()
+            self.events = None
+
+    def _stop(self, error: OSError) -> None:
+        for file in (self.lines, self.events and self.events.file):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()  # or the interpreter would try again, and complain again, when it ends
+        self.events = None
+        tqdm.write(f"warning: {shown(self.folder)}: logging stopped ({one_line(error)}); training goes on without it")
+
+
+class EventFile:
+    """A TensorBoard event file, written at once: tensorboard's own writer does it in a thread, where a full disk is a traceback.
+
+    TensorBoard drops what older files of the folder hold at `purge_step` and after it.
+    """
+
+    def __init__(self, folder: Path, *, purge_step: int) -> None:
+        # TensorBoard reads a folder's files in the order of their names.
+        name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
+        self.file = open(folder / name, "xb")
+        self._records = RecordWriter(self.file)
+        self._write(Event(file_version="brain.Event:2"))
+        self._write(Event(step=purge_step, session_log=SessionLog(status=SessionLog.START)))
+
+    def add(self, step: int, value: Summary) -> None:
+        self._write(Event(step=step, summary=value))
+
+    def _write(self, event: Event) -> None:
+        event.wall_time = time.time()
+        self._records.write(event.SerializeToString())
+
+
+def _as_markdown(text: str) -> str:
+    """TensorBoard renders Markdown: indented and escaped, text is shown as it is."""
+    return "\n".join("    " + line for line in html.escape(text, quote=False).splitlines())
+
+
+def _finite(value: float | str) -> float | str | None:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _keep_until(path: Path, step: int) -> None:
+    """Drop the lines of `path` that lie after `step`, and a last line that a crash cut short."""
+    if not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_file():  # somebody else's making: a pipe would hold us, a link lead elsewhere
+        raise OSError(f"{path.name} is not a regular file")
+    kept = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except (ValueError, KeyError, TypeError):
+            continue
+    aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    aside.write_text("".join(kept), encoding="utf-8")
+    os.replace(aside, path)

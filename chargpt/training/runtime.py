@@ -1,0 +1,128 @@
+"""What a run computes on: device, precision, threads, compiled or not. Chosen once, printed once, recorded in every checkpoint."""
+
+import ctypes
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chargpt.config import RuntimeConfig
+from chargpt.kernels.attention import Attention, fused_attention
+from chargpt.terminal import UserError, one_line
+from model import GPT
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
+WORTH_COMPILING = 30e6  # characters to train on with a GPU, which win back the minute that it takes; a guess, not measured yet
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """The machine as this run uses it."""
+
+    device: torch.device
+    precision: torch.dtype
+    threads: int
+    attention: Attention | None = None  # faster than model.py's, if there is one
+    compile: bool = False
+    trouble: str = ""  # why it is not compiled, where it should be
+
+    def describe(self) -> str:
+        """One line for the user."""
+        on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        parts = [on, str(self.precision).removeprefix("torch."), f"{self.threads} thread{'s' * (self.threads != 1)}"]
+        parts += ["attention compiled from C"] * (self.attention is not None) + ["compiled"] * self.compile
+        return ", ".join(parts) + (f"; not compiled, since torch cannot here: {self.trouble}" if self.trouble else "")
+
+    def environment(self) -> dict[str, str | int | bool]:
+        """Everything that a resumed run must share to be identical to the bit."""
+        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return {
+            "torch": torch.__version__,
+            "device": device,
+            "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+            "precision": str(self.precision).removeprefix("torch."),
+            "threads": self.threads,
+            "attention": "plain" if self.attention is None else "compiled",
+            "compile": self.compile,
+        }
+
+    def holds(self, ids: np.ndarray) -> bool:
+        """Whether the device is a GPU with room for a whole text, and plenty left."""
+        return self.device.type == "cuda" and 8 * len(ids) < torch.cuda.mem_get_info(self.device)[0]
+
+    def loss_of(self, model: GPT) -> Callable[[Tensor, Tensor], Tensor]:
+        """`model` as training calls it: compiled, if that was chosen, with its kernels launched together as CUDA graphs."""
+        return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False) if self.compile else model
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes CUDA, then MPS, then the CPU. Raises UserError for a device that this machine lacks."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device: mps given, but this machine has no Metal device; use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device: {name} given, but torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
+    return device
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what is freed for the next step, which needs as much again.
+
+    By default it returns large blocks to the system, and a step then waits for thousands of pages that it had a moment
+    ago: a tenth of its time at ten million parameters. Where the C library is not glibc, nothing happens.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def choose_runtime(config: RuntimeConfig, *, worth_compiling: bool = False) -> Runtime:
+    """Resolve every `auto` for this machine. Sets torch's thread count and float32 product mode: call it once."""
+    device = choose_device(config.device)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    if device.type == "cpu":
+        keep_freed_memory()
+    torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; changes nothing on a CPU
+    precision = _choose_precision(config.precision, device)
+    compile = config.compile == "on" or config.compile == "auto" and device.type == "cuda" and worth_compiling
+    trouble = _why_not_compile(device) if compile else ""
+    if trouble and config.compile == "on":
+        raise UserError(
+            f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what it lacks, or leave this out"
+        )
+    compile = compile and not trouble
+    fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and not compile
+    attention = fused_attention() if fused else None
+    threads = torch.get_num_threads()
+    return Runtime(device=device, precision=precision, threads=threads, attention=attention, compile=compile, trouble=trouble)
+
+
+def _why_not_compile(device: torch.device) -> str:
+    """What torch says when it compiles something small, such as that there is no C compiler; nothing if it can."""
+    try:
+        torch.compile(lambda x: x * x + 1, dynamic=False)(torch.ones(8, device=device))
+    except Exception as problem:  # whatever it is, a run need not end by it
+        lines = [line.strip() for line in str(problem).splitlines()]
+        telling = [line for line in lines if line and not line.endswith(("raised:", "subprocess:"))]
+        return one_line(telling[0][:200] if telling else type(problem).__name__)
+    return ""
+
+
+def _choose_precision(name: str, device: torch.device) -> torch.dtype:
+    if name != "auto":
+        return DTYPES[name]
+    if device.type == "cuda":
+        fast = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        fast = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if fast else torch.float32

@@ -1,0 +1,171 @@
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from chargpt.config import RuntimeConfig
+from chargpt.kernels.attention import fused_attention, load_kernel
+from chargpt.training.optimizers import kind_of
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.weights import Weights
+from model import GPT, CausalSelfAttention, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table, rotate
+
+
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory):
+    kernel = load_kernel(tmp_path_factory.mktemp("kernel"))
+    if kernel is None:
+        pytest.skip("needs a C compiler, and a CPU that multiplies bfloat16 numbers")
+    return fused_attention(kernel)
+
+
+def unfused(attend, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
+    B, T, width = qkv.shape
+    q, k, v = qkv.view(B, T, 3, n_head, -1).permute(2, 0, 3, 1, 4).unbind(0)
+    if rotary is not None:
+        q, k = rotate(q, rotary), rotate(k, rotary)
+    return attend(q, k, v).transpose(1, 2).reshape(B, T, width // 3)
+
+
+def plain(qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
+    return unfused(causal_attention, qkv, n_head, rotary)
+
+
+def exact(qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
+    mask = causal_mask(qkv.size(1))[None, None]
+    return unfused(lambda q, k, v: reference_attention(q, k, v, mask=mask)[0], qkv, n_head, rotary)
+
+
+def inputs(B: int, T: int, n_head: int, d: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """qkv, and the gradient of the output."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = (B, T, 3 * n_head * d), (B, T, n_head * d)
+    return tuple(torch.randn(size, generator=generator).bfloat16() for size in sizes)
+
+
+def results(attend, qkv: Tensor, dy: Tensor, n_head: int, rotary: Tensor | None = None) -> tuple[Tensor, ...]:
+    """The output and the gradients of queries, keys and values."""
+    qkv = qkv.clone().requires_grad_()
+    y = attend(qkv, n_head, rotary)
+    return y.detach(), *torch.autograd.grad(y, qkv, dy)[0].chunk(3, dim=-1)
+
+
+SHAPES = [
+    (2, 3, 1, 2),
+    (1, 1, 2, 8),
+    (2, 3, 15, 20),
+    (1, 4, 16, 32),
+    (2, 1, 17, 64),
+    (2, 4, 64, 32),
+    (1, 3, 63, 64),
+    (1, 2, 65, 7),
+    (1, 3, 100, 96),
+    (1, 2, 256, 64),
+    (1, 1, 300, 20),
+    (1, 1, 1024, 32),
+]
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("B, n_head, T, d", SHAPES)
+def test_it_is_as_exact_as_model_py_in_bfloat16(fused, B, n_head, T, d, positions):
+    if positions == "rotary" and d % 2:
+        pytest.skip("rotary positions turn pairs")
+    rotary = rotary_table(T, d).bfloat16() if positions == "rotary" else None
+    qkv, dy = inputs(B, T, n_head, d)
+    right = results(exact, qkv.double(), dy.double(), n_head, None if rotary is None else rotary.double())
+    for name, truth, expected, found in zip(
+        ("y", "dq", "dk", "dv"), right, results(plain, qkv, dy, n_head, rotary), results(fused, qkv, dy, n_head, rotary)
+    ):
+        # A gradient may vanish, as that of scores does at T = 1, so both errors are given a rounding of the inputs' size.
+        rounding = 2**-8 * math.sqrt(truth.numel())
+        assert (found - truth).norm() <= 1.5 * (expected - truth).norm() + rounding * (T < 3), name
+        assert (found - truth).norm() <= 0.01 * right[0].norm().clamp(min=math.sqrt(truth.numel())), name
+
+
+@pytest.mark.parametrize("T, d", [(17, 8), (70, 32), (130, 20)])
+def test_no_character_sees_the_future(fused, T, d):
+    qkv, dy = inputs(2, T, 2, d)
+    for t in (0, T // 2, T - 2):
+        dy_t = torch.zeros_like(dy)
+        dy_t[:, t] = dy[:, t]
+        assert all(not gradient[:, t + 1 :].any() for gradient in results(fused, qkv, dy_t, 2)[1:])
+        later = qkv.clone()
+        later[:, t + 1 :] = 3
+        assert torch.equal(fused(qkv, 2)[:, : t + 1], fused(later, 2)[:, : t + 1])
+
+
+def test_the_same_input_gives_the_same_bits(fused):
+    qkv, dy = inputs(3, 100, 3, 32)
+    first = results(fused, qkv, dy, 3)
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        assert all(map(torch.equal, first, results(fused, qkv, dy, 3)))
+
+
+@pytest.mark.parametrize("size", [20, 1e4])
+def test_large_logits_stay_finite(fused, size):
+    qkv, dy = inputs(1, 70, 2, 32)
+    found = results(fused, qkv * size, dy, 2)
+    assert all(tensor.isfinite().all() for tensor in found)
+    truth = exact((qkv * size).double(), 2)
+    assert (found[0] - truth).norm() < 0.01 * truth.norm()
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_number_that_is_none_reaches_every_row_that_sees_it(fused, part):
+    qkv, dy = inputs(1, 70, 1, 32)
+    qkv[0, 33, 32 * part] = math.nan
+    y, *gradients = results(fused, qkv, dy, 1)
+    sees = [33] if part == 0 else list(range(33, 70))
+    assert y[0, sees].isnan().any(dim=1).all()
+    assert any(gradient.isnan().any() for gradient in gradients)
+
+
+def test_a_model_attends_by_it_where_nothing_else_is_needed(fused):
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=16, bias=True, positions="rotary"), 7)
+    calls = []
+    weights = Weights(model, torch.bfloat16, kind=kind_of, attention=lambda *given: calls.append(given) or fused(*given))
+    idx = torch.randint(7, (2, 16))
+    logits = weights.working(idx)
+    assert len(calls) == 2
+    assert (logits - model(idx)).abs().max() < 0.05
+    weights.working(idx, cache=weights.working.new_cache(2))
+    assert len(calls) == 2
+
+
+def test_dropout_is_the_same_with_it_and_without(fused):
+    torch.manual_seed(0)
+    attn = (
+        CausalSelfAttention(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, bias=True, dropout=0.5)).bfloat16().train()
+    )
+    x, results = torch.randn(2, 16, 32).bfloat16(), []
+    for attn.fused in (None, fused):
+        torch.manual_seed(1)
+        results.append(attn(x))
+    assert torch.equal(results[0] == 0, results[1] == 0) and 0.4 < (results[1] == 0).float().mean() < 0.6
+
+
+def test_the_setting_decides_and_is_recorded(fused):
+    chosen = {
+        name: choose_runtime(RuntimeConfig(device="cpu", precision="bfloat16", attention=name)) for name in ("auto", "plain")
+    }
+    assert chosen["auto"].attention is not None and "attention compiled from C" in chosen["auto"].describe()
+    assert chosen["plain"].attention is None and "attention" not in chosen["plain"].describe()
+    assert [runtime.environment()["attention"] for runtime in chosen.values()] == ["compiled", "plain"]
+    assert choose_runtime(RuntimeConfig(device="cpu", precision="float32")).attention is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux to see which libraries are loaded")
+def test_it_brings_no_threads_of_its_own(fused):
+    fused(inputs(1, 4, 2, 8)[0], 2)
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert len({line.split()[-1] for line in maps if "libgomp" in line or "libomp" in line or "libiomp" in line}) == 1
+
+
+def test_without_a_compiler_there_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert load_kernel(tmp_path / "cache") is None

@@ -1,0 +1,412 @@
+"""chargpt/checkpoint.py: what is saved comes back to the bit, and nothing else is ever taken for it."""
+
+import errno
+import hashlib
+import json
+import math
+import os
+import resource
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, given, settings, strategies
+from torch import Tensor
+
+from chargpt.runs import checkpoint
+from chargpt.runs.checkpoint import CheckpointError
+from chargpt.terminal import one_line
+from model import GPT, GPTConfig
+
+MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True}
+STATE = {"model": MODEL, "vocabulary": "\n abc é中😀", "best_loss": None, "fingerprint": "00ff"}
+FILES = ("model.safetensors", "training.safetensors", "state.json")
+
+
+def expected(state: dict) -> dict[str, Tensor]:
+    return GPT(GPTConfig(**state["model"]), len(state["vocabulary"])).state_dict()
+
+
+def tensors_at(step: int) -> dict[str, dict[str, Tensor]]:
+    """Weights and optimizer state that differ from step to step."""
+    generator = torch.Generator().manual_seed(step)
+    weights = {name: torch.randn(t.shape, generator=generator) for name, t in expected(STATE).items()}
+    moments = {f"moment.{name}": torch.randn(t.shape, generator=generator) for name, t in weights.items()}
+    return {"weights": weights, "training": {**moments, "random": generator.get_state()}}
+
+
+def save(run: Path, step: int) -> Path:
+    return checkpoint.publish(run, step, **tensors_at(step), state=STATE)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def names(run: Path) -> list[str]:
+    return [path.name for path in checkpoint.steps(run)]
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def same(found: dict[str, Tensor], given: dict[str, Tensor]) -> bool:
+    return found.keys() == given.keys() and all(
+        found[n].dtype == given[n].dtype and found[n].shape == given[n].shape and torch.equal(found[n], given[n]) for n in given
+    )
+
+
+# --- round trip ---
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    path = save(tmp_path, 500)
+    loaded = checkpoint.load(path, expected=expected)
+    assert path.name == "step-00000500" and sorted(os.listdir(path)) == sorted(FILES)
+    assert (loaded.path, loaded.step, loaded.state) == (path, 500, STATE)
+    assert same(loaded.weights, tensors_at(500)["weights"])
+    assert same(loaded.training, tensors_at(500)["training"])
+
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    shapes=strategies.dictionaries(
+        strategies.text("abc.é中", min_size=1),
+        strategies.tuples(strategies.lists(strategies.integers(0, 4), max_size=3), strategies.sampled_from(DTYPES)),
+        max_size=5,
+    ),
+    state=strategies.dictionaries(
+        strategies.text(max_size=4),
+        strategies.none()
+        | strategies.booleans()
+        | strategies.integers()
+        | strategies.floats(allow_nan=False, allow_infinity=False)
+        | strategies.lists(strategies.text(max_size=3), max_size=3),
+        max_size=4,
+    ),
+    step=strategies.integers(0, 10**15 - 1),
+)
+def test_any_tensors_and_any_state_come_back(tmp_path: Path, shapes: dict, state: dict, step: int) -> None:
+    tensors = {name: (torch.randn(shape) * 3).to(dtype) for name, (shape, dtype) in shapes.items()}
+    path = checkpoint.publish(tmp_path, step, weights=tensors, training=tensors, state=state)
+    loaded = checkpoint.load(path, expected=lambda _: tensors)
+    assert same(loaded.weights, tensors) and same(loaded.training, tensors)
+    assert loaded.state == state and loaded.step == step
+    shutil.rmtree(path)
+
+
+def test_views_are_saved_as_what_they_show(tmp_path: Path) -> None:
+    whole = torch.arange(12.0).view(3, 4)
+    path = checkpoint.publish(tmp_path, 1, weights={"turned": whole.T, "row": whole[1]}, training={}, state={})
+    found = checkpoint.load(path, expected=lambda _: {"turned": torch.empty(4, 3), "row": torch.empty(4)})
+    assert torch.equal(found.weights["turned"], whole.T) and torch.equal(found.weights["row"], whole[1])
+
+
+def test_the_same_state_is_the_same_bytes(tmp_path: Path) -> None:
+    assert contents(save(tmp_path, 3)) == contents(save(tmp_path, 3))
+
+
+def test_others_can_read_the_weights_and_check_the_sums(tmp_path: Path) -> None:
+    path = save(tmp_path, 7)
+    assert same(safetensors.torch.load_file(path / "model.safetensors"), tensors_at(7)["weights"])
+    first, rest = (path / "state.json").read_bytes().split(b"\n", 1)
+    document = json.loads(first + rest)
+    assert document["sha256"] == hashlib.sha256(rest).hexdigest()
+    for name, fingerprint in document["files"].items():
+        assert fingerprint["sha256"] == hashlib.sha256((path / name).read_bytes()).hexdigest()
+
+
+def test_sampling_needs_no_optimizer_state(tmp_path: Path) -> None:
+    path = save(tmp_path, 7)
+    os.unlink(path / "training.safetensors")
+    assert checkpoint.load(path, expected=expected, training=False).training == {}
+    with pytest.raises(CheckpointError, match="training.safetensors: No such file"):
+        checkpoint.load(path, expected=expected)
+
+
+# --- choosing ---
+
+
+def test_the_newest_valid_checkpoint_is_found_and_each_skipped_one_named(tmp_path: Path) -> None:
+    for step, file in ((100, None), (200, None), (300, "model.safetensors"), (400, "state.json")):
+        path = save(tmp_path, step)
+        if file:
+            damage(path / file)
+    found, lines = checkpoint.newest(tmp_path, expected=expected)
+    assert found.step == 200
+    assert len(lines) == 2
+    assert "step-00000400/state.json: damaged" in lines[0] and "step-00000300/model.safetensors: damaged" in lines[1]
+
+
+def test_a_path_never_falls_back(tmp_path: Path) -> None:
+    save(tmp_path, 100)
+    path = save(tmp_path, 200)
+    damage(path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="step-00000200/model.safetensors: damaged.*; use another checkpoint"):
+        checkpoint.load(path, expected=expected)
+
+
+def test_weights_that_do_not_fit_their_config_are_skipped_like_damaged_ones(tmp_path: Path) -> None:
+    save(tmp_path, 100)
+    checkpoint.publish(tmp_path, 200, **tensors_at(200), state={**STATE, "model": {**MODEL, "block_size": 9}})
+    checkpoint.publish(tmp_path, 300, **tensors_at(300), state={"vocabulary": "ab"})
+    found, lines = checkpoint.newest(tmp_path, expected=expected)
+    assert found.step == 100
+    assert "describes no model of ours" in lines[0]
+    assert "position_embedding.weight is float32 [8, 16], not float32 [9, 16]" in lines[1]
+
+
+def test_without_a_valid_checkpoint_the_error_says_why(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="holds no checkpoint; train"):
+        checkpoint.newest(tmp_path, expected=expected)
+    with pytest.raises(CheckpointError, match="nowhere: No such file or directory; give the folder of a run"):
+        checkpoint.newest(tmp_path / "nowhere", expected=expected)
+    damage(save(tmp_path, 100) / "model.safetensors")
+    with pytest.raises(CheckpointError, match="no checkpoint can be used.*step-00000100.*damaged"):
+        checkpoint.newest(tmp_path, expected=expected)
+
+
+def test_best_is_what_was_marked_and_otherwise_the_newest_with_a_reason(tmp_path: Path) -> None:
+    paths = [save(tmp_path, step) for step in (100, 200, 300)]
+    found, lines = checkpoint.best(tmp_path, expected=expected)
+    assert found.step == 300 and "best.json: missing" in lines[0]
+    for path, loss in zip(paths, (2.5, 1.5)):
+        checkpoint.mark_best(path, loss)
+    found, lines = checkpoint.best(tmp_path, expected=expected)
+    assert (found.step, found.training, lines) == (200, {}, [])
+    damage(paths[1] / "model.safetensors")
+    found, lines = checkpoint.best(tmp_path, expected=expected)
+    assert found.step == 300 and "step-00000200/model.safetensors: damaged" in lines[0]
+    damage(tmp_path / "best.json")
+    found, lines = checkpoint.best(tmp_path, expected=expected)
+    assert found.step == 300 and "best.json: damaged" in lines[0]
+
+
+def test_differing_tensors_are_named(tmp_path: Path) -> None:
+    a, b = torch.zeros(2), torch.zeros(2, 3)
+    checkpoint.check_tensors({"a": a, "b": b}, {"b": b.to("meta"), "a": a}, where="here")
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.check_tensors({"a": a, "b": b, "c": a}, {"a": a.double(), "b": b.T, "d": a, "e": a}, where="here")
+    assert str(caught.value) == (
+        "here: does not fit the model: a is float32 [2], not float64 [2], b is float32 [2, 3], not float32 [3, 2], "
+        "c is float32 [2], not nothing and 2 more"
+    )
+
+
+# --- keeping and clearing ---
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
+    for step in range(1, 9):
+        path = save(tmp_path, step)
+        if step == 2:
+            checkpoint.mark_best(path, 1.0)
+        assert checkpoint.prune(path, 3) == []
+    assert names(tmp_path) == ["step-00000002", "step-00000006", "step-00000007", "step-00000008"]
+    assert sorted(os.listdir(tmp_path)) == sorted([*names(tmp_path), "best.json"])
+
+
+def test_a_step_saved_again_is_the_newer_one_and_replaces_nothing(tmp_path: Path) -> None:
+    first = save(tmp_path, 5)
+    before = contents(first)
+    again = checkpoint.publish(tmp_path, 5, **tensors_at(6), state=STATE)
+    third = checkpoint.publish(tmp_path, 5, **tensors_at(7), state=STATE)
+    assert names(tmp_path) == ["step-00000005", "step-00000005.2", "step-00000005.3"]
+    assert contents(first) == before
+    assert same(checkpoint.newest(tmp_path, expected=expected)[0].weights, tensors_at(7)["weights"])
+    assert checkpoint.prune(third, 2) == [] and checkpoint.steps(tmp_path) == [again, third]
+
+
+def test_damaged_later_checkpoints_do_not_push_out_good_ones(tmp_path: Path) -> None:
+    for step in (100, 200, 300, 400):
+        damage(save(tmp_path, step) / "state.json") if step > 100 else save(tmp_path, step)
+    path = save(tmp_path, 150)
+    assert checkpoint.prune(path, 2) == []
+    assert names(tmp_path)[:2] == ["step-00000100", "step-00000150"]
+    found, lines = checkpoint.newest(tmp_path, expected=expected)
+    assert found.step == 150 and len(lines) == 3
+
+
+def test_nothing_goes_while_the_best_is_unknown(tmp_path: Path) -> None:
+    paths = [save(tmp_path, step) for step in (1, 2, 3)]
+    checkpoint.mark_best(paths[0], 1.0)
+    damage(tmp_path / "best.json")
+    (line,) = checkpoint.prune(paths[-1], 1)
+    assert "best.json: damaged" in line and checkpoint.steps(tmp_path) == paths
+
+
+def test_a_failed_removal_is_a_line_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [save(tmp_path, step) for step in (1, 2, 3)]
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refuse)
+        lines = checkpoint.prune(paths[-1], 1)
+    assert len(lines) == 2 and all("not removed (Permission denied)" in line for line in lines)
+    shutil.rmtree(tmp_path)
+    assert len(checkpoint.prune(paths[-1], 1)) == 1
+
+
+def test_orphans_of_dead_writers_are_cleared_and_those_of_living_ones_left(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as living:
+        folders = [tmp_path / f".step-00000001.tmp-{pid}" for pid in (dead.pid, living.pid, os.getpid())]
+        for folder in folders:
+            folder.mkdir()
+            (folder / "model.safetensors").write_bytes(b"half")
+        (tmp_path / f".best.json.tmp-{dead.pid}").write_bytes(b"half")
+        (tmp_path / ".notes.tmp").write_bytes(b"the user's own")
+        kept = save(tmp_path, 9)
+        checkpoint.remove_orphans(tmp_path)
+        assert sorted(os.listdir(tmp_path)) == sorted([folders[1].name, ".notes.tmp", kept.name])
+        living.communicate(b"\n")
+
+
+def test_reading_while_another_thread_writes(tmp_path: Path) -> None:
+    first = save(tmp_path, 0)
+    checkpoint.mark_best(first, 9.0)
+    pause = threading.Event()
+
+    def write() -> None:
+        for step in range(1, 41):
+            path = save(tmp_path, step)
+            if step % 3 == 0:
+                checkpoint.mark_best(path, 1.0)
+            checkpoint.prune(path, 3)
+            pause.wait(0.005)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = []
+    while writer.is_alive():
+        found, lines = checkpoint.newest(tmp_path, expected=expected)
+        assert lines == [] and same(found.weights, tensors_at(found.step)["weights"])
+        seen.append(found.step)
+        found, _ = checkpoint.best(tmp_path, expected=expected)
+        assert same(found.weights, tensors_at(found.step)["weights"])
+    writer.join()
+    assert seen == sorted(seen)
+
+
+# --- when it cannot be written ---
+
+
+def test_a_file_system_that_cannot_sync_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert checkpoint.prune(save(tmp_path, 1), 1) == []
+
+
+def assert_refused(run: Path, reason: str) -> None:
+    """A save fails in one line that names the path, and leaves everything as it was."""
+    before = contents(run) if run.is_dir() else {}
+    with pytest.raises(CheckpointError) as caught:
+        save(run, 999)
+    message = str(caught.value)
+    assert "step-00000999" in message and reason in message and one_line(message) == message
+    assert (contents(run) if run.is_dir() else {}) == before
+    assert not [name for name in (os.listdir(run) if run.is_dir() else []) if name.startswith(".")]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder]
+    if os.geteuid() != 0 or not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("may not mount a file system here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    saved = []
+    with pytest.raises(CheckpointError):
+        for step in range(1, 100):
+            saved.append(save(small_disk, step))
+    assert len(saved) > 1
+    assert_refused(small_disk, "No space left on device")
+    assert checkpoint.newest(small_disk, expected=expected)[0].step == len(saved)
+    assert checkpoint.prune(saved[-1], 1) == []
+    save(small_disk, 999)  # room again: nothing was left behind that needs clearing
+
+
+def test_a_read_only_disk(small_disk: Path) -> None:
+    save(small_disk, 1)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert_refused(small_disk, "Read-only file system")
+
+
+@pytest.mark.parametrize("limit", [1, 1000, 8000, 20000])
+def test_a_limit_on_file_sizes(tmp_path: Path, limit: int) -> None:
+    save(tmp_path, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        assert_refused(tmp_path, "File too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    tmp_path.chmod(0o555)
+    try:
+        assert_refused(tmp_path, "Permission denied")
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_a_vanished_run_is_not_made_again(tmp_path: Path) -> None:
+    assert_refused(tmp_path / "gone", "No such file or directory")
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_run_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"mine")
+    assert_refused(tmp_path / "file", "Not a directory")
+    (tmp_path / "loop").symlink_to("loop")
+    assert_refused(tmp_path / "loop", "Too many levels of symbolic links")
+
+
+@pytest.mark.parametrize("part", ["weights", "training"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path, part: str, value: float) -> None:
+    tensors = tensors_at(1)
+    next(iter(tensors[part].values())).view(-1)[-1] = value
+    with pytest.raises(CheckpointError, match="is not finite"):
+        checkpoint.publish(tmp_path, 1, **tensors, state=STATE)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_state_too_large_to_read_back_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="smaller vocabulary"):
+        checkpoint.publish(tmp_path, 1, **tensors_at(1), state={"vocabulary": "x" * checkpoint.JSON_LIMIT})
+    assert os.listdir(tmp_path) == []
+    everything = "".join(chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs"))
+    checkpoint.publish(tmp_path, 1, **tensors_at(1), state={"vocabulary": everything})

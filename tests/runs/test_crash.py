@@ -1,0 +1,167 @@
+"""kill -9 at any moment: the run goes on, and ends with the bits of one that was never touched."""
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from chargpt.runs.checkpoint import newest, publish, steps
+from chargpt.runs.load import expected_weights
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = [
+    "--config",
+    "tiny",
+    "train.max_steps=150",
+    "train.eval_interval=50",
+    "train.log_interval=3",
+    "checkpoint.interval=5",
+    "train.sample_length=10",
+    "model.dropout=0.1",
+    "runtime.threads=1",
+]
+OPTIMIZERS = ("adamw", "muon")
+
+
+class Trainer:
+    """train.py in child processes of one server."""
+
+    def __init__(self, text: Path, folder: Path) -> None:
+        self.text, self.folder = text, folder
+        self.server = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "runs" / "fork_server.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert self.server.stdout.readline() == "ready\n"
+
+    def run(self, name: str, optimizer: str, *, kill_when: Callable[[float], bool] | None = None) -> tuple[int, float]:
+        """Begin the run or go on with it; the exit code and the seconds it took. `kill_when` is asked with the seconds so far."""
+        run = self.folder / name
+        if run.is_dir() and steps(run):
+            arguments = ["--resume", "--run", str(run)]
+        else:
+            arguments = [
+                str(self.text),
+                *SETTINGS,
+                f"optim.name={optimizer}",
+                f"data.cache={self.folder}/cache",
+                "--run",
+                str(run),
+            ]
+        self.server.stdin.write(json.dumps(arguments) + "\n")
+        self.server.stdin.flush()
+        child, started = int(self.server.stdout.readline()), time.monotonic()
+        if kill_when is not None:
+            while not kill_when(time.monotonic() - started):
+                time.sleep(0.001)
+            with contextlib.suppress(ProcessLookupError):  # it may be done already
+                os.kill(child, signal.SIGKILL)
+        return int(self.server.stdout.readline()), time.monotonic() - started
+
+
+@pytest.fixture
+def trainer(text, tmp_path) -> Iterator[Trainer]:
+    trainer = Trainer(text, tmp_path)
+    yield trainer
+    trainer.server.kill()
+    trainer.server.wait()
+
+
+def bits(run: Path) -> dict[str, str]:
+    files = ("model.safetensors", "training.safetensors")
+    return {name: hashlib.sha256((steps(run)[-1] / name).read_bytes()).hexdigest() for name in files}
+
+
+def logged(run: Path) -> list[tuple]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    return [tuple((k, v) for k, v in line.items() if k != "chars_per_second") for line in lines]
+
+
+def kill_runs(trainer: Trainer, *, count: int, kills: int = 3) -> int:
+    """`count` runs, each killed `kills` times at random moments; the number of processes that died by it."""
+    draw, died = random.Random(count), 0
+    seconds = {}
+    for optimizer in OPTIMIZERS:
+        code, _ = trainer.run(f"whole-{optimizer}", optimizer)
+        assert code == 0
+        seconds[optimizer] = trainer.run(f"again-{optimizer}", optimizer)[1]  # the text is encoded and all is warm
+    for number in range(count):
+        optimizer, name = OPTIMIZERS[number % 2], f"killed-{number}"
+        for _ in range(kills):
+            moment = draw.uniform(0, 0.5 * seconds[optimizer])
+            code, _ = trainer.run(name, optimizer, kill_when=lambda passed: passed > moment)
+            assert code in (0, -signal.SIGKILL)  # 0: it was done before the signal came
+            died += code != 0
+        code, _ = trainer.run(name, optimizer)
+        assert code == 0
+        run, whole = trainer.folder / name, trainer.folder / f"whole-{optimizer}"
+        assert steps(run)[-1].name.startswith("step-00000150")
+        assert bits(run) == bits(whole), f"run {number}"
+        assert logged(run) == logged(whole), f"run {number}"
+        assert not list(run.glob(".*"))
+    return died
+
+
+def test_killed_at_random_moments(trainer):
+    assert kill_runs(trainer, count=5) >= 10
+
+
+def test_killed_right_after_the_first_checkpoint(trainer):
+    assert trainer.run("whole", "adamw")[0] == 0
+    run = trainer.folder / "run"
+    trainer.run("run", "adamw", kill_when=lambda _: (run / "step-00000000").exists())
+    assert trainer.run("run", "adamw")[0] == 0
+    assert bits(run) == bits(trainer.folder / "whole") and logged(run) == logged(trainer.folder / "whole")
+
+
+@pytest.mark.nightly
+def test_killed_at_random_moments_210_times(trainer):
+    died = kill_runs(trainer, count=70)
+    print(f"{died} processes killed in 70 runs")
+    assert died >= 180
+
+
+def forget_optimizer(training: dict, state: dict) -> int:
+    for tensor in training.values():
+        tensor.zero_()
+    return 0
+
+
+def forget_randomness(training: dict, state: dict) -> int:
+    state["config"]["train"]["seed"] += 1
+    return 0
+
+
+def forget_position(training: dict, state: dict) -> int:
+    state["progress"]["step"] += 5
+    return 5
+
+
+@pytest.mark.parametrize("forget", [forget_optimizer, forget_randomness, forget_position])
+def test_what_a_checkpoint_holds_is_needed(trainer, forget):
+    """Negative controls: the comparison above can fail."""
+    assert trainer.run("whole", "adamw")[0] == 0
+    for name in ("true", "false"):
+        run = trainer.folder / name
+        trainer.run(name, "adamw", kill_when=lambda _: run.is_dir() and any(run.glob("step-0000002?")))
+        checkpoint, _ = newest(run, expected=expected_weights)
+        assert 0 < checkpoint.step < 140
+        if name == "false":
+            training, state = dict(checkpoint.training), checkpoint.state
+            shift = forget(training, state)
+            publish(run, checkpoint.step + shift, weights=checkpoint.weights, training=training, state=state)
+        assert trainer.run(name, "adamw")[0] == 0
+    assert bits(trainer.folder / "true") == bits(trainer.folder / "whole")
+    assert bits(trainer.folder / "false") != bits(trainer.folder / "whole")

@@ -1,0 +1,506 @@
+"""Run folders made by somebody who means harm: no code of theirs runs, no memory fills, no reader hangs.
+
+Every checksum in them is right wherever it can be: whoever writes a file can compute its sum.
+"""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import random
+import re
+import signal
+import socket
+import struct
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import sample
+import train
+from chargpt.runs import checkpoint
+from chargpt.runs.checkpoint import CheckpointError
+from chargpt.runs.load import expected_weights
+from chargpt.terminal import UserError, one_line, shown
+from chargpt.text.tokenizer import Tokenizer
+from model import GPT, GPTConfig
+
+MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True}
+MANY = 10**12
+ONE_GIB = 1 << 30
+Spoil = Callable[[Path], object]
+
+
+def publish(run: Path) -> Path:
+    """An honest checkpoint, for the cases to spoil."""
+    tokenizer = Tokenizer("\nabc")
+    torch.manual_seed(0)
+    weights = GPT(GPTConfig(**MODEL), tokenizer.vocab_size).state_dict()
+    training = {f"{name}/exp_avg": tensor.clone() for name, tensor in weights.items()}
+    state = {"config": {"model": MODEL}, "tokenizer": tokenizer.to_json(), "best_loss": None}
+    return checkpoint.publish(run, 100, weights=weights, training=training, state=state)
+
+
+@contextmanager
+def bounded(seconds: int = 10) -> Iterator[None]:
+    """Fails when the block takes longer, or makes the process more than 1 GiB larger (as far as Linux tells)."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError(f"still at it after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(seconds)
+    status = Path("/proc/self/status")
+    measured = status.exists()
+    if measured:
+        Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark down to what is used now
+        start = int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) * 1024
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    if measured:
+        assert int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) * 1024 - start < ONE_GIB
+
+
+# --- the forger's tools ---------------------------------------------------------------------------------------------------
+
+
+def seal(path: Path, body: bytes) -> None:
+    """A JSON file with a right checksum; `body` is all but the opening brace."""
+    path.write_bytes(f'{{"sha256": "{hashlib.sha256(body).hexdigest()}",\n'.encode() + body)
+
+
+def reseal(path: Path, change: Callable[[dict], object]) -> None:
+    """Change a state.json and make its checksum right again."""
+    document = json.loads((path / "state.json").read_bytes())
+    document.pop("sha256")
+    change(document)
+    seal(path / "state.json", json.dumps(document)[1:].encode())
+
+
+def rewrite(path: Path, old: bytes, new: bytes) -> None:
+    """Change the text of a state.json and make its checksum right again."""
+    body = (path / "state.json").read_bytes().split(b"\n", 1)[1]
+    assert old in body
+    seal(path / "state.json", body.replace(old, new))
+
+
+def put(path: Path, name: str, data: bytes) -> None:
+    """Replace a tensor file and make its checksum right again."""
+    (path / name).write_bytes(data)
+    fingerprint = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    reseal(path, lambda document: document["files"].update({name: fingerprint}))
+
+
+def replace(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+def sparse(path: Path, size: int) -> None:
+    """`size` bytes that take no room on the disk."""
+    with open(path, "wb") as file:
+        file.truncate(size)
+    if path.suffix == ".safetensors":
+        reseal(path.parent, lambda document: document["files"][path.name].update(bytes=size))
+
+
+def pack(header: Any, payload: bytes = b"", *, length: int | None = None) -> bytes:
+    """A safetensors file with whatever header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + payload
+
+
+def tensor(shape: list[int], start: int, end: int, dtype: str = "F32") -> dict:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+def weights_with(path: Path, change: Callable[[dict], object], name: str = "model.safetensors") -> None:
+    tensors = safetensors.torch.load((path / name).read_bytes())
+    change(tensors)
+    put(path, name, safetensors.torch.save(tensors))
+
+
+class Payload:
+    """What a pickle of this runs when it is opened carelessly."""
+
+    def __init__(self, function: Callable, *arguments: object) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple:
+        return self.call
+
+
+def canary(path: Path) -> Payload:
+    """Makes a file beside the run. If it appears, code of the checkpoint `path` has run."""
+    return Payload(os.system, f"touch {path.parent.parent}/canary")
+
+
+def saved_by_torch(value: object, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer, **options)
+    return buffer.getvalue()
+
+
+def saved_by_numpy(value: object) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([value], dtype=object))
+    return buffer.getvalue()
+
+
+def tar(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("pickle"), io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def torchscript(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", data)
+        archive.writestr("archive/code/__torch__.py", "import os")
+        archive.writestr("archive/constants.pkl", bytes(10_000_000))  # shrinks a thousandfold
+    return buffer.getvalue()
+
+
+# --- cases: each spoils the honest checkpoint `path` ----------------------------------------------------------------------
+
+WEIGHTS, TRAINING, STATE = "model.safetensors", "training.safetensors", "state.json"
+FEWER = Tokenizer("ab").to_json()
+
+SPECIAL_FILES: dict[str, Spoil] = {
+    f"{name}: {kind}": (lambda path, name=name, make=make: replace(path / name, make))
+    for name in (WEIGHTS, TRAINING, STATE)
+    for kind, make in {
+        "link to zeros without end": lambda file: file.symlink_to("/dev/zero"),
+        "link to a file elsewhere": lambda file: file.symlink_to("/etc/passwd"),
+        "link to itself": lambda file: file.symlink_to(file),
+        "pipe nobody writes to": os.mkfifo,
+        "socket": lambda file: socket.socket(socket.AF_UNIX).bind(os.path.relpath(file)),
+        "folder": os.mkdir,
+        "missing": lambda file: None,
+        "empty": lambda file: file.touch(),
+        "a terabyte of nothing": lambda file: sparse(file, 1 << 40),
+    }.items()
+}
+
+JSON: dict[str, Spoil] = {
+    f"state.json: {kind}": (lambda path, body=body: seal(path / STATE, body))
+    for kind, body in {
+        "deep lists": b'"format": ' + b"[" * 1_000_000,
+        "deep lists, closed": b'"format": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        "deep objects": b'"state": ' + b'{"a":' * 1_000_000,
+        "more than it may be": b'"format": 1, "state": "' + b" " * (9 << 20) + b'"}',
+        "not UTF-8": b'"format": "\xff\xfe"}',
+        "a NUL": b'"format": 1\0}',
+        "cut off": b'"format": 1, "step"',
+        "two documents": b'"format": 1}\n{}',
+        "nothing else": b"}",
+    }.items()
+}
+
+NUMBERS: dict[str, Spoil] = {
+    f"state.json: a loss of {kind}": (lambda path, literal=literal: rewrite(path, b'"best_loss": null', literal))
+    for kind, literal in {
+        "NaN": b'"best_loss": NaN',
+        "minus infinity": b'"best_loss": -Infinity',
+        "10^999": b'"best_loss": 1e999',
+        "a million digits": b'"best_loss": ' + b"9" * 1_000_000,
+    }.items()
+}
+
+STATES: dict[str, Spoil] = {
+    f"state.json: {kind}": (lambda path, change=change: reseal(path, change))
+    for kind, change in {
+        "another format": lambda d: d.update(format=2),
+        "format of another type": lambda d: d.update(format={"a": [1] * 1000}),
+        "a step before the first": lambda d: d.update(step=-1),
+        "a step that is true": lambda d: d.update(step=True),
+        "half a step": lambda d: d.update(step=0.5),
+        "a step as text": lambda d: d.update(step="100"),
+        "a step beyond all": lambda d: d.update(step=10**300),
+        "no files": lambda d: d.pop("files"),
+        "files as a list": lambda d: d.update(files=[1, 2]),
+        "no state": lambda d: d.pop("state"),
+        "state as a list": lambda d: d.update(state=[]),
+        "no config": lambda d: d["state"].pop("config"),
+        "no vocabulary": lambda d: d["state"].pop("tokenizer"),
+        "a model as large as the world": lambda d: d["state"]["config"]["model"].update(n_layer=MANY, n_embd=MANY),
+        "a model of many layers": lambda d: d["state"]["config"]["model"].update(n_layer=10**9),
+        "a model without end": lambda d: d["state"]["config"]["model"].update(block_size=10**4000),
+        "a width as text": lambda d: d["state"]["config"]["model"].update(n_embd="__import__('os')"),
+        "no heads": lambda d: d["state"]["config"]["model"].update(n_head=0),
+    }.items()
+}
+
+TENSORS: dict[str, Spoil] = {
+    f"{name}: {kind}": (lambda path, name=name, data=data: put(path, name, data))
+    for name in (WEIGHTS, TRAINING)
+    for kind, data in {
+        "no length": b"\x01",
+        "a header of 2^63 bytes": pack({}, length=1 << 63),
+        "a header of 2^64 - 1 bytes": pack({}, length=(1 << 64) - 1),
+        "a header beyond its end": pack({}, length=100),
+        "a header that is a list": pack([]),
+        "a header that is no JSON": pack(b"{'a'"),
+        "a deep header": pack(b'{"a":' * 500_000),
+        "a trillion elements": pack({"a": tensor([MANY], 0, 4 * MANY)}, bytes(16)),
+        "a trillion elements in four bytes": pack({"a": tensor([MANY], 0, 4)}, bytes(4)),
+        "a product beyond 64 bits": pack({"a": tensor([1 << 40, 1 << 40], 0, 0)}),
+        "overlapping": pack({"a": tensor([2], 0, 8), "b": tensor([2], 4, 12)}, bytes(12)),
+        "with a hole": pack({"a": tensor([1], 0, 4), "b": tensor([1], 8, 12)}, bytes(12)),
+        "backwards": pack({"a": tensor([1], 4, 0)}, bytes(4)),
+        "before the start": pack({"a": tensor([1], -4, 0)}, bytes(4)),
+        "a negative shape": pack({"a": tensor([-1, -1], 0, 4)}, bytes(4)),
+        "an unknown type": pack({"a": tensor([1], 0, 4, "PYOBJ")}, bytes(4)),
+        "a type without arithmetic": pack({"a": tensor([4], 0, 4, "F8_E8M0")}, bytes(4)),
+        "data behind the data": pack({"a": tensor([1], 0, 4)}, bytes(400)),
+        "text metadata as numbers": pack({"__metadata__": {"a": 1}}),
+    }.items()
+}
+
+TENSORS_OF_OTHERS: dict[str, Spoil] = {
+    f"model.safetensors: {kind}": (lambda path, change=change: weights_with(path, change))
+    for kind, change in {
+        "one missing": lambda t: t.pop("norm.weight"),
+        "one more": lambda t: t.update({"\x1b[2J\nerror: forged": torch.zeros(1)}),
+        "another shape": lambda t: t.update({"norm.weight": torch.zeros(1, 16)}),
+        "another type": lambda t: t.update({"norm.weight": torch.zeros(16).double()}),
+        "not a number": lambda t: t["norm.weight"][3:4].fill_(float("nan")),
+        "infinite": lambda t: t["norm.weight"][3:4].fill_(float("-inf")),
+    }.items()
+}
+
+FILES: dict[str, Spoil] = {
+    f"model.safetensors: {kind}": (lambda path, make=make: put(path, WEIGHTS, make(path)))
+    for kind, make in {
+        "nothing in it": lambda path: pack({}),
+        "ten thousand names": lambda path: pack({f"{i:0600}": tensor([0], 0, 0) for i in range(10_000)}),
+        "nothing, 2^62 times": lambda path: pack({"a": tensor([0, 1 << 62], 0, 0)}),
+        "a pickle": lambda path: pickle.dumps(canary(path)),
+        "a pickle of eval": lambda path: pickle.dumps(Payload(eval, f"open('{path.parent.parent}/canary', 'w')")),
+        "saved by torch": lambda path: saved_by_torch({"a": canary(path)}),
+        "saved by an old torch": lambda path: saved_by_torch(canary(path), _use_new_zipfile_serialization=False),
+        "a view of a trillion": lambda path: saved_by_torch(torch.zeros(1).expand(MANY)),
+        "a tar": lambda path: tar(pickle.dumps(canary(path))),
+        "a script of torch": lambda path: torchscript(pickle.dumps(canary(path))),
+        "objects of numpy": lambda path: saved_by_numpy(canary(path)),
+    }.items()
+}
+
+OTHERS: dict[str, Spoil] = {
+    "model.safetensors: the right one, but a link": lambda path: (
+        (path / WEIGHTS).rename(path / "own") and (path / WEIGHTS).symlink_to("own")
+    ),
+    "model.safetensors: its sum is a number": lambda path: reseal(path, lambda d: d["files"].update({WEIGHTS: 7})),
+    "model.safetensors: of a smaller model": lambda path: reseal(
+        path, lambda d: d["state"]["config"]["model"].update(n_layer=2)
+    ),
+    "model.safetensors: of more characters": lambda path: reseal(path, lambda d: d["state"].update(tokenizer=FEWER)),
+    "training.safetensors: not a number": lambda path: weights_with(
+        path, lambda t: t["norm.weight/exp_avg"].fill_(float("nan")), TRAINING
+    ),
+    "training.safetensors: 100 MB": lambda path: put(path, TRAINING, safetensors.torch.save({"a": torch.zeros(25_000_000)})),
+}
+
+LONG: dict[str, Spoil] = {
+    "state.json: 8 MiB of empty lists": lambda path: seal(path / STATE, b'"format": [' + b"[]," * (2 << 20) + b"[]]}"),
+    "state.json: 8 MiB of empty objects": lambda path: seal(path / STATE, b'"format": [' + b"{}," * (2 << 20) + b"{}]}"),
+}
+
+CASES = {**SPECIAL_FILES, **JSON, **NUMBERS, **STATES, **TENSORS, **TENSORS_OF_OTHERS, **FILES, **OTHERS}
+
+
+@pytest.fixture
+def spoiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> Iterator[Path]:
+    """A checkpoint spoiled in one way, the only one of its run; afterwards, no code of it must have run."""
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    path = publish(tmp_path / "run")
+    {**CASES, **LONG}[case](path)
+    yield path
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("case", [*CASES, *LONG])
+def test_a_hostile_checkpoint_is_refused_in_one_line(spoiled: Path, case: str) -> None:
+    with bounded(), pytest.raises(CheckpointError) as caught:
+        checkpoint.load(spoiled, expected=expected_weights)
+    message = one_line(caught.value)
+    assert message.startswith(f"{shown(spoiled)}/{case.split(':')[0]}: ") and len(message) < 600
+
+
+# Sampling never opens training.safetensors.
+PROGRAMS = [("resume", case) for case in CASES] + [("sample", case) for case in CASES if not case.startswith("training")]
+
+
+@pytest.mark.parametrize(("program", "case"), PROGRAMS)
+def test_a_hostile_run_ends_a_program_in_one_line(spoiled: Path, program: str) -> None:
+    with bounded(), pytest.raises(UserError) as caught:
+        if program == "sample":
+            sample.main([str(spoiled.parent), "--device", "cpu", "--length", "1"])
+        else:
+            train.main(["--resume", "--run", str(spoiled.parent), "--device", "cpu"])
+    assert len(one_line(caught.value)) < 600
+
+
+def test_the_honest_checkpoint_loads(tmp_path: Path) -> None:
+    """Else the refusals above would prove nothing."""
+    path = publish(tmp_path)
+    reseal(path, lambda document: None)
+    weights_with(path, lambda tensors: None)
+    checkpoint.load(path, expected=expected_weights)
+
+
+def test_step_folders_that_are_something_else(tmp_path: Path) -> None:
+    honest = publish(tmp_path)
+    (tmp_path / "step-00000200").symlink_to("step-00000200")
+    (tmp_path / "step-00000300").write_bytes(b"{}")
+    (tmp_path / "step-00000400").mkdir()
+    os.mkfifo(tmp_path / "step-00000500")
+    (tmp_path / "step-00000600").symlink_to("/dev")
+    for name in ("step-1", "step-00000700.tmp", "step-0000000x", f"step-{'9' * 200}", f"step-{'١' * 8}", "step-00000800\n"):
+        (tmp_path / name).mkdir()
+    with bounded():
+        found, lines = checkpoint.newest(tmp_path, expected=expected_weights)
+    assert found.path == honest and len(lines) == 5
+    with bounded():
+        checkpoint.remove_orphans(tmp_path)
+        assert checkpoint.prune(honest, 1) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../elsewhere/step-00000100", "/etc", "..", "", "step-00000100/../..", "step-00000100\n", 7, None, []]
+)
+def test_best_cannot_lead_out_of_the_run(tmp_path: Path, name: object) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    publish(tmp_path / "elsewhere")
+    (tmp_path / "run").mkdir()
+    honest = publish(tmp_path / "run")
+    seal(tmp_path / "run" / "best.json", json.dumps({"checkpoint": name})[1:].encode())
+    found, lines = checkpoint.best(tmp_path / "run", expected=expected_weights)
+    assert found.path == honest and "best.json: names no checkpoint" in lines[0]
+
+
+def test_clearing_up_does_not_follow_links(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_bytes(b"mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".step-00000001.tmp-999999997").symlink_to(tmp_path / "precious")
+    (run / ".best.json.tmp-999999998").symlink_to(tmp_path / "precious" / "file")
+    (run / ".step-00000002.tmp-999999999").mkdir()
+    (run / ".step-00000002.tmp-999999999" / "link").symlink_to(tmp_path / "precious")
+    (run / f".step-00000003.tmp-{os.getpid()}").symlink_to(tmp_path / "precious")
+    checkpoint.remove_orphans(run)
+    assert os.listdir(run) == []
+    assert (tmp_path / "precious" / "file").read_bytes() == b"mine"
+
+
+# --- structure fuzz: spoiled at random, the checksum right ------------------------------------------------------------------
+
+NASTY = [None, True, -1, 0, 1, 2**31, 2**63, 10**400, 1.5, 1e308]
+NASTY += ["", "a" * 10_000, "F64", "\ud800", [], [[]], {}, {"a": {}}, [0] * 1000]
+
+
+def mutated_json(document: Any, chance: random.Random) -> Any:
+    """A copy of `document` with something in it replaced, taken away, doubled or put elsewhere."""
+    if not isinstance(document, (dict, list)) or not document or chance.random() < 0.2:
+        return chance.choice(NASTY)
+    copy = dict(document) if isinstance(document, dict) else list(document)
+    key = chance.choice(list(copy)) if isinstance(copy, dict) else chance.randrange(len(copy))
+    change = chance.random()
+    if change < 0.1:
+        del copy[key]
+    elif change < 0.2 and isinstance(copy, dict):
+        copy[chance.choice(["", "__class__", "a" * 1000, "\0"])] = copy[key]
+    elif change < 0.2:
+        copy.append(copy[key])
+    else:
+        copy[key] = mutated_json(copy[key], chance)
+    return copy
+
+
+def mutated_bytes(data: bytes, chance: random.Random) -> bytes:
+    """`data` with bytes changed, a piece cut out or doubled, mostly near the start, where the structure is."""
+    spoiled = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 8))):
+        reach = chance.choice((8, 64, 2000, len(spoiled))) or 1
+        start = chance.randrange(min(reach, len(spoiled)) or 1)
+        piece = spoiled[start : start + chance.choice((1, 1, 4, 100))]
+        change = chance.random()
+        if change < 0.6:
+            spoiled[start : start + len(piece)] = chance.randbytes(len(piece))
+        elif change < 0.8:
+            del spoiled[start : start + len(piece)]
+        else:
+            spoiled[start:start] = piece
+    return bytes(spoiled)
+
+
+def spoil_at_random(path: Path, originals: dict[str, bytes], chance: random.Random) -> None:
+    for name, data in originals.items():
+        (path / name).write_bytes(data)
+    name = chance.choice(list(originals))
+    data = originals[name]
+    if name == STATE:
+        document = json.loads(data)
+        document.pop("sha256")
+        if chance.random() < 0.7:
+            seal(path / STATE, json.dumps(mutated_json(document, chance))[1:].encode())
+        else:
+            seal(path / STATE, mutated_bytes(json.dumps(document)[1:].encode(), chance))
+    elif chance.random() < 0.5:
+        put(path, name, mutated_bytes(data, chance))
+    else:
+        length = struct.unpack("<Q", data[:8])[0]
+        put(path, name, pack(mutated_json(json.loads(data[8 : 8 + length]), chance), data[8 + length :]))
+
+
+def fuzz(run: Path, count: int) -> tuple[int, int]:
+    """Load `count` spoiled checkpoints. Returns how many were refused, and how many were well-formed after all."""
+    path = publish(run)
+    originals = {name: (path / name).read_bytes() for name in sorted(os.listdir(path))}
+    chance, refused, accepted, slowest = random.Random(0), 0, 0, 0.0
+    for _ in range(count):
+        spoil_at_random(path, originals, chance)
+        started = time.monotonic()
+        try:
+            found = checkpoint.load(path, expected=expected_weights)
+        except CheckpointError as error:
+            assert len(str(error)) < 1000
+            refused += 1
+        else:
+            checkpoint.check_tensors(found.weights, expected_weights(found.state), where="weights")
+            assert all(tensor.isfinite().all() for tensor in [*found.weights.values(), *found.training.values()])
+            accepted += 1
+        slowest = max(slowest, time.monotonic() - started)
+    assert slowest < 10
+    return refused, accepted
+
+
+def test_structure_spoiled_at_random(tmp_path: Path) -> None:
+    with bounded(60):
+        refused, accepted = fuzz(tmp_path, 1000)
+    assert refused > 500 and refused + accepted == 1000
+
+
+@pytest.mark.nightly
+def test_structure_spoiled_at_random_in_full(tmp_path: Path) -> None:
+    with bounded(600):
+        refused, accepted = fuzz(tmp_path, 5000)
+    assert refused > 2500 and refused + accepted == 5000

@@ -1,0 +1,238 @@
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import publish_run
+
+import sample
+from chargpt.sampling.c_decoder import FastScribe, load_kernel
+from chargpt.sampling.decoder import Sampling, Scribe, pieces
+from model import GPT, POSITIONS, GPTConfig
+
+ROOT = Path(sample.__file__).parent
+VOCAB = 11
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    kernel = load_kernel(tmp_path_factory.mktemp("kernel"))
+    if kernel is None:
+        pytest.skip("needs a C compiler")
+    return kernel
+
+
+@pytest.fixture
+def fast(kernel):
+    return functools.partial(FastScribe, kernel=kernel)
+
+
+def random_model(*, vocab_size: int = VOCAB, scale: float = 4.0, **shape) -> GPT:
+    """A model with opinions: weights larger than at the start of training, and biases that are not zero."""
+    torch.manual_seed(0)
+    model = GPT(
+        GPTConfig(**{"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True, **shape}), vocab_size
+    ).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.mul_(scale) if parameter.dim() > 1 else parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def written(model: GPT, scribe, length: int, sampling: Sampling, *seeds: int, prompt_length: int = 3, **options):
+    """Ids (length, B) that continue a prompt, one text for each seed."""
+    prompt = torch.randint(model.token_embedding.num_embeddings, (1, prompt_length), generator=torch.Generator().manual_seed(1))
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    made = pieces(model, prompt.expand(len(seeds), -1), length, sampling, generator=generators, scribe=scribe, **options)
+    return torch.cat([piece.ids for piece in made])
+
+
+SHAPES = [
+    dict(n_layer=1, n_head=1, n_embd=2, vocab_size=1),
+    dict(n_layer=3, n_head=3, n_embd=30, vocab_size=65),
+    dict(n_head=4, n_embd=128, block_size=150, vocab_size=300),
+    dict(n_head=2, n_embd=132, block_size=64, vocab_size=130),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape['n_head']} of {shape['n_embd']}")
+def test_the_logits_are_the_models(fast, positions, bias, threads, shape):
+    torch.set_num_threads(threads)
+    model = random_model(positions=positions, bias=bias, **{**shape, "scale": 2.0})
+    T = model.config.block_size
+    ids = torch.randint(shape["vocab_size"], (3, T))
+    expected, scribe, read = model(ids), fast(model, 3), 0
+    for piece in (1, 2, 1, T - 4):
+        read += piece
+        torch.testing.assert_close(scribe.read(ids[:, read - piece : read]), expected[:, read - 1].detach(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("prompt_length", [1, 7, 8, 24])
+def test_the_text_is_the_plain_references_also_past_the_block(fast, positions, temperature, prompt_length):
+    model = random_model(positions=positions)
+    prompt = torch.randint(VOCAB, (1, prompt_length), generator=torch.Generator().manual_seed(1))
+    for seed in range(10):
+        expected = model.generate(prompt, 24, temperature=temperature, generator=torch.Generator().manual_seed(seed))
+        ids = written(model, fast, 24, Sampling(temperature=temperature), seed, prompt_length=prompt_length)
+        assert ids.flatten().tolist() == expected[0, prompt_length:].tolist()
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 7, 100])
+@pytest.mark.parametrize("overflow", ["exact", "refill"])
+def test_many_texts_are_those_of_the_plain_scribe(fast, block_size, overflow):
+    torch.set_num_threads(2)
+    model = random_model(block_size=block_size)
+    for prompt_length in (1, 99):
+        options = dict(prompt_length=prompt_length, overflow=overflow)
+        expected = written(model, Scribe, 20, Sampling(), *range(40), **options)
+        assert torch.equal(written(model, fast, 20, Sampling(), *range(40), **options), expected)
+
+
+@pytest.mark.parametrize("never_sampled", [(), (0, 3, 10)])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=0),
+        Sampling(temperature=1e-320),
+        Sampling(temperature=1e30),
+        Sampling(top_k=1),
+        Sampling(top_k=4),
+        Sampling(top_k=10**30),
+        Sampling(top_p=1e-9),
+        Sampling(top_p=0.6),
+        Sampling(top_p=0.95, temperature=2.0),
+        Sampling(min_p=0.2),
+        Sampling(min_p=1.0),
+        Sampling(temperature=1.5, top_k=7, top_p=0.8, min_p=0.1),
+        Sampling(repetition_penalty=3.0, temperature=0),
+        Sampling(repetition_penalty=3.0, top_k=3, temperature=0.5),
+    ],
+    ids=Sampling.describe,
+)
+@pytest.mark.parametrize("twins", [False, True])
+def test_every_setting_chooses_as_the_plain_scribe_does(fast, sampling, never_sampled, twins):
+    model = random_model(block_size=64)
+    if twins:  # every other id is exactly as likely as the one before
+        with torch.no_grad():
+            model.token_embedding.weight[1::2] = model.token_embedding.weight[:-1:2]
+    options = dict(never_sampled=never_sampled, overflow="refill")
+    expected = written(model, Scribe, 80, sampling, *range(5), **options)
+    assert torch.equal(written(model, fast, 80, sampling, *range(5), **options), expected)
+
+
+def test_where_all_are_equal_the_lower_ids_go_first(fast):
+    model = random_model()
+    torch.nn.init.zeros_(model.token_embedding.weight)
+    for options in (dict(temperature=0), dict(top_k=2), dict(top_p=0.5), dict(min_p=1.0), dict(top_k=2, top_p=0.1)):
+        sampling = Sampling(**options)
+        expected = written(model, Scribe, 100, sampling, 0, overflow="refill")
+        assert torch.equal(written(model, fast, 100, sampling, 0, overflow="refill"), expected)
+    assert set(written(model, fast, 200, Sampling(top_p=0.5), 0).flatten().tolist()) == set(range(6))
+
+
+def test_log_probabilities_are_the_models_own(fast):
+    model = random_model(block_size=64)
+    options = dict(generator=torch.Generator().manual_seed(0), never_sampled=(1, 2), scribe=fast)
+    made = list(pieces(model, torch.tensor([[5]]), 60, Sampling(temperature=0.3, top_k=2), **options))
+    assert len(made) < 20  # that is, many at a time
+    ids, values = (torch.cat(column) for column in zip(*made))
+    expected = model(torch.cat((torch.tensor([5]), ids[:, 0]))[None]).log_softmax(-1)[0, :-1].gather(-1, ids).detach()
+    torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
+
+
+def test_a_tensor_of_noise_is_what_its_rows_would_draw_one_by_one():
+    for V in (1, 5, 65, 1000):
+        one, other = (torch.Generator().manual_seed(3) for _ in range(2))
+        rows = torch.stack([torch.empty(V).exponential_(generator=one) for _ in range(20)])
+        assert torch.equal(torch.empty(20, V).exponential_(generator=other), rows)
+        assert torch.equal(one.get_state(), other.get_state())
+
+
+def test_two_calls_go_on_drawing_from_one_generator(fast):
+    model, generator = random_model(), torch.Generator().manual_seed(3)
+    for scribe in (fast, Scribe):
+        made = pieces(model, torch.tensor([[1]]), 50, Sampling(), generator=generator.manual_seed(3), scribe=scribe)
+        assert sum(len(piece.ids) for piece in made) == 50
+        state = generator.get_state() if scribe is fast else state
+    assert torch.equal(generator.get_state(), state)
+
+
+def chi_square(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Of two sets of counts that should have one distribution, in standard deviations from what is expected."""
+    seen = one + other > 0
+    one, other = one[seen].double(), other[seen].double()
+    ratio = (other.sum() / one.sum()).sqrt()
+    freedom = len(one) - 1
+    return float((((one * ratio - other / ratio) ** 2 / (one + other)).sum() - freedom) / (2 * freedom) ** 0.5)
+
+
+def test_frequencies_of_characters_and_pairs_are_the_plain_scribes(fast):
+    model, sampling = random_model(n_layer=1, block_size=16), Sampling(temperature=1.0, top_p=0.97)
+    one = written(model, fast, 1000, sampling, *range(200), overflow="refill")
+    other = written(model, Scribe, 1000, sampling, *range(1000, 1200), overflow="refill")
+    for ids in (lambda made: made, lambda made: made[:-1] * VOCAB + made[1:]):
+        counts = [torch.bincount(ids(made).flatten(), minlength=VOCAB**2) for made in (one, other)]
+        assert counts[0].sum() >= 199_800 and (counts[0] > 1000).sum() > 5
+        assert chi_square(*counts) < 5
+        assert chi_square(counts[0], counts[1].roll(1)) > 100
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> str:
+    return str(publish_run(tmp_path_factory.mktemp("runs") / "tiny"))
+
+
+def program(run: str, **environment: str) -> tuple[str, str]:
+    """What sample.py writes, and the first line that it says."""
+    command = [sys.executable, str(ROOT / "sample.py"), run, "--seed", "1", "--length", "60"]
+    done = subprocess.run(command, capture_output=True, timeout=60, text=True, env={"PYTHONPATH": "", **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr.splitlines()[0]
+
+
+def test_without_a_compiler_the_text_is_the_same(kernel, run, tmp_path):
+    plain, said = program(run, PATH="", HOME=str(tmp_path))
+    assert "parameters, cpu; " in said
+    compiled, said = program(run, PATH=os.environ["PATH"], HOME=str(tmp_path))
+    assert "parameters, cpu (compiled); " in said and compiled == plain
+
+
+@pytest.mark.parametrize(
+    "script", ["exit 1", "exit 0", 'while [ $# -gt 1 ]; do [ "$1" = -o ] && echo nonsense > "$2"; shift; done; exit 0', None]
+)
+def test_a_compiler_that_does_not_work_is_none(tmp_path, monkeypatch, script):
+    if script:
+        (tmp_path / "cc").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert load_kernel(tmp_path / "cache") is None
+
+
+def test_without_a_place_for_it_nothing_is_compiled(tmp_path):
+    (tmp_path / "file").touch()
+    assert load_kernel(tmp_path / "file") is None
+
+
+def test_it_is_compiled_once_and_leaves_nothing_else(kernel, tmp_path):
+    assert load_kernel(tmp_path)
+    (library,) = tmp_path.iterdir()
+    made = library.stat().st_mtime_ns
+    assert load_kernel(tmp_path) and [library] == list(tmp_path.iterdir()) and library.stat().st_mtime_ns == made
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to count threads")
+def test_its_threads_end_with_it(fast):
+    torch.set_num_threads(2)
+    before = len(list(Path("/proc/self/task").iterdir()))
+    scribe = fast(random_model(), 1)
+    assert len(list(Path("/proc/self/task").iterdir())) == before + 1
+    del scribe
+    assert len(list(Path("/proc/self/task").iterdir())) == before

@@ -1,0 +1,243 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chargpt.sampling.decoder import (
+    Sampling,
+    Scribe,
+    choose,
+    distribution,
+    draw,
+    first_id,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    stream,
+)
+from chargpt.sampling.repetition import Repetition
+from chargpt.text.tokenizer import Tokenizer
+from model import GPT, POSITIONS, GPTConfig
+
+BLOCK, VOCAB = 8, 11
+
+
+def tiny_model(positions: str = "learned", *, block_size: int = BLOCK, seed: int = 0) -> GPT:
+    """A random model whose opinions are strong enough to tell: its weights are several times GPT-2's."""
+    torch.manual_seed(seed)
+    config = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=block_size, positions=positions, bias=True, dropout=0.1)
+    model = GPT(config, VOCAB)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(8)
+    return model.eval()
+
+
+def seeded(*seeds: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def written(model: GPT, prompt: list[list[int]], length: int, sampling: Sampling, *seeds: int, **options) -> list[list[int]]:
+    """The ids that `stream` adds to each row."""
+    ids = list(stream(model, torch.tensor(prompt), length, sampling, generator=seeded(*seeds), **options))
+    return torch.stack(ids, dim=1).tolist() if ids else [[] for _ in prompt]
+
+
+def log(*probs: float) -> torch.Tensor:
+    return torch.tensor([probs]).log()
+
+
+def kept(logits: torch.Tensor) -> list[bool]:
+    return logits.isfinite().squeeze(0).tolist()
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("prompt_length", [1, BLOCK - 1, BLOCK, 3 * BLOCK])
+def test_the_stream_is_the_plain_reference(positions, temperature, prompt_length):
+    model = tiny_model(positions)
+    prompt = torch.randint(VOCAB, (1, prompt_length), generator=torch.Generator().manual_seed(1))
+    reference = model.generate(prompt, 3 * BLOCK, temperature=temperature, generator=torch.Generator().manual_seed(5))
+    ids = written(model, prompt.tolist(), 3 * BLOCK, Sampling(temperature=temperature), 5)
+    assert ids == reference[:, prompt_length:].tolist()
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("pieces", [[1] * 20, [BLOCK, 1, 1], [3, 4, 1, 5, 2]])
+def test_reading_in_pieces_is_reading_at_once(positions, pieces):
+    model = tiny_model(positions)
+    ids = torch.randint(VOCAB, (2, sum(pieces)))
+    scribe, read = Scribe(model, 2), 0
+    with torch.no_grad():
+        for piece in pieces:
+            logits = scribe.read(ids[:, read : read + piece])
+            read += piece
+            torch.testing.assert_close(logits, model(ids[:, max(0, read - BLOCK) : read])[:, -1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("block_size", [1, 7, BLOCK])
+def test_refill_reads_the_last_half_of_the_block_and_what_followed(positions, block_size):
+    model = tiny_model(positions, block_size=block_size)
+    ids = torch.randint(VOCAB, (2, 30))
+    scribe, start = Scribe(model, 2, overflow="refill"), 0
+    with torch.no_grad():
+        for read in range(1, 31):
+            if read - start > block_size:
+                start = read - max(1, block_size // 2)
+            logits = scribe.read(ids[:, read - 1 : read])
+            torch.testing.assert_close(logits, model(ids[:, start:read])[:, -1], rtol=1e-3, atol=1e-3)
+
+
+def test_refill_is_exact_up_to_the_block():
+    model = tiny_model()
+    exact, refill = (written(model, [[1]], 3 * BLOCK, Sampling(), 0, overflow=name) for name in ("exact", "refill"))
+    assert exact[0][:BLOCK] == refill[0][:BLOCK] and exact != refill
+
+
+def test_a_row_depends_on_its_own_prompt_and_generator_alone():
+    model, prompts, seeds = tiny_model(), [[1, 2], [3, 4], [1, 2]], (7, 8, 9)
+    together = written(model, prompts, 2 * BLOCK, Sampling(temperature=1.0), *seeds)
+    alone = [written(model, [prompts[i]], 2 * BLOCK, Sampling(temperature=1.0), seeds[i])[0] for i in range(3)]
+    assert together == alone and together[0] != together[2]
+
+
+def test_the_global_random_state_neither_matters_nor_moves():
+    model = tiny_model()
+    before = torch.get_rng_state()
+    first = written(model, [[1]], 20, Sampling(), 3)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(99)
+    assert written(model, [[1]], 20, Sampling(), 3) == first
+
+
+def test_two_calls_go_on_drawing_from_one_generator():
+    model, prompt, sampling, generator = tiny_model(), torch.tensor([[1]]), Sampling(temperature=2.0), *seeded(3)
+    first, second = ([int(id) for id in stream(model, prompt, 20, sampling, generator=generator)] for _ in range(2))
+    assert first == written(model, [[1]], 20, sampling, 3)[0] != second
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_writes_without_dropout_or_gradients_and_keeps_its_mode(training):
+    model = tiny_model().train(training)
+    writing = stream(model, torch.tensor([[1]]), 5, Sampling(), generator=seeded(0))
+    assert not next(writing).requires_grad and not model.training
+    writing.close()
+    assert model.training == training
+
+
+def test_greedy_is_the_argmax_and_needs_no_luck():
+    model = tiny_model()
+    assert written(model, [[1]], 20, Sampling(temperature=0), 1) == written(model, [[1]], 20, Sampling(temperature=0), 2)
+    logits = torch.randn(5, VOCAB)
+    assert choose(logits, Sampling(temperature=0), generators=seeded(*range(5))).tolist() == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize(
+    "one",
+    [Sampling(temperature=1e-9), Sampling(temperature=1e-320), Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(min_p=1)],
+)
+def test_every_control_at_its_end_is_greedy(one):
+    assert written(tiny_model(), [[1]], 30, one, 0) == written(tiny_model(), [[1]], 30, Sampling(temperature=0), 0)
+
+
+@pytest.mark.parametrize("off", [Sampling(top_k=VOCAB), Sampling(top_k=10**9), Sampling(top_p=1.0), Sampling(min_p=1e-30)])
+def test_every_control_at_its_other_end_is_off(off):
+    assert written(tiny_model(), [[1]], 30, off, 0) == written(tiny_model(), [[1]], 30, Sampling(), 0)
+
+
+def test_an_endless_temperature_draws_evenly():
+    torch.testing.assert_close(distribution(log(0.9, 0.1), Sampling(temperature=1e30)), torch.tensor([[0.5, 0.5]]))
+
+
+@pytest.mark.parametrize(
+    ("k", "keeps"), [(1, [1, 0, 0, 0]), (2, [1, 1, 1, 0]), (3, [1, 1, 1, 0]), (4, [1, 1, 1, 1]), (9, [1, 1, 1, 1])]
+)
+def test_top_k_keeps_the_k_likeliest_and_their_equals(k, keeps):
+    assert kept(keep_top_k(log(0.5, 0.2, 0.2, 0.1), k)) == keeps
+
+
+@pytest.mark.parametrize(
+    ("p", "keeps"),
+    [(0.01, [0, 1, 0, 0]), (0.49, [0, 1, 0, 0]), (0.6, [0, 1, 1, 0]), (0.85, [1, 1, 1, 0]), (0.95, [1, 1, 1, 1])],
+)
+def test_top_p_keeps_the_fewest_that_reach_p(p, keeps):
+    assert kept(keep_top_p(log(0.2, 0.5, 0.2001, 0.0999), p)) == keeps
+
+
+@pytest.mark.parametrize(("p", "keeps"), [(0.1, [1, 1, 1, 1]), (0.3, [1, 1, 1, 0]), (0.5, [0, 1, 0, 0]), (1.0, [0, 1, 0, 0])])
+def test_min_p_keeps_what_comes_near_the_likeliest(p, keeps):
+    assert kept(keep_min_p(log(0.2, 0.5, 0.2, 0.1), p)) == keeps
+
+
+@given(st.lists(st.floats(-30, 30), min_size=1, max_size=40), st.floats(1e-6, 1, exclude_max=True))
+@settings(max_examples=100, deadline=None)
+def test_the_nucleus_reaches_p_and_would_not_without_its_least(values, p):
+    logits = torch.tensor([values])
+    probs, mask = logits.double().softmax(-1), keep_top_p(logits, p).isfinite()
+    assert probs[mask].sum() >= p - 1e-5
+    assert probs[mask].sum() - probs[mask].min() < p + 1e-5
+    assert mask.all() or probs[mask].min() >= probs[~mask].max()
+
+
+def test_the_filters_follow_one_another_on_what_is_left():
+    logits = log(0.4, 0.3, 0.2, 0.1)
+    # Of the three likeliest (4/9, 3/9, 2/9), two make 0.75; by themselves 0.75 would have needed three.
+    assert kept(distribution(logits, Sampling(temperature=1, top_k=3, top_p=0.75)).log()) == [1, 1, 0, 0]
+    torch.testing.assert_close(distribution(logits, Sampling(temperature=1, top_k=2)), torch.tensor([[4 / 7, 3 / 7, 0, 0]]))
+    # Temperature comes first: at 0.5 the probabilities are as 16, 9, 4, 1.
+    assert kept(distribution(logits, Sampling(temperature=0.5, min_p=0.5)).log()) == [1, 1, 0, 0]
+    assert kept(distribution(logits, Sampling(temperature=0.5, min_p=0.6)).log()) == [1, 0, 0, 0]
+
+
+def test_what_is_drawn_has_the_distribution_it_should():
+    probs, generators = torch.tensor([[0.5, 0.3, 0.2, 0.0]]), seeded(0)
+    counts = torch.bincount(torch.cat([draw(probs, generators) for _ in range(4000)]), minlength=4)
+    expected = 4000 * probs[0, :3]
+    chi_square = ((counts[:3] - expected) ** 2 / expected).sum()
+    assert counts[3] == 0 and chi_square < 13.8  # 0.1 % point, two degrees of freedom
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 1e30])
+def test_what_is_never_sampled_never_appears(temperature):
+    banned = (0, 3, VOCAB - 1)
+    ids = written(tiny_model(), [[1]] * 4, 50, Sampling(temperature=temperature), 0, 1, 2, 3, never_sampled=banned)
+    assert not {id for row in ids for id in row} & set(banned)
+
+
+def test_nothing_asked_for_is_nothing_made():
+    assert written(tiny_model(), [[1]], 0, Sampling(), 0) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("temperature", [-1.0, math.nan, math.inf]),
+        ("top_k", [-1]),
+        ("top_p", [0.0, 1.01, math.nan]),
+        ("min_p", [-0.1, 1.1, math.nan]),
+        ("repetition_penalty", [0.9, math.inf, math.nan]),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused_by_name(field, values):
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^{field}: .* given; use "):
+            Sampling(**{field: value})
+
+
+def test_a_text_from_nothing_starts_on_a_new_line_if_there_is_one():
+    assert first_id(Tokenizer("\t\nab")) == 1
+    assert first_id(Tokenizer("ab")) == 0
+    assert first_id(Tokenizer("ab", folded=True)) == 0
+    assert first_id(Tokenizer(None)) == 10
+
+
+def test_a_penalty_on_repetition_moves_only_what_repeats():
+    model = tiny_model()
+    greedy, punished = Sampling(temperature=0), Sampling(temperature=0, repetition_penalty=1e6)
+    loop, free = written(model, [[1]], 200, greedy, 0)[0], written(model, [[1]], 200, punished, 0)[0]
+    same = next(i for i, (a, b) in enumerate(zip(loop, free)) if a != b)
+    assert Repetition(torch.tensor([[1] + loop[:same]])).excess(VOCAB)[0, loop[same]] > 0
+    assert free[same:] != loop[same:]

@@ -1,0 +1,142 @@
+"""Text <-> ids: nothing lost, nothing unknown passed over in silence, nothing hostile accepted."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Door, Tokenizer, UnknownCharacters, code_points
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+# What makes line ends, case and normal forms depend on the neighbours, next to what does not.
+TRICKY = st.text(st.sampled_from("\r\n\t .'aAΣσς\u0301\u0338é가\u1100\u1161\u11a8ﬁ가か\u3099中文İß"))
+DOORS = st.builds(
+    Door,
+    newlines=st.sampled_from(["keep", "fold"]),
+    normalize=st.sampled_from(["none", "NFC", "NFKC"]),
+    lowercase=st.booleans(),
+)
+
+
+def counts_of(text: str) -> np.ndarray:
+    return np.bincount(code_points(text), minlength=CODE_POINTS)
+
+
+def fitted(text: str, *, min_count: int = 1, max_vocab: int = 0, door: Door = Door()) -> Tokenizer:
+    return Tokenizer.fit(counts_of(door.apply(text)), door=door, min_count=min_count, max_vocab=max_vocab)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANY_TEXT.filter(bool))
+def test_decoding_undoes_encoding_and_ids_follow_code_points(text):
+    tokenizer = fitted(text)
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text and tokenizer.decode(ids.tolist()) == text
+    assert tokenizer.characters == "".join(sorted(set(text)))
+    assert ids.dtype == np.int64 and ids.shape == (len(text),) and ids.max() < tokenizer.vocab_size == len(set(text))
+    assert Tokenizer.from_json(json.loads(json.dumps(tokenizer.to_json()))) == tokenizer
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANY_TEXT)
+def test_bytes_hold_every_text_and_stream_as_they_come(text):
+    tokenizer = Tokenizer(None)
+    ids = tokenizer.encode(text)
+    assert tokenizer.vocab_size == 256 and tokenizer.decode(ids) == text
+    stream = tokenizer.stream()
+    assert "".join(stream.push([i]) for i in ids.tolist()) + stream.finish() == text
+
+
+def test_the_vocabulary_does_not_depend_on_the_hash_seed():
+    code = """
+import numpy as np
+from chargpt.text.tokenizer import Door, Tokenizer, code_points
+print(Tokenizer.fit(np.bincount(code_points("sea, \u6d77, \xe9")), door=Door()).to_json())
+"""
+    command, root = [sys.executable, "-c", code], Path(__file__).parents[2]
+    runs = [subprocess.run(command, cwd=root, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True) for seed in "01"]
+    assert runs[0].stdout == runs[1].stdout != b""
+
+
+def test_unfinished_bytes_become_replacement_characters():
+    stream = Tokenizer(None).stream()
+    assert stream.push([0xE4, 0xB8]) == "" and stream.finish() == FOLDED
+
+
+@settings(max_examples=300, deadline=None)
+@given(TRICKY, TRICKY, DOORS)
+def test_a_text_may_be_cut_where_it_is_said_to_be_safe(text, more, door):
+    cut = door.safe_cut(text)
+    assert door.apply(text[:cut]) + door.apply(text[cut:] + more) == door.apply(text + more)
+
+
+def test_a_prompt_passes_through_the_door_of_its_text():
+    tokenizer = fitted("Cafe\u0301\r\n", door=Door(newlines="fold", normalize="NFC", lowercase=True))
+    assert tokenizer.characters == "\nacfé"
+    assert tokenizer.decode(tokenizer.encode("FACE\u0301\r")) == "facé\n"
+
+
+def test_rare_characters_share_an_id_that_is_never_sampled():
+    tokenizer = fitted("aaabbbccd", min_count=2)
+    assert tokenizer.characters == "abc" and tokenizer.vocab_size == 4 and tokenizer.never_sampled == (3,)
+    assert tokenizer.encode("adz").tolist() == [0, 3, 3] and tokenizer.decode([0, 3]) == "a" + FOLDED
+
+
+@settings(max_examples=100, deadline=None)
+@given(ANY_TEXT.filter(bool), st.integers(2, 20))
+def test_max_vocab_keeps_the_commonest_and_counts_the_folded_one(text, limit):
+    tokenizer = fitted(text, max_vocab=limit)
+    assert tokenizer.vocab_size == min(limit, len(set(text)))
+    left_out = set(text) - set(tokenizer.characters)
+    assert bool(left_out) == tokenizer.folded
+    assert all(text.count(kept) >= text.count(out) for kept in tokenizer.characters for out in left_out)
+
+
+def test_ids_take_the_smallest_numbers_that_hold_them():
+    for size, dtype in ((256, "u1"), (257, "u2"), (65_536, "u2"), (65_537, "u4")):
+        assert Tokenizer("".join(map(chr, range(0x10000, 0x10000 + size)))).dtype == dtype
+
+
+def test_unknown_characters_are_listed_once_with_place_and_nearest():
+    tokenizer = fitted("hello, wörld 'x' 1\n")
+    with pytest.raises(UnknownCharacters) as error:
+        tokenizer.encode("Hé “x”é\r½€")
+    assert error.value.characters == "Hé“”\r½€"
+    message = str(error.value)
+    assert "'é' U+00E9 LATIN SMALL LETTER E WITH ACUTE at character 2 (nearest known: 'e' U+0065" in message
+    assert "nearest known: 'h'" in message and "'½' U+00BD" in message and "nearest known: '1'" in message
+    assert "'€' U+20AC EURO SIGN at character 10 (nothing like it is known)" in message
+
+
+def test_what_is_unknown_can_be_skipped():
+    ids, skipped = fitted("abc").encode_known("aXbXY")
+    assert ids.tolist() == [0, 1] and skipped == "XXY"
+
+
+def test_half_a_surrogate_pair_is_unknown_but_no_crash():
+    with pytest.raises(UnknownCharacters, match="U\\+D800"):
+        fitted("abc").encode("a\ud800")
+    with pytest.raises(UnknownCharacters, match="U\\+D800"):
+        Tokenizer(None).encode("a\ud800")
+    assert Tokenizer(None).encode("\udce9").tolist() == [0xE9]  # how a command line hands on a byte that is not UTF-8
+
+
+GOOD = {"characters": "ab", "folded": False, "newlines": "keep", "normalize": "none", "lowercase": False}
+HOSTILE = [
+    None, [], "ab", {}, {**GOOD, "extra": 1}, {k: v for k, v in GOOD.items() if k != "folded"},
+    *({**GOOD, "characters": bad} for bad in ("", "ba", "aa", ["a", "b"], 5, "a\ud800", {"a": 1})),
+    *({**GOOD, "folded": bad} for bad in (1, None, "true")), {**GOOD, "characters": None, "folded": True},
+    *({**GOOD, "newlines": bad} for bad in ("none", None, [], {})), {**GOOD, "normalize": "NFD"}, {**GOOD, "lowercase": 0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", HOSTILE, ids=str)
+def test_no_other_json_is_taken_for_a_vocabulary(data):
+    Tokenizer.from_json(GOOD)
+    with pytest.raises(ValueError, match="vocabulary"):
+        Tokenizer.from_json(data)

@@ -1,0 +1,106 @@
+"""Training windows: a pure function of (seed, step, rank), each once an epoch, all inside the text."""
+
+import numpy as np
+import pytest
+import torch
+
+from chargpt.training.batches import Windows, permuted
+
+IDS = np.arange(1000, dtype=np.uint16)  # every id is its own position
+
+
+def windows(ids: np.ndarray = IDS, block_size: int = 16, **settings: int) -> Windows:
+    return Windows(ids, block_size, **{"batch_size": 4, "seed": 1, **settings})
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 64, 65, 1000, 4097])
+def test_the_permutation_is_a_bijection_and_the_key_chooses_it(size):
+    keys = np.random.default_rng(size).integers(0, 2**64, (2, 7, 1), np.uint64)
+    one, other = (permuted(np.arange(size, dtype=np.uint64), size, key) for key in keys)
+    assert sorted(one.tolist()) == sorted(other.tolist()) == list(range(size))
+    assert size < 64 or (one != other).mean() > 0.9
+
+
+def test_the_order_has_no_pattern():
+    """Neighbours in the epoch are no neighbours in the text, and every part of the text comes at every time."""
+    size = 10_000
+    key = np.random.default_rng(0).integers(0, 2**64, (7, 1), np.uint64)
+    order = permuted(np.arange(size, dtype=np.uint64), size, key).astype(float)
+    assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.05
+    assert abs(np.corrcoef(order, np.arange(size))[0, 1]) < 0.05
+    assert np.histogram2d(order, np.arange(size), bins=5)[0].std() < 40  # 400 in each cell; Poisson's deviation is 20
+
+
+def test_targets_are_the_inputs_one_later_and_inside_the_text():
+    for length in (17, 18, 31, 32, 33, 50, 1000):
+        chosen = windows(IDS[:length])
+        for step in range(30):
+            inputs, targets = chosen.batch(step)
+            assert inputs.dtype == targets.dtype == torch.int64 and inputs.shape == targets.shape == (4, 16)
+            assert inputs.is_contiguous() and targets.is_contiguous()
+            assert torch.equal(inputs + 1, targets) and targets.max() < length and torch.equal(inputs[:, 1:], targets[:, :-1])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_a_text_that_lies_on_the_device_gives_the_same_batches(dtype, monkeypatch):
+    monkeypatch.setattr("chargpt.training.batches.PART", 300)
+    ids = (IDS % 251).astype(dtype)
+    one, other = windows(ids), windows(ids, resident=True)
+    for step in range(20):
+        for left, right in zip(one.batch(step), other.batch(step)):
+            assert torch.equal(left, right) and left.dtype == right.dtype and right.is_contiguous()
+
+
+def test_an_epoch_has_every_window_once_and_the_next_one_lies_otherwise():
+    chosen = windows(batch_size=1)
+    epochs = [[int(chosen.starts(e * chosen.per_epoch + i)[0]) for i in range(chosen.per_epoch)] for e in range(3)]
+    assert chosen.per_epoch == (1000 - 16) // 16
+    for starts in epochs:
+        assert (np.diff(sorted(starts)) == 16).all() and len(set(starts)) == chosen.per_epoch
+    assert len({min(starts) for starts in epochs}) > 1 and epochs[0] != epochs[1]
+
+
+def test_in_the_long_run_every_character_is_learned_equally_often():
+    chosen = windows(batch_size=61)  # an epoch
+    seen = np.bincount(np.concatenate([chosen.batch(step)[1].numpy().ravel() for step in range(400)]), minlength=1000)
+    assert seen[40:-40].min() > 0.85 * 400 and seen[1:].min() > 0
+
+
+def test_a_batch_depends_on_nothing_but_its_step():
+    in_order = [windows().batch(step)[0] for step in range(3000)]
+    one = windows()
+    for step in (2999, 0, 1024, 1023, 7, 7):
+        assert torch.equal(one.batch(step)[0], in_order[step])
+    assert not torch.equal(windows(seed=2).batch(0)[0], in_order[0])
+
+
+@pytest.mark.parametrize("ranks, micros", [(1, 1), (2, 1), (4, 2), (1, 8)])
+def test_ranks_and_micro_steps_share_out_the_same_samples(ranks, micros):
+    whole = windows(batch_size=48).starts(5)
+    batch = 48 // (ranks * micros)
+    parts = [
+        windows(batch_size=batch, accumulate=micros, rank=rank, world_size=ranks).starts(5, micro)
+        for micro in range(micros)
+        for rank in range(ranks)
+    ]
+    assert np.array_equal(np.concatenate(parts), whole)
+
+
+def test_a_batch_larger_than_an_epoch_and_than_a_block_of_starts():
+    starts = windows(batch_size=10_000).starts(1)
+    assert len(starts) == 10_000 and np.array_equal(starts[:100], windows(batch_size=100).starts(100))
+
+
+def test_a_huge_text_takes_no_more_memory_than_a_small_one():
+    endless = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**12,), (0,))
+    chosen = windows(endless)
+    assert chosen.starts(10**6).max() < 10**12 - 16 and chosen.batch(10**6)[0].shape == (4, 16)
+
+
+def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
+    np.arange(100_000, dtype=np.uint32).tofile(tmp_path / "ids")
+    mapped = np.memmap(tmp_path / "ids", np.uint32, mode="r")
+    plain = windows(mapped)
+    monkeypatch.setattr("chargpt.training.batches.LARGE", 0)
+    ahead = windows(mapped)
+    assert all(torch.equal(plain.batch(step)[1], ahead.batch(step)[1]) for step in range(2000))

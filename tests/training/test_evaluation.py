@@ -1,0 +1,51 @@
+"""Evaluation covers the whole text once, in a fixed order, and leaves training untouched."""
+
+import numpy as np
+import pytest
+import torch
+
+from chargpt.training.evaluation import evaluate, validation_batches
+from model import GPT, GPTConfig
+
+
+def make_model(**settings) -> GPT:
+    torch.manual_seed(0)
+    return GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, bias=True, **settings), 7)
+
+
+@pytest.mark.parametrize("length", [2, 8, 9, 10, 17, 100, 129])
+@pytest.mark.parametrize("batch_size", [1, 3, 1000])
+def test_every_character_but_the_first_is_predicted_once(length, batch_size):
+    ids = np.arange(length, dtype=np.uint16)
+    batches = list(validation_batches(ids, 8, batch_size=batch_size))
+    assert torch.cat([targets.flatten() for _, targets in batches]).tolist() == list(range(1, length))
+    for inputs, targets in batches:
+        assert inputs.shape == targets.shape
+        assert torch.equal(inputs + 1, targets)
+
+
+def test_loss_is_that_of_single_windows():
+    model = make_model().eval()
+    ids = np.random.default_rng(0).integers(7, size=43).astype(np.uint8)
+    total = 0.0
+    for start in range(0, 42, 8):
+        window = torch.from_numpy(ids[start : start + 9].astype(np.int64))[None]
+        total += model(window[:, :-1], window[:, 1:]).item() * (window.size(1) - 1)
+    assert evaluate(model, ids) == pytest.approx(total / 42, rel=1e-5)
+
+
+def test_nothing_of_the_training_moves():
+    model = make_model(dropout=0.3).train()
+    ids = np.zeros(50, np.uint8)
+    before = torch.get_rng_state()
+    first = evaluate(model, ids)
+    assert evaluate(model, ids) == first
+    assert torch.equal(before, torch.get_rng_state())
+    assert model.training
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_stop_is_answered_within_a_batch():
+    model = make_model().train()
+    assert evaluate(model, np.zeros(50, np.uint8), stop=lambda: True) is None
+    assert model.training

@@ -1,0 +1,84 @@
+"""One vector, its gradient, and a copy that follows: the same training as with fifty parameters."""
+
+import torch
+
+from chargpt.training.optimizers import DOWN, EMBEDDING, SQUARE, UP, VECTOR, kind_of
+from chargpt.training.weights import Weights
+from model import GPT, GPTConfig
+
+
+def make(precision: torch.dtype = torch.float32) -> tuple[GPT, Weights]:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(GPT(GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, bias=True), 7))
+    return models[0], Weights(models[1], precision, kind=kind_of)
+
+
+IDX = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(3))
+
+
+def test_every_parameter_is_a_view_of_the_vector_and_none_is_changed():
+    model, weights = make()
+    assert weights.vector.numel() == model.parameter_count()
+    for name, parameter in weights.model.named_parameters():
+        assert torch.equal(parameter, model.get_parameter(name))
+        assert parameter.data_ptr() == weights.vector[weights.spans[name]].data_ptr()
+    weights.vector.zero_()
+    assert not any(parameter.any() for parameter in weights.model.parameters())
+
+
+def test_kinds_lie_side_by_side():
+    model, weights = make()
+    end = 0
+    for kind in (SQUARE, UP, DOWN, EMBEDDING, VECTOR):
+        span = weights.of_kind(kind)
+        assert span.start == end
+        end = span.stop
+    assert end == len(weights.vector)
+    C = 16
+    assert [weights.of_kind(kind).stop - weights.of_kind(kind).start for kind in (SQUARE, UP, DOWN)] == [2 * 4 * C * C] * 3
+
+
+def test_gradient_is_that_of_the_parameters_and_adds_up():
+    model, weights = make()
+    model(IDX[:, :-1], IDX[:, 1:]).backward()
+    for times in (1, 2):
+        weights.add_gradient(weights.working(IDX[:, :-1], IDX[:, 1:]))
+        for name, span in weights.spans.items():
+            torch.testing.assert_close(weights.gradient[span], times * model.get_parameter(name).grad.flatten())
+
+
+def test_the_working_copy_follows_in_its_precision():
+    model, weights = make(torch.bfloat16)
+    assert all(parameter.dtype == torch.bfloat16 for parameter in weights.working.parameters())
+    weights.vector += 0.25
+    assert not torch.equal(weights.working.norm.weight.float(), weights.model.norm.weight)
+    weights.refresh()
+    for name, parameter in weights.working.named_parameters():
+        assert torch.equal(parameter, weights.model.get_parameter(name).bfloat16())
+    loss = weights.working(IDX[:, :-1], IDX[:, 1:])
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, weights.model(IDX[:, :-1], IDX[:, 1:]), atol=0.05, rtol=0.05)
+    weights.add_gradient(loss)
+    assert weights.gradient.dtype == torch.float32
+
+
+def test_gradients_in_bfloat16_stay_right_over_many_characters():
+    """Sums over 16,384 characters, of the norms' gains and biases and of a frequent character's embedding."""
+    config, found = GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=256, bias=True), {}
+    often = 1 / torch.arange(1.0, 66)
+    idx = torch.multinomial(often, 64 * 257, replacement=True, generator=torch.Generator().manual_seed(1)).view(64, 257)
+    for precision in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        weights = Weights(GPT(config, 65), precision, kind=kind_of)
+        weights.add_gradient(weights.working(idx[:, :-1], idx[:, 1:]))
+        found[precision] = weights.gradient
+    exact, rough = found.values()
+    for name, span in weights.spans.items():
+        assert (rough[span] - exact[span]).norm() < 0.03 * exact[span].norm(), name
+
+
+def test_in_float32_the_model_computes_itself():
+    _, weights = make()
+    assert weights.working is weights.model
