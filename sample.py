@@ -216,13 +216,13 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     # Only now: torch takes a second or two to import, and a mistyped option or --help is answered before that.
     from chargpt.config import RuntimeConfig
+    from chargpt.device import choose_device
     from chargpt.runs.load import find_checkpoint, restore_model
     from chargpt.sampling.c_decoder import fastest_scribe
     from chargpt.sampling.decoder import Sampling
     from chargpt.sampling.interactive import converse
     from chargpt.sampling.printing import LEGEND, JsonPrinter, TextPrinter, coloured, plain, print_samples
     from chargpt.sampling.text_generator import Writer
-    from chargpt.training.runtime import choose_device
 
     with options_named():
         device = choose_device(RuntimeConfig(device=arguments.device).device)

@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config, apply, apply_overrides, read_yaml, to_dict
+from chargpt.device import choose_device
 from chargpt.interrupt import Interrupt
 from chargpt.runs.checkpoint import Checkpoint, steps
 from chargpt.runs.load import find_checkpoint, settings_of, tokenizer_of
 from chargpt.runs.run import Progress, Run, begin, folder_of, resume, roll_back, save, say, write_config
 from chargpt.sampling.decoder import Sampling, first_id, stream
-from chargpt.terminal import Forgiving, Parser, UserError, number, one_line, run_program, shown
+from chargpt.terminal import BestEffortStream, Parser, UserError, number, one_line, run_program, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine, outlook
 from chargpt.training.batches import Windows
@@ -36,7 +37,6 @@ from chargpt.training.metrics import Metrics
 from chargpt.training.optimizers import Optimizer, learning_rate
 from chargpt.training.progress_bar import Screen, clock
 from chargpt.training.recipes import suited
-from chargpt.training.runtime import choose_device
 from chargpt.training.time_budget import SETTLING_STEPS, Pace
 
 ROOT = Path(__file__).resolve().parent
@@ -492,7 +492,10 @@ def main(argv: list[str] | None = None) -> int:
         run = new_run(arguments)
     deadline = None if arguments.minutes is None else end_in(arguments.minutes, run, started=started)
     # From here on no reader that leaves (`| head`, a closed terminal) may cost the run.
-    forgiving = contextlib.redirect_stdout(Forgiving(sys.stdout)), contextlib.redirect_stderr(Forgiving(sys.stderr))
+    forgiving = (
+        contextlib.redirect_stdout(BestEffortStream(sys.stdout)),
+        contextlib.redirect_stderr(BestEffortStream(sys.stderr)),
+    )
     with forgiving[0], forgiving[1], Interrupt() as interrupt:
         describe(run)
         write_config(run)

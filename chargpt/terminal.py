@@ -1,4 +1,7 @@
-"""A user's mistake, and how a program says so: one line, exit code 2, no traceback."""
+"""How the programs talk to a person: user errors and exit codes, notices, and the option parser.
+
+Every user error is one line, `error: where: what; what to do`, with exit code 2 and no traceback.
+"""
 
 import argparse
 import contextlib
@@ -12,45 +15,47 @@ from typing import Any, NoReturn, TextIO
 
 
 class UserError(ValueError):
-    """Something only the user can mend. The message reads `where: what was given; what to do`."""
+    """A problem that only the user can solve. The message reads `where: what was given; what to do`."""
 
 
 def one_line(text: object) -> str:
-    """`text` on a single line, control characters escaped, so that a file name cannot forge a message."""
+    """`text` on a single line with control characters escaped, so that a file name cannot imitate a message."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def shown(path: str | Path) -> str:
-    """`path` as a person would type it: relative to the working folder when it lies below it."""
+    """`path` as a person would type it: relative to the working folder if it is inside."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
         return str(path)
 
 
+def say(label: str, text: str) -> None:
+    """Print a notice in two columns: a label of at most 11 characters, and what it is about."""
+    print(f"{label:<12}{text}", flush=True)
+
+
 def run_program(main: Callable[[], int]) -> int:
-    """Run `main`; turn a `UserError`, an `OSError` or a lack of memory into one line on stderr and exit code 2."""
+    """Run `main` and return the exit code. A `UserError`, an `OSError` or lack of memory is one line and exit code 2."""
     _make_streams_safe()
     try:
         code = main()
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough. Give the interpreter's last flush somewhere to go.
+        # The reader (`| head`) has closed the pipe. The interpreter's last flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except UserError as error:
         message = str(error)
     except OSError as error:
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
-        message = f"{what}; check the path, its permissions and the room on its disk"
-    except (MemoryError, RuntimeError) as error:  # torch's is a RuntimeError, on the CPU one without a name of its own
-        if not (isinstance(error, MemoryError) or re.search(r"out of memory|(can't|tried to) allocate", str(error))):
+        message = f"{what}; check the path, its permissions and the free space on its disk"
+    except (MemoryError, RuntimeError) as error:
+        message = _memory_message(error)
+        if message is None:
             raise
-        message = (
-            f"memory: there is not enough of it ({str(error).strip().partition(chr(10))[0][:120] or 'none left'}); use a smaller "
-            "model, fewer samples, or in training a smaller train.batch_size and more train.accumulate"
-        )
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
@@ -58,8 +63,19 @@ def run_program(main: Callable[[], int]) -> int:
     return 2
 
 
+def _memory_message(error: MemoryError | RuntimeError) -> str | None:
+    """The message for a lack of memory, which torch reports as a RuntimeError; None for any other error."""
+    if not (isinstance(error, MemoryError) or re.search(r"out of memory|(can't|tried to) allocate", str(error))):
+        return None
+    detail = str(error).strip().partition("\n")[0][:120] or "none left"
+    return (
+        f"memory: there is not enough ({detail}); use a smaller model or fewer samples, or in training a smaller "
+        "train.batch_size with a larger train.accumulate"
+    )
+
+
 def _make_streams_safe() -> None:
-    """A C locale must not end a program that prints 中, nor a closed stream one that prints at all."""
+    """Let a program print any character in any locale, and run without standard streams."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -68,8 +84,8 @@ def _make_streams_safe() -> None:
             stream.reconfigure(encoding="utf-8", errors="replace")
 
 
-class Forgiving:
-    """A stream whose reader may leave, or whose disk may be full: what cannot be written is dropped, and nothing ends by it."""
+class BestEffortStream:
+    """A text stream that drops what cannot be written, because the reader has gone or the disk is full."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -87,8 +103,15 @@ class Forgiving:
             self._stream.flush()
 
 
+@contextlib.contextmanager
+def best_effort_output() -> Any:
+    """Within this block, a closed terminal, a broken pipe or a full disk never ends the program."""
+    with contextlib.redirect_stdout(BestEffortStream(sys.stdout)), contextlib.redirect_stderr(BestEffortStream(sys.stderr)):
+        yield
+
+
 class Parser(argparse.ArgumentParser):
-    """argparse, strict about abbreviations, raising UserError instead of printing its usage and leaving."""
+    """argparse without abbreviations. It raises UserError instead of printing its usage and leaving."""
 
     def __init__(self, **settings: object) -> None:
         super().__init__(allow_abbrev=False, **settings)
@@ -109,7 +132,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """An argparse type: a whole number of `least` or more, of at most 18 digits."""
+    """An argparse type: a whole number of `least` or more, with at most 18 digits."""
 
     def parse(text: str) -> int:
         if re.fullmatch(r"[+-]?[0-9]{1,18}", text) and int(text) >= least:
@@ -120,7 +143,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def number(text: str) -> float:
-    """An argparse type; what range it lies in is for its owner to check."""
+    """An argparse type: a number of any size."""
     try:
         return float(text)
     except ValueError:
@@ -128,5 +151,5 @@ def number(text: str) -> float:
 
 
 def numbers(text: str) -> list[float]:
-    """An argparse type: one number, or several with commas between them."""
+    """An argparse type: one number, or several separated by commas."""
     return [number(part) for part in text.split(",")]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from chargpt.config import RuntimeConfig
+from chargpt.device import choose_device
 from chargpt.kernels.attention import Attention, fused_attention
 from chargpt.terminal import UserError, one_line
 from model import GPT
@@ -57,20 +58,6 @@ class Runtime:
     def loss_of(self, model: GPT) -> Callable[[Tensor, Tensor], Tensor]:
         """`model` as training calls it: compiled, if that was chosen, with its kernels launched together as CUDA graphs."""
         return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False) if self.compile else model
-
-
-def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA, then MPS, then the CPU. Raises UserError for a device that this machine lacks."""
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError("device: mps given, but this machine has no Metal device; use --device cpu")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device: {name} given, but torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
-    return device
 
 
 def keep_freed_memory() -> None:

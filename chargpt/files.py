@@ -1,0 +1,129 @@
+"""Files that appear whole or not at all: write aside, sync, rename, sync the folder.
+
+This is the usual recipe for crash safety ("All File Systems Are Not Created Equal", OSDI 2014). What is being written has a
+hidden name beside its target, `.NAME.tmp-PID`, so that the files of a killed process can be recognised and removed.
+"""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+ASIDE_NAME = re.compile(r"\.(?P<target>.+)\.tmp-(?P<pid>[0-9]{1,9})")
+SYNC_EVERY = 2**24  # bytes
+
+
+def aside(path: Path) -> Path:
+    """The hidden name beside `path` for what this process writes or removes."""
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
+
+
+@contextmanager
+def publishing(target: Path) -> Iterator[Path]:
+    """A path to write to, a file or a folder, that becomes `target` when the block ends without an error.
+
+    The block syncs what it writes. An existing file is replaced, and a link is replaced rather than followed; an existing
+    folder is an error. Raises OSError; the unfinished file is removed.
+    """
+    path = aside(target)
+    try:
+        discard(path)
+        yield path
+        os.replace(path, target)
+        sync_folder(target.parent)
+    finally:
+        discard(path)
+
+
+def publish_file(target: Path, data: bytes) -> None:
+    """Write `data` to `target` so that a crash leaves the old content or the new one. Raises OSError."""
+    with publishing(target) as path:
+        write_synced(path, data)
+
+
+def write_synced(path: Path, data: bytes | memoryview) -> None:
+    """Write a new file and wait until it is on the disk. Raises OSError, also when the file exists."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+class SyncedFile:
+    """A new, large file that is on the disk when it closes. It is synced in the background while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "xb")
+        self._thread = ThreadPoolExecutor(1)
+        self._syncing = self._thread.submit(lambda: None)
+        self._unsynced = 0
+
+    def write(self, data: memoryview) -> None:
+        """Append `data`. Raises OSError, also for an earlier write that failed in the background."""
+        self._file.write(data)
+        self._unsynced += data.nbytes
+        if self._unsynced >= SYNC_EVERY:
+            self._unsynced = 0
+            self._syncing.result()  # the system reports a write error only once
+            self._syncing = self._thread.submit(self._sync, self._file.tell())
+
+    def _sync(self, end: int) -> None:
+        os.fsync(self._file.fileno())
+        if hasattr(os, "posix_fadvise"):
+            # The file is not read soon; its pages would displace more useful ones from memory.
+            os.posix_fadvise(self._file.fileno(), 0, end, os.POSIX_FADV_DONTNEED)
+
+    def __enter__(self) -> "SyncedFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._thread, self._file:
+            self._syncing.result()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Put the names in a folder on the disk: without this, a power cut may undo a rename."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot sync a folder; PostgreSQL's fsync_fname ignores this too
+            raise
+    finally:
+        os.close(folder)
+
+
+def discard(path: Path) -> None:
+    """Remove a file or a folder with its content. Never raises."""
+    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def remove_left_behind(folder: Path, targets: re.Pattern) -> None:
+    """Remove the unfinished files in `folder` that dead processes left, where the target's name matches `targets`."""
+    for name in os.listdir(folder):
+        match = ASIDE_NAME.fullmatch(name)
+        if match and targets.fullmatch(match["target"]) and not _is_another_process(int(match["pid"])):
+            discard(folder / name)
+
+
+def _is_another_process(pid: int) -> bool:
+    """Whether a living process other than this one has the id `pid`."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it lives and belongs to another user
+        return True
+    return pid != os.getpid()
