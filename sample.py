@@ -185,12 +185,10 @@ def encode_prompt(text: str, tokenizer: Tokenizer, unknown: str) -> list[int]:
 
 def lines_learned(checkpoint: Any, config: Any, tokenizer: Tokenizer) -> Callable[[str], bool]:
     """Whether a line stands in the text that the model of `checkpoint` learned from. Raises UserError if that is gone."""
-    from chargpt.runs.run import corpus_of
+    from chargpt.runs.load import corpus_of, without_cache
     from chargpt.sampling.known_lines import Known
 
-    # Where texts are cached is this machine's affair, and nothing that a run from elsewhere may decide.
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
-    return Known(corpus_of(checkpoint, config, tokenizer, root=CHECKPOINTS.parent).train, tokenizer)
+    return Known(corpus_of(checkpoint, without_cache(config), root=CHECKPOINTS.parent).train, tokenizer)
 
 
 def options_of(kind: type, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -246,7 +244,7 @@ def main(argv: list[str] | None = None) -> int:
             **options_of(Writer, arguments),
         )
 
-    run, loss = checkpoint.path.resolve().parent.name, checkpoint.state.get("val_loss")
+    run, loss = checkpoint.path.resolve().parent.name, checkpoint.state.progress.val_loss
     quality = f", validation loss {loss:.4f}" if isinstance(loss, float) else ""
     say(
         f"{one_line(run)}, step {checkpoint.step:,}{quality}, {model.parameter_count():,} parameters, {engine}; "

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import re
-import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +12,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from chargpt.config import Config, DataConfig, apply, apply_overrides, read_yaml
-from chargpt.terminal import Parser, UserError, run_program, shown
-from chargpt.text import report as doctor
+from chargpt.config import DataConfig
+from chargpt.terminal import UserError, shown
 from chargpt.text.cache import Cache, Entry, fingerprint_of
 from chargpt.text.encoding import Reading, Survey, survey, write_ids
 from chargpt.text.sources import Inputs, find
 from chargpt.text.tokenizer import Door, Tokenizer
-from chargpt.training.runtime import choose_runtime
 
 FORMAT = 1  # of cache entries; raise it whenever the same text and settings come to mean other ids
 
@@ -30,6 +27,7 @@ class Corpus(Entry):
     """An encoded text and what a run on it is called, unless told otherwise."""
 
     name: str
+    texts: list[str]
 
     def describe(self) -> list[str]:
         """A few lines for the user, each `what` in 12 columns and what was chosen."""
@@ -60,7 +58,7 @@ def load_corpus(
     found = find(texts, val_text=config.val_text, pattern=config.pattern, root=root, spool_folder=cache.folder)
     with contextlib.closing(found):
         entry = _entry(found, config, tokenizer, cache)
-    corpus = Corpus(name=found.name, **{**vars(entry), "notes": found.notes + entry.notes})
+    corpus = Corpus(name=found.name, texts=[absolute_text(text) for text in texts], **{**vars(entry), "notes": found.notes + entry.notes})
     _check_length(corpus, config, block_size)
     return corpus
 
@@ -70,7 +68,12 @@ def cached_corpus(name: str, fingerprint: str, config: DataConfig, *, root: Path
     if not re.fullmatch("[0-9a-f]{64}", fingerprint):  # a checkpoint from elsewhere may say anything, a path for instance
         return None
     entry = _cache(config, root).open(fingerprint)
-    return entry and Corpus(name=name, **vars(entry))
+    return entry and Corpus(name=name, texts=["-"], **vars(entry))
+
+
+def absolute_text(text: str) -> str:
+    """A path that holds from any folder; `-` and names of corpora stay as they are."""
+    return text if text in ("", "-") or not Path(text).exists() else str(Path(text).resolve())
 
 
 def _cache(config: DataConfig, root: Path) -> Cache:
@@ -200,27 +203,3 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
         f"{corpus.name}: {n_train:,} characters to learn from and {n_val:,} to validate; model.block_size={block_size} needs "
         f"{need:,} of each: {', or '.join(ways)}"
     )
-
-
-def main() -> int:
-    """The program: what a text is like, and what to expect of a model of it."""
-    parser = Parser(prog="python -m chargpt.text.corpus", description="What a text is like, before training on it.")
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="as for train.py; and settings, section.key=value")
-    parser.add_argument("--config", metavar="FILE", help="a YAML file, as for train.py")
-    arguments = parser.parse_intermixed_args()
-    texts = [text for text in arguments.texts if "=" not in text or Path(text).exists()]
-    settings = [text for text in arguments.texts if text not in texts]
-    root = Path(__file__).parents[2]
-    config = apply_overrides(Config(), settings)
-    runtime = choose_runtime(config.runtime)
-    file = arguments.config or root / "configs" / f"{'gpu' if runtime.device.type == 'cuda' else 'cpu'}.yaml"
-    config = apply_overrides(apply(Config(), read_yaml(file), where=shown(file)), settings)
-    corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size)
-    print(*corpus.describe(), *doctor.examine(corpus), sep="\n", flush=True)
-    parameters, speed = doctor.trial(config, corpus.tokenizer.vocab_size, runtime)
-    print(doctor.outlook(corpus, config, parameters=parameters, characters_per_second=speed))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_program(main))

@@ -4,18 +4,13 @@ import gzip
 import lzma
 import math
 import re
-import time
 import unicodedata
 from collections import Counter
 
 import numpy as np
-import torch
 
-from chargpt.config import Config
 from chargpt.text.cache import Entry
 from chargpt.text.tokenizer import Tokenizer, name
-from chargpt.training.runtime import Runtime
-from model import GPT
 
 TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters; a longer text is judged by pieces from all over it
 LONG_LINE = 12  # characters; shorter lines repeat by chance
@@ -36,47 +31,6 @@ def examine(corpus: Entry) -> list[str]:
         f"repeats     {_repeats(train_text, val_text)}{estimate}",
         f"to beat     {_marks(train, val, val_text, corpus.tokenizer)}{estimate}",
     ]
-
-
-def outlook(corpus: Entry, config: Config, *, parameters: int, characters_per_second: float) -> str:
-    """A line on what that many parameters, trained as `config` says, mean for this text and this machine."""
-    per_step = config.train.batch_size * config.train.accumulate * config.model.block_size
-    epochs = config.train.max_steps * per_step / len(corpus.train)
-    minutes = config.train.max_steps * per_step / characters_per_second / 60
-    per_character = 37 * config.model.n_layer * config.model.n_embd + 3 * corpus.tokenizer.vocab_size
-    memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
-    expected = _overfitting(epochs, parameters / len(corpus.train))
-    cost = f"about {minutes:.1f} minutes and {memory / 1e9:.1f} GB"
-    return f"outlook     {epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
-
-
-def _overfitting(epochs: float, parameters_per_character: float) -> str:
-    """Up to 4 epochs are nearly as good as new text, beyond about 16 they teach little (Muennighoff et al. 2023,
-    arXiv 2305.16264); a model with more parameters than there are characters then learns them by heart."""
-    if epochs < 1:
-        return "it will not see all of the text; more steps would help"
-    if epochs <= 4:
-        return "no overfitting expected"
-    if epochs <= 16 or parameters_per_character < 1:
-        return "little overfitting expected, watch val/loss"
-    return "overfitting expected, the best checkpoint will be an early one; more text, weight decay or a smaller model help"
-
-
-def trial(config: Config, vocab_size: int, runtime: Runtime) -> tuple[int, float]:
-    """How many parameters the model has, and how many characters a second it learns from: the best of a few small steps."""
-    model = GPT(config.model, vocab_size).to(runtime.device)
-    parameters, block_size = model.parameter_count(), config.model.block_size
-    batch_size = min(config.train.batch_size, 1 + int(3e9 / (parameters * block_size)))  # a moment, even for a large model
-    idx = torch.zeros(batch_size, block_size, dtype=torch.int64, device=runtime.device)
-    seconds = []
-    for _ in range(5):
-        started = time.perf_counter()
-        with torch.autocast(runtime.device.type, runtime.precision, enabled=runtime.precision != torch.float32):
-            loss = model(idx, idx)
-        loss.backward()
-        loss.item()  # waits for the device
-        seconds.append(time.perf_counter() - started)
-    return parameters, idx.numel() / min(seconds)
 
 
 def sample(ids: np.ndarray, size: int, *, pieces: int = 16) -> np.ndarray:
