@@ -58,7 +58,9 @@ def load_corpus(
     found = find(texts, val_text=config.val_text, pattern=config.pattern, root=root, spool_folder=cache.folder)
     with contextlib.closing(found):
         entry = _entry(found, config, tokenizer, cache)
-    corpus = Corpus(name=found.name, texts=[absolute_text(text) for text in texts], **{**vars(entry), "notes": found.notes + entry.notes})
+    corpus = Corpus(
+        name=found.name, texts=[absolute_text(text) for text in texts], **{**vars(entry), "notes": found.notes + entry.notes}
+    )
     _check_length(corpus, config, block_size)
     return corpus
 
