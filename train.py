@@ -30,11 +30,12 @@ from chargpt.runs.run import Progress, Run, begin, folder_of, resume, roll_back,
 from chargpt.sampling.decoder import Sampling, first_id, stream
 from chargpt.terminal import BestEffortStream, Parser, UserError, number, one_line, run_program, shown
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import examine, outlook
+from chargpt.text.report import examine
 from chargpt.training.batches import Windows
 from chargpt.training.evaluation import evaluate
 from chargpt.training.metrics import Metrics
 from chargpt.training.optimizers import Optimizer, learning_rate
+from chargpt.training.preview import outlook
 from chargpt.training.progress_bar import Screen, clock
 from chargpt.training.recipes import suited
 from chargpt.training.time_budget import SETTLING_STEPS, Pace

@@ -193,7 +193,7 @@ def corpus_of(checkpoint: Checkpoint, config: Config, tokenizer: Tokenizer, *, r
     if "-" not in texts:
         corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=tokenizer)
     else:  # standard input is gone; what it held may still be there, encoded
-        corpus = cached_corpus("stdin", str(fingerprint), config.data, root=root)
+        corpus = cached_corpus(texts, config.data, root=root, fingerprint=str(fingerprint))
     if corpus is None or corpus.fingerprint != fingerprint or corpus.tokenizer.to_json() != tokenizer.to_json():
         run = shown(checkpoint.path.parent)
         raise UserError(
