@@ -10,7 +10,7 @@ from pathlib import Path
 from chargpt.config import Config
 from chargpt.runs.run import Run
 from chargpt.terminal import shown
-from chargpt.text.cache import Entry
+from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine
 from chargpt.training.evaluation import validation_part
@@ -42,7 +42,7 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
     return lines
 
 
-def outlook(corpus: Entry, config: Config, *, parameters: int, characters_per_second: float) -> str:
+def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_per_second: float) -> str:
     """A line on what that many parameters, trained as `config` says, mean for this text and this machine."""
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
     minutes = config.train.max_steps * config.chars_per_step / characters_per_second / 60

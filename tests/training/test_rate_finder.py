@@ -59,7 +59,7 @@ def test_each_rate_starts_from_the_same_weights_and_sees_the_same_batches():
 
 def test_a_training_that_diverges_is_too_high_a_rate():
     curve = tried(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, weight_decay=1e30)))
-    assert curve == [(LOWEST, math.inf)]
+    assert len(curve) == MOST and all(loss == math.inf for _, loss in curve)
     curve = [*valley(1e-2)[:4], (LOWEST * FACTOR**4, math.inf)]
     assert suggestion(curve) == curve[-2][0]
     assert draw(curve).size == draw(curve[:-1]).size
