@@ -27,7 +27,8 @@ from chargpt.interrupt import Interrupt
 from chargpt.runs.checkpoint import Checkpoint, steps
 from chargpt.runs.load import find_checkpoint, settings_of, tokenizer_of
 from chargpt.runs.run import Progress, Run, begin, folder_of, resume, roll_back, save, say, write_config
-from chargpt.sampling.decoder import Sampling, first_id, stream
+from chargpt.sampling.decoder import first_id, stream
+from chargpt.sampling.rules import Sampling
 from chargpt.terminal import BestEffortStream, Parser, UserError, number, one_line, run_program, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine, outlook
