@@ -38,7 +38,7 @@ def random_model(*, vocab_size: int = VOCAB, scale: float = 4.0, **shape) -> GPT
         GPTConfig(**{"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True, **shape}), vocab_size
     ).eval()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             parameter.mul_(scale) if parameter.dim() > 1 else parameter.add_(0.1 * torch.randn_like(parameter))
     return model
 
