@@ -15,7 +15,8 @@ import torch
 from chargpt.interrupt import Interrupt
 from chargpt.runs.run import Run, folder_of
 from chargpt.runs.saved_state import SavedState
-from chargpt.sampling.decoder import Sampling, first_id, stream
+from chargpt.sampling.decoder import first_id, stream
+from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError, best_effort_output, one_line, run_program, say, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_part

@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chargpt.kernels.compiler import load
-from chargpt.sampling.decoder import Piece, Sampling, Scribe
+from chargpt.sampling.decoder import Decoder, Piece
+from chargpt.sampling.rules import Sampling
 from model import GPT
 
 SOURCE = Path(__file__).parents[1] / "kernels" / "decode.c"
@@ -70,11 +71,11 @@ def load_kernel(cache: Path | None = None) -> ctypes.CDLL | None:
     return kernel
 
 
-def fastest_scribe(device: torch.device) -> tuple[Callable[..., Scribe], str]:
+def fastest_scribe(device: torch.device) -> tuple[Callable[..., Decoder], str]:
     """Who writes fastest on `device`, and a word that says so."""
     kernel = load_kernel() if device.type == "cpu" else None
     if kernel is None:
-        return Scribe, str(device)
+        return Decoder, str(device)
     return functools.partial(FastScribe, kernel=kernel), f"{device} (compiled)"
 
 
@@ -139,8 +140,8 @@ class Layout:
         return padded.view(-1, self._panel, padded.size(1)).transpose(1, 2).flatten()
 
 
-class FastScribe(Scribe):
-    """A `Scribe` whose work is done by `kernel`, many characters at a time. The model is on the CPU, in float32."""
+class FastScribe(Decoder):
+    """A `Decoder` whose work is done by `kernel`, many characters at a time. The model is on the CPU, in float32."""
 
     def __init__(self, model: GPT, batch_size: int, *, overflow: str = "exact", kernel: ctypes.CDLL) -> None:
         super().__init__(model, batch_size, overflow=overflow)

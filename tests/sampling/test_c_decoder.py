@@ -10,7 +10,8 @@ from helpers import publish_run
 
 import sample
 from chargpt.sampling.c_decoder import FastScribe, load_kernel
-from chargpt.sampling.decoder import Sampling, Scribe, pieces
+from chargpt.sampling.decoder import Decoder, pieces
+from chargpt.sampling.rules import Sampling
 from model import GPT, POSITIONS, GPTConfig
 
 ROOT = Path(sample.__file__).parent
@@ -37,16 +38,26 @@ def random_model(*, vocab_size: int = VOCAB, scale: float = 4.0, **shape) -> GPT
         GPTConfig(**{"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True, **shape}), vocab_size
     ).eval()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             parameter.mul_(scale) if parameter.dim() > 1 else parameter.add_(0.1 * torch.randn_like(parameter))
     return model
 
 
-def written(model: GPT, scribe, length: int, sampling: Sampling, *seeds: int, prompt_length: int = 3, **options):
+def written(
+    model: GPT,
+    decoder,
+    length: int,
+    sampling: Sampling,
+    *seeds: int,
+    prompt_length: int = 3,
+    overflow: str = "exact",
+    **options,
+):
     """Ids (length, B) that continue a prompt, one text for each seed."""
     prompt = torch.randint(model.token_embedding.num_embeddings, (1, prompt_length), generator=torch.Generator().manual_seed(1))
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    made = pieces(model, prompt.expand(len(seeds), -1), length, sampling, generator=generators, scribe=scribe, **options)
+    writing = decoder(model, len(seeds), overflow=overflow)
+    made = pieces(writing, prompt.expand(len(seeds), -1), length, sampling, generator=generators, **options)
     return torch.cat([piece.ids for piece in made])
 
 
@@ -92,7 +103,7 @@ def test_many_texts_are_those_of_the_plain_scribe(fast, block_size, overflow):
     model = random_model(block_size=block_size)
     for prompt_length in (1, 99):
         options = dict(prompt_length=prompt_length, overflow=overflow)
-        expected = written(model, Scribe, 20, Sampling(), *range(40), **options)
+        expected = written(model, Decoder, 20, Sampling(), *range(40), **options)
         assert torch.equal(written(model, fast, 20, Sampling(), *range(40), **options), expected)
 
 
@@ -124,7 +135,7 @@ def test_every_setting_chooses_as_the_plain_scribe_does(fast, sampling, never_sa
         with torch.no_grad():
             model.token_embedding.weight[1::2] = model.token_embedding.weight[:-1:2]
     options = dict(never_sampled=never_sampled, overflow="refill")
-    expected = written(model, Scribe, 80, sampling, *range(5), **options)
+    expected = written(model, Decoder, 80, sampling, *range(5), **options)
     assert torch.equal(written(model, fast, 80, sampling, *range(5), **options), expected)
 
 
@@ -133,15 +144,15 @@ def test_where_all_are_equal_the_lower_ids_go_first(fast):
     torch.nn.init.zeros_(model.token_embedding.weight)
     for options in (dict(temperature=0), dict(top_k=2), dict(top_p=0.5), dict(min_p=1.0), dict(top_k=2, top_p=0.1)):
         sampling = Sampling(**options)
-        expected = written(model, Scribe, 100, sampling, 0, overflow="refill")
+        expected = written(model, Decoder, 100, sampling, 0, overflow="refill")
         assert torch.equal(written(model, fast, 100, sampling, 0, overflow="refill"), expected)
     assert set(written(model, fast, 200, Sampling(top_p=0.5), 0).flatten().tolist()) == set(range(6))
 
 
 def test_log_probabilities_are_the_models_own(fast):
     model = random_model(block_size=64)
-    options = dict(generator=torch.Generator().manual_seed(0), never_sampled=(1, 2), scribe=fast)
-    made = list(pieces(model, torch.tensor([[5]]), 60, Sampling(temperature=0.3, top_k=2), **options))
+    options = dict(generator=torch.Generator().manual_seed(0), never_sampled=(1, 2))
+    made = list(pieces(fast(model, 1), torch.tensor([[5]]), 60, Sampling(temperature=0.3, top_k=2), **options))
     assert len(made) < 20  # that is, many at a time
     ids, values = (torch.cat(column) for column in zip(*made))
     expected = model(torch.cat((torch.tensor([5]), ids[:, 0]))[None]).log_softmax(-1)[0, :-1].gather(-1, ids).detach()
@@ -158,10 +169,10 @@ def test_a_tensor_of_noise_is_what_its_rows_would_draw_one_by_one():
 
 def test_two_calls_go_on_drawing_from_one_generator(fast):
     model, generator = random_model(), torch.Generator().manual_seed(3)
-    for scribe in (fast, Scribe):
-        made = pieces(model, torch.tensor([[1]]), 50, Sampling(), generator=generator.manual_seed(3), scribe=scribe)
+    for decoder in (fast, Decoder):
+        made = pieces(decoder(model, 1), torch.tensor([[1]]), 50, Sampling(), generator=generator.manual_seed(3))
         assert sum(len(piece.ids) for piece in made) == 50
-        state = generator.get_state() if scribe is fast else state
+        state = generator.get_state() if decoder is fast else state
     assert torch.equal(generator.get_state(), state)
 
 
@@ -177,7 +188,7 @@ def chi_square(one: torch.Tensor, other: torch.Tensor) -> float:
 def test_frequencies_of_characters_and_pairs_are_the_plain_scribes(fast):
     model, sampling = random_model(n_layer=1, block_size=16), Sampling(temperature=1.0, top_p=0.97)
     one = written(model, fast, 1000, sampling, *range(200), overflow="refill")
-    other = written(model, Scribe, 1000, sampling, *range(1000, 1200), overflow="refill")
+    other = written(model, Decoder, 1000, sampling, *range(1000, 1200), overflow="refill")
     for ids in (lambda made: made, lambda made: made[:-1] * VOCAB + made[1:]):
         counts = [torch.bincount(ids(made).flatten(), minlength=VOCAB**2) for made in (one, other)]
         assert counts[0].sum() >= 199_800 and (counts[0] > 1000).sum() > 5
