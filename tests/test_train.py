@@ -373,7 +373,9 @@ def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
         return trainer.progress.step == step and next(chunk) == trainer.config.train.accumulate
 
     if where == "loss":
-        trainer.weights.working.register_forward_hook(lambda module, inputs, out: out * value if module.training and due() else out)
+        trainer.weights.working.register_forward_hook(
+            lambda module, inputs, out: out * value if module.training and due() else out
+        )
     else:
         trainer.weights.working.norm.weight.register_hook(lambda gradient: gradient * value if due() else gradient)
 

@@ -116,7 +116,9 @@ def test_killed_right_after_the_first_checkpoint(trainer):
     run = trainer.folder / "run"
     trainer.run("run", "adamw", kill_when=lambda _: (run / "step-00000000").exists())
     assert trainer.run("run", "adamw")[0] == 0
-    assert bits(run) == bits(trainer.folder / "whole") and logged_without_speed(run) == logged_without_speed(trainer.folder / "whole")
+    assert bits(run) == bits(trainer.folder / "whole") and logged_without_speed(run) == logged_without_speed(
+        trainer.folder / "whole"
+    )
 
 
 @pytest.mark.nightly
