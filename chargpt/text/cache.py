@@ -2,14 +2,13 @@
 
     FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards
     FOLDER/seen/<request>    the fingerprint that belongs to a request: files with their inode, size and times, and settings
-    FOLDER/lock              held while an entry is written
+    FOLDER/.lock             held while an entry is written
 
 Reading gigabytes only to find that nothing has changed takes seconds. So `seen` records which files, by name, inode, size and
 times, belong to which entry. `Source.signature` explains why this is safe.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import re
@@ -21,7 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from chargpt.files import SyncedFile, discard, publish_file, publishing, remove_left_behind, sync_folder, write_synced
+from chargpt.files import (
+    SyncedFile,
+    discard,
+    lock_folder,
+    publish_file,
+    publishing,
+    remove_left_behind,
+    sync_folder,
+    write_synced,
+)
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
@@ -91,12 +99,12 @@ class Cache:
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing entries; wait until none does. A process that ends releases the lock."""
         self._seen.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"waiting for another run to finish encoding in {shown(self.folder)}", file=sys.stderr)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            lock = lock_folder(self.folder, wait=False)
+        except BlockingIOError:
+            print(f"waiting for another run to finish encoding in {shown(self.folder)}", file=sys.stderr, flush=True)
+            lock = lock_folder(self.folder, wait=True)
+        with lock:
             for folder in (self.folder, self._seen):
                 remove_left_behind(folder, FINGERPRINT)
             yield

@@ -41,7 +41,7 @@ def test_what_cannot_be_decoded_says_in_one_line_what_to_do(content, message, lo
     with pytest.raises(UserError, match=message) as error:
         load(path)
     assert "\n" not in str(error.value)
-    assert {path.name for path in (tmp_path / ".cache").iterdir()} == {"lock", "seen"}
+    assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
