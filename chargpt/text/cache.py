@@ -33,6 +33,7 @@ from chargpt.files import (
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
+MAX_META = 2**26  # bytes; every character of Unicode takes at most 12 of them in JSON
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
@@ -81,7 +82,7 @@ class Cache:
         """The entry `fingerprint`; None if there is none or it is damaged."""
         folder = self.folder / fingerprint
         try:
-            meta = json.loads((folder / "entry.json").read_text())
+            meta = _read_meta(folder / "entry.json")
             tokenizer = Tokenizer.from_json(meta["tokenizer"])
             return EncodedText(
                 fingerprint=fingerprint,
@@ -92,7 +93,7 @@ class Cache:
                 distinct=meta["distinct"],
                 notes=meta["notes"],
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     @contextlib.contextmanager
@@ -125,6 +126,19 @@ class Cache:
             write_synced(folder / "counts.int64", memoryview(counts.astype("<i8")).cast("B"))
             write_synced(folder / "entry.json", json.dumps(meta).encode())
             sync_folder(folder)
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    """The content of entry.json. Raises ValueError, KeyError or TypeError if it is not what `publishing` wrote."""
+    if not path.is_file() or path.stat().st_size > MAX_META:
+        raise ValueError(f"{path}: not a file, or too large")
+    meta = json.loads(path.read_text())
+    for name in ("n_train", "n_val", "distinct"):
+        if not isinstance(meta[name], int) or not 0 <= meta[name] < 2**62:
+            raise ValueError(f"{path}: {name} is not a size")
+    if not isinstance(meta["notes"], list) or not all(isinstance(note, str) for note in meta["notes"]):
+        raise ValueError(f"{path}: notes is not a list of text")
+    return meta
 
 
 def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:

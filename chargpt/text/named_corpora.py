@@ -3,6 +3,7 @@
 import hashlib
 import sysconfig
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 from chargpt.files import publish_file
@@ -24,7 +25,7 @@ def named_corpus(name: str, *, root: Path) -> list[Source]:
         return [Source(label=name, content=_python_docs())]
     if name == "python-source":
         library = Path(sysconfig.get_path("stdlib"))
-        files = walk(library, hidden=[], skipped_folders=NOT_LIBRARY_SOURCE)
+        files = walk(library, skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
         return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
     return [_shakespeare(root / "data" / "shakespeare.txt")]
 
