@@ -47,8 +47,12 @@ def _shakespeare(path: Path) -> Source:
         except OSError as error:
             reason = f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
             raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}") from None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        publish_file(path, content)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            publish_file(path, content)
+        except OSError as error:
+            reason = f"cannot be saved as {shown(path)} ({error.strerror})"
+            raise UserError(f"shakespeare: {reason}; download it yourself and give the file") from None
     if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
         raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
     return Source(label=shown(path), path=path)
