@@ -1,15 +1,15 @@
 """What is said about a training before it begins."""
 
 import pytest
-import torch
 from text_helpers import ROOT
 
 from chargpt.config import Config, DataConfig, TrainConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
-from chargpt.training.preview import main, outlook, trial
-from chargpt.training.runtime import Runtime
-from model import GPT, GPTConfig
+from chargpt.training.options import parse_options
+from chargpt.training.preview import describe, main, outlook
+from chargpt.training.startup import new_run
+from model import GPTConfig
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,21 @@ def test_the_outlook_counts_epochs_and_warns(steps, expected, tmp_path):
     assert expected in said and f"{steps / 100:.1f} epochs for 10,000 parameters" in said
 
 
-def test_a_trial_counts_parameters_and_measures_speed():
-    config = Config(model=GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8))
-    parameters, speed = trial(config, 5, Runtime(device=torch.device("cpu"), precision=torch.float32, threads=1))
-    assert parameters == GPT(config.model, 5).parameter_count() and speed > 100
+def test_what_the_text_command_prints_is_what_training_prints(text, tmp_path, capsys):
+    """Both choose the same settings for the text, from presets by name as well."""
+    settings = ["model.n_embd=64", "train.batch_size=4", f"data.cache={tmp_path}"]
+    assert main([str(text), *settings]) == 0
+    said = capsys.readouterr().out.splitlines()
+    training = new_run(parse_options([str(text), *settings, "--run", f"{tmp_path}/run"]), root=ROOT)
+    expected = [*capsys.readouterr().out.splitlines(), *describe(*training)]
+    assert said[:-1] == expected[:-1] and said[-1].startswith("outlook")
+    assert any(line.startswith("chosen ") for line in said)
 
 
 def test_the_program_prints_what_it_found(tmp_path, capsys):
-    arguments = [f"data.cache={tmp_path}", "--config", str(ROOT / "configs" / "tiny.yaml")]
+    arguments = [f"data.cache={tmp_path}", "--config", "tiny"]
     assert main(arguments) == 0
     output = capsys.readouterr().out
-    assert output.startswith("text        python-docs: ") and "\nto beat     gzip " in output and "\noutlook     " in output
+    assert "\ntext        python-docs: " in output and "\nto beat     gzip " in output and "\noutlook     " in output
     with pytest.raises(UserError, match="nothing.txt: no such file"):
         main([*arguments, "nothing.txt"])
