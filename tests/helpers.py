@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, to_dict
+from chargpt.config import Config, TrainConfig, to_dict
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT, GPTConfig
@@ -27,7 +27,7 @@ def publish_run(
 ) -> Path:
     """A run of random models, another one at each step; its best checkpoint is the first."""
     folder.mkdir(parents=True)
-    config = Config(model=shape)
+    config = Config(model=shape, train=TrainConfig(batch_size=1))
     for step in steps:
         torch.manual_seed(step)
         model = GPT(config.model, tokenizer.vocab_size)

@@ -18,6 +18,7 @@ from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling import printing
 from chargpt.terminal import run_program
 from chargpt.text.tokenizer import Tokenizer
+from model import GPTConfig
 
 ROOT = Path(sample.__file__).parent
 
@@ -392,3 +393,28 @@ def test_unseen_neither_reads_nor_encodes_what_a_checkpoint_from_elsewhere_names
 def test_unseen_needs_lines(call, run):
     code, _, err = call(run, "--unseen")
     assert code == 2 and "--lines" in err
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="needs wait4 to measure the memory of a process")
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"n_layer": 300, "block_size": 2**18, "positions": "sinusoidal"},
+        {"n_layer": 1, "block_size": 2**27, "positions": "sinusoidal"},
+        {"n_layer": 1000, "block_size": 2**10, "positions": "learned"},
+    ],
+    ids=str,
+)
+def test_a_small_checkpoint_cannot_take_much_memory(tmp_path, shape):
+    run = publish_run(tmp_path / "theirs", shape=GPTConfig(n_head=1, n_embd=1, **shape))
+
+    def memory(*arguments: str) -> int:
+        """The largest resident size of sample.py, in MB."""
+        command = [sys.executable, str(ROOT / "sample.py"), *arguments]
+        writing = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={"PATH": "", "HOME": str(tmp_path)})
+        _, status, usage = os.wait4(writing.pid, 0)
+        assert status == 0
+        return usage.ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
+
+    small = publish_run(tmp_path / "small")
+    assert memory(str(run), "--length", "1") < memory(str(small), "--length", "1") + 200

@@ -18,6 +18,8 @@ from model import GPT, GPTConfig
 MOST_LAYERS = 1000
 MOST_POSITIONS = 1 << 27  # numbers in a table of positions
 MOST_NUMBERS = 1 << 28
+MOST_LISTED = 10  # checkpoints that an error message names
+MOST_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
@@ -36,6 +38,9 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     for folder in candidates:
         if name and folder.is_dir() and steps(folder):
             return folder
+    if STEP_NAME.fullmatch(Path(name).name) and Path(name).parent.is_dir() and (found := steps(Path(name).parent)):
+        listed = ", ".join(path.name for path in found[-MOST_LISTED:])
+        raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
     known = [run.name for run in _runs(checkpoints)]
     close = difflib.get_close_matches(name, known, n=1) or known
     what_to_do = f"use {', '.join(close)}" if close else "train one first with python train.py"
@@ -72,10 +77,12 @@ def check_size(shape: GPTConfig, vocab_size: int) -> None:
     """Raise UserError for a model that is larger than any run may be: what is written must be what is read again."""
     positions = shape.block_size * shape.n_embd
     numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + vocab_size * shape.n_embd
-    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS:
+    cached = 2 * shape.n_layer * positions
+    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS or cached > MOST_CACHED:
         raise UserError(
             f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights; "
-            f"use at most {MOST_LAYERS:,} layers and {MOST_NUMBERS:,} weights"
+            f"use at most {MOST_LAYERS:,} layers, {MOST_NUMBERS:,} weights, and {MOST_CACHED:,} keys and values "
+            f"(2 x layers x block_size x n_embd = {cached:,})"
         )
 
 

@@ -147,7 +147,7 @@ class FastScribe(Decoder):
         super().__init__(model, batch_size, overflow=overflow)
         config, tokens = model.config, model.token_embedding.weight.contiguous()
         assert tokens.is_cpu and tokens.dtype == torch.float32, (tokens.device, tokens.dtype)
-        table = (model.position_embedding.weight if config.positions == "learned" else model.position_table).contiguous()
+        table = model.position_table(config.block_size).contiguous()
         ranks = min(torch.get_num_threads(), config.n_head)
         panel, step = (c_int.in_dll(kernel, name).value for name in ("decoder_panel", "decoder_step"))
         layout = Layout(model, ranks, panel=panel, step=step)

@@ -5,8 +5,9 @@ import pytest
 import torch
 from helpers import TOKENIZER, publish_run
 
-from chargpt.runs.load import expected_weights, find_checkpoint, find_run, restore_model
-from model import GPT
+from chargpt.runs.load import check_size, expected_weights, find_checkpoint, find_run, restore_model
+from chargpt.terminal import UserError
+from model import GPT, GPTConfig
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +57,14 @@ def test_a_checkpoint_cannot_ask_for_an_absurd_model(hostile):
 def test_a_state_that_describes_no_model_is_refused(state):
     with pytest.raises(ValueError):
         expected_weights(state)
+
+
+def test_a_missing_checkpoint_is_an_error_that_names_those_of_its_run(run):
+    with pytest.raises(UserError, match="step-00000999: no such checkpoint; 2 in this run, use step-00000500, step-00001000"):
+        find_checkpoint(f"{run}/step-00000999", Path())
+
+
+def test_the_keys_and_values_of_a_shape_are_bounded_too():
+    check_size(GPTConfig(n_layer=12, n_head=1, n_embd=768, block_size=8192), 65)
+    with pytest.raises(UserError, match="keys and values"):
+        check_size(GPTConfig(n_layer=1000, n_head=1, n_embd=1, block_size=2**27), 65)
