@@ -411,8 +411,7 @@ def test_a_small_checkpoint_cannot_take_much_memory(tmp_path, shape):
 
     def memory(*arguments: str) -> int:
         """The largest resident size of sample.py, in MB."""
-        command = [sys.executable, str(ROOT / "sample.py"), *arguments]
-        writing = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={"PATH": "", "HOME": str(tmp_path)})
+        writing = subprocess.Popen([sys.executable, str(ROOT / "sample.py"), *arguments], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(writing.pid, 0)
         assert status == 0
         return usage.ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,29 +1,23 @@
-"""From a run on disk to a model in memory: which run is meant, and what model its checkpoint describes."""
+"""From a run on disk to a model in memory: which run is meant, and the model in its checkpoint."""
 
+import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
-
-from chargpt.config import Config, apply
+from chargpt.config import Config
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, steps
+from chargpt.runs.model_shape import blank_model
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
+from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
+from model import GPT
 
-# The largest model that a checkpoint is believed to describe.
-MOST_LAYERS = 1000
-MOST_POSITIONS = 1 << 27  # numbers in a table of positions
-MOST_NUMBERS = 1 << 28
 MOST_LISTED = 10  # checkpoints that an error message names
-MOST_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
-    """The folder of the run `name`: one below `checkpoints`, or a path. None is the run with the newest checkpoint.
+    """The folder of the run `name`: one in `checkpoints`, or a path. None is the run with the newest checkpoint.
 
     Raises UserError when there is no such run.
     """
@@ -59,68 +53,39 @@ def find_checkpoint(name: str | None, checkpoints: Path) -> tuple[Checkpoint, li
     Raises UserError when there is none that can be used.
     """
     if name and STEP_NAME.fullmatch(Path(name).absolute().name) and Path(name).is_dir():
-        return load(Path(name), expected=expected_weights, training=False), []
-    return best(find_run(name, checkpoints), expected=expected_weights)
-
-
-def expected_weights(state: dict[str, Any]) -> Mapping[str, Tensor]:
-    """What the weights of a checkpoint with this state must look like.
-
-    Raises ValueError for a state that describes no model, or one of absurd size.
-    """
-    config, tokenizer = _described(state)
-    check_size(config.model, tokenizer.vocab_size)
-    return _blank_model(config, tokenizer).state_dict()
-
-
-def check_size(shape: GPTConfig, vocab_size: int) -> None:
-    """Raise UserError for a model that is larger than any run may be: what is written must be what is read again."""
-    positions = shape.block_size * shape.n_embd
-    numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + vocab_size * shape.n_embd
-    cached = 2 * shape.n_layer * positions
-    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS or cached > MOST_CACHED:
-        raise UserError(
-            f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights; "
-            f"use at most {MOST_LAYERS:,} layers, {MOST_NUMBERS:,} weights, and {MOST_CACHED:,} keys and values "
-            f"(2 x layers x block_size x n_embd = {cached:,})"
-        )
+        return load(Path(name), training=False), []
+    return best(find_run(name, checkpoints))
 
 
 def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
-    """The model of a checkpoint that was loaded against `expected_weights`, on the CPU; its tokenizer; its settings."""
-    config, tokenizer = _described(checkpoint.state)
-    model = _blank_model(config, tokenizer)
+    """The model of a checkpoint, on the CPU; its tokenizer; its settings."""
+    state = checkpoint.state
+    model = blank_model(state.config.model, state.tokenizer.vocab_size)
     model.load_state_dict(checkpoint.weights)
-    return model, tokenizer, config
+    return model, state.tokenizer, state.config
 
 
-def settings_of(checkpoint: Checkpoint) -> Config:
-    """The settings of a checkpoint that was loaded against `expected_weights`."""
-    return _described(checkpoint.state)[0]
+def without_cache(config: Config) -> Config:
+    """`config` with the default cache for encoded texts: a run from elsewhere must not choose where this machine writes."""
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
 
 
-def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
-    """Its vocabulary."""
-    return _described(checkpoint.state)[1]
-
-
-class _NoDrawing(TorchFunctionMode):
-    """Leaves new weights as the memory was. (The meta device would do for shapes, but takes more than a second to import.)"""
-
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            return kwargs.get("tensor", *args[:1])
-        return func(*args, **kwargs)
-
-
-def _blank_model(config: Config, tokenizer: Tokenizer) -> GPT:
-    """A model whose weights are still to be loaded: random ones would cost seconds, and the global random state."""
-    with _NoDrawing():
-        return GPT(config.model, tokenizer.vocab_size)
-
-
-def _described(state: dict[str, Any]) -> tuple[Config, Tokenizer]:
-    if not isinstance(state.get("config"), dict):
-        raise ValueError("no settings")
-    return apply(Config(), state["config"], where="settings"), Tokenizer.from_json(state.get("tokenizer"))
+def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
+    """The corpus that a run was trained on, by its settings. Raises UserError if its text has changed or is gone."""
+    state = checkpoint.state
+    for path in map(Path, [*state.texts, config.data.val_text]):
+        if path.exists() and not (path.is_file() or path.is_dir()):  # reading it might wait for ever
+            raise CheckpointError(
+                f"{shown(checkpoint.path)}: was trained on {shown(path)}, which is not a file; use another one"
+            )
+    if "-" not in state.texts:
+        block_size = config.model.block_size
+        corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
+    else:  # standard input is gone, but its encoded form may still be in the cache
+        corpus = cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
+    if corpus is None or corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
+        run = shown(checkpoint.path.parent)
+        raise UserError(
+            f"{run}: its text has changed or is gone since the run began; restore it, or start a new run with --run NAME"
+        )
+    return corpus

@@ -48,7 +48,7 @@ def known_lines(fingerprint: str, config: DataConfig, tokenizer: Tokenizer, *, r
     that file is neither opened nor encoded.
     """
     for data in (dataclasses.replace(config, cache=""), config):
-        corpus = cached_corpus("text", fingerprint, data, root=root)
+        corpus = cached_corpus([], data, root=root, fingerprint=fingerprint)
         if corpus is not None and corpus.tokenizer == tokenizer:
             return KnownLines(corpus.train, tokenizer)
     raise UserError(

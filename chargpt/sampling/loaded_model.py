@@ -13,7 +13,7 @@ from torch import Tensor
 from chargpt.config import Config
 from chargpt.device import choose_device
 from chargpt.runs.load import find_checkpoint, restore_model
-from chargpt.sampling.c_decoder import fastest_scribe
+from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.prompt import encode_prompt
@@ -117,13 +117,13 @@ def load_model(run: str | None, checkpoints: Path, *, device: str = "auto") -> t
     place = choose_device(device)
     checkpoint, warnings = find_checkpoint(run, checkpoints)
     model, tokenizer, config = restore_model(checkpoint)
-    decoder, engine = fastest_scribe(place)
-    loss = checkpoint.state.get("val_loss")
+    decoder, engine = choose_decoder(place, config.model)
+    state = checkpoint.state
     loaded = LoadedModel(
         path=checkpoint.path,
         step=checkpoint.step,
-        val_loss=loss if isinstance(loss, float) else None,
-        fingerprint=str(checkpoint.state.get("fingerprint")),
+        val_loss=state.progress.val_loss if state.progress.evaluated == checkpoint.step else None,
+        fingerprint=state.fingerprint,
         model=model.to(place).eval(),
         tokenizer=tokenizer,
         config=config,

@@ -1,4 +1,4 @@
-"""Which windows of the training text make the batch of a step: a pure function of (seed, step, rank)."""
+"""The batch of a step: windows of the training text, as a pure function of (seed, step, chunk)."""
 
 import mmap
 
@@ -6,21 +6,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BLOCK = 1024  # how many samples' starts are computed at once
-PART = 2**22  # ids that travel to a device at once
-LARGE = 2**28  # bytes; of a text beyond that it is worth asking for the windows before they are needed
+BLOCK = 1024  # samples whose starts are computed at once
+PART = 2**22  # ids copied to a device at once
+LARGE = 2**28  # bytes; windows of a larger text are requested from the disk in advance
 
 
-class Windows:
-    """Training windows, drawn without replacement within an epoch, in constant memory whatever the size of the text.
+class Batches:
+    """Batches of windows, drawn without replacement within an epoch, in constant memory whatever the size of the text.
 
-    An epoch tiles `ids` (N of them) with windows of stride T = block_size, from an offset of its own, so that what falls on
-    a border moves from epoch to epoch: W = max(1, (N - T) // T) windows. Their order is a keyed permutation computed on
-    the fly. Sample number i of a run is window i % W of epoch i // W; a step takes
-    accumulate * world_size * batch_size samples in a row. Whatever else a run does (evaluate, log, sample, stop
-    and resume) cannot change them.
+    An epoch tiles `ids` (N of them) with windows of stride T = block_size. Its offset is its own, so that the borders between
+    windows move from epoch to epoch. It has W = max(1, (N - T) // T) windows, ordered by a keyed permutation that is computed
+    as needed. Sample number i of a run is window i % W of epoch i // W; a step takes accumulate * batch_size consecutive
+    samples, batch_size for each of its chunks. Nothing else that a run does (evaluate, log, sample, stop and resume) changes
+    them.
 
-    Batches lie on `device`. There they are also gathered if the ids are `resident`, and only the windows' starts travel.
+    Batches are on `device`. With `resident`, the ids are copied there once, and batches are gathered there.
     """
 
     def __init__(
@@ -31,17 +31,15 @@ class Windows:
         batch_size: int,
         seed: int,
         accumulate: int = 1,
-        rank: int = 0,
-        world_size: int = 1,
         device: torch.device = torch.device("cpu"),
         resident: bool = False,
     ) -> None:
-        assert ids.ndim == 1 and len(ids) > block_size and 0 <= rank < world_size
+        assert ids.ndim == 1 and len(ids) > block_size
         self.per_epoch = max(1, (len(ids) - block_size) // block_size)
-        self._slack = len(ids) - self.per_epoch * block_size  # how many offsets keep the last window inside
+        self._slack = len(ids) - self.per_epoch * block_size  # the number of offsets that keep the last window inside
         self._rows = np.lib.stride_tricks.sliding_window_view(np.asarray(ids), block_size + 1)
         self._block_size, self._seed = block_size, seed
-        self._batch_size, self._accumulate, self._rank, self._world_size = batch_size, accumulate, rank, world_size
+        self._batch_size, self._accumulate = batch_size, accumulate
         self._cached = (-1, np.empty(0, np.int64))
         self._device, self._resident = device, None
         if resident:  # torch indexes by no unsigned type but uint8
@@ -51,9 +49,9 @@ class Windows:
             self._offsets = torch.arange(block_size + 1, device=device)
         self._file = ids.base if isinstance(ids.base, mmap.mmap) and ids.nbytes > LARGE else None
 
-    def batch(self, step: int, micro: int = 0) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of micro-step `micro` of `step`, (B, T) int64 each; targets are the inputs' next characters."""
-        starts = self.starts(step, micro)
+    def batch(self, step: int, chunk: int = 0) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of one chunk of `step`, (B, T) int64 each; targets are the characters after the inputs."""
+        starts = self.starts(step, chunk)
         if self._resident is None:
             rows = torch.from_numpy(self._rows[starts].astype(np.int64)).to(self._device)
         else:
@@ -61,9 +59,9 @@ class Windows:
             rows = self._resident[starts[:, None] + self._offsets].long()
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
-    def starts(self, step: int, micro: int = 0) -> np.ndarray:
-        """Where the windows of `batch(step, micro)` begin, (B,) int64."""
-        first = ((step * self._accumulate + micro) * self._world_size + self._rank) * self._batch_size
+    def starts(self, step: int, chunk: int = 0) -> np.ndarray:
+        """Where the windows of `batch(step, chunk)` begin, (B,) int64."""
+        first = (step * self._accumulate + chunk) * self._batch_size
         block, skip = divmod(first, BLOCK)
         parts = [self._block(block)[skip : skip + self._batch_size]]
         while (have := sum(map(len, parts))) < self._batch_size:
@@ -76,11 +74,11 @@ class Windows:
             samples = np.arange(number * BLOCK, (number + 1) * BLOCK)
             self._cached = (number, self._starts_of(samples))
             if self._file is not None:
-                self._ask_for(self._cached[1])
+                self._request(self._cached[1])
         return self._cached[1]
 
-    def _ask_for(self, starts: np.ndarray) -> None:
-        """Have the system read windows from the disk in the background, all at once instead of one fault after the other."""
+    def _request(self, starts: np.ndarray) -> None:
+        """Have the system read windows from the disk in the background, all at once instead of one page fault at a time."""
         size = self._rows.itemsize
         first = starts * size // mmap.PAGESIZE * mmap.PAGESIZE
         for begin, length in zip(first.tolist(), ((starts + self._block_size + 1) * size - first).tolist()):
@@ -88,14 +86,14 @@ class Windows:
 
     def _starts_of(self, samples: np.ndarray) -> np.ndarray:
         """Sample numbers to window starts, int64."""
-        epochs, places = np.divmod(samples.astype(np.uint64), np.uint64(self.per_epoch))
+        epochs, positions = np.divmod(samples.astype(np.uint64), np.uint64(self.per_epoch))
         key = _mixed(np.arange(8, dtype=np.uint64)[:, None] + _mixed(epochs ^ _mixed(np.uint64([self._seed]))))
-        places = permuted(places, self.per_epoch, key[1:])
-        return (places * np.uint64(self._block_size) + key[0] % np.uint64(self._slack)).astype(np.int64)
+        positions = permuted(positions, self.per_epoch, key[1:])
+        return (positions * np.uint64(self._block_size) + key[0] % np.uint64(self._slack)).astype(np.int64)
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """splitmix64 (Steele, Lea and Flood 2014): neighbouring numbers become unrelated ones; a bijection of uint64."""
+    """splitmix64 (Steele, Lea and Flood 2014): neighbouring numbers become unrelated; a bijection of uint64."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -103,11 +101,11 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 
 def permuted(numbers: np.ndarray, size: int, key: np.ndarray) -> np.ndarray:
-    """Where a permutation of range(size) takes `numbers` (n,), uint64, each below `size`.
+    """The images of `numbers` (n,), uint64, each below `size`, under a permutation of range(size).
 
     `key`, uint64 (7, n) or (7, 1), chooses the permutation of each number. On b-bit integers adding, multiplying by an odd
-    number and xor with the upper bits shifted down are all bijections; what falls outside range(size) is sent through
-    again until it does not (cycle walking), which keeps it a bijection.
+    number and xor with the upper bits shifted down are all bijections. A result outside range(size) is permuted again until
+    it is inside (cycle walking), which keeps the whole a bijection.
     """
     bits = max(1, (size - 1).bit_length())
     mask, shift = np.uint64(2**bits - 1), np.uint64((bits + 1) // 2)

@@ -1,18 +1,19 @@
-"""The loss on text the model has not trained on: all of it, always in the same order."""
+"""The loss on text that the model has not trained on: all of it, always in the same order."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from chargpt.interrupt import Interrupt
 from model import GPT
 
-LOGITS_AT_ONCE = 2**22  # bounds the memory of an evaluation whatever the vocabulary
+LOGITS_AT_ONCE = 2**22  # limits the memory of an evaluation for any vocabulary
 
 
 def validation_batches(ids: np.ndarray, block_size: int, *, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut `ids` into windows of `block_size` that follow each other, the last one as short as it falls.
+    """Cut `ids` into consecutive windows of `block_size`; the last one may be shorter.
 
     Yields (inputs, targets), (B, T) each. Every id but the first is a target exactly once.
     """
@@ -29,11 +30,11 @@ def validation_batches(ids: np.ndarray, block_size: int, *, batch_size: int) -> 
 
 
 @torch.no_grad()
-def evaluate(model: GPT, ids: np.ndarray, *, stop: Callable[[], bool] = lambda: False) -> float | None:
-    """The mean loss in nats per character over all of `ids`; None if `stop()` turned true before the end.
+def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None) -> float | None:
+    """The mean loss in nats per character over all of `ids`; None if a signal came before the end.
 
-    Touches no random state, so how often a run evaluates never changes what it learns. A sequence starts cold in each
-    window, the protocol of nanoGPT's own figures; a longer context would give a lower number.
+    Uses no random state, so evaluating never changes what a run learns. Each window starts without context, as in nanoGPT's
+    own figures; a longer context would give a lower loss.
     """
     was_training = model.training
     model.eval()
@@ -43,10 +44,18 @@ def evaluate(model: GPT, ids: np.ndarray, *, stop: Callable[[], bool] = lambda: 
     total = torch.zeros((), dtype=torch.float64, device="cpu" if device.type == "mps" else device)
     try:
         for inputs, targets in validation_batches(ids, block_size, batch_size=batch_size):
-            if stop():
+            if interrupt is not None and interrupt():
                 return None
             loss = model(inputs.to(device), targets.to(device))
-            total += loss.to(total.device).to(total.dtype) * targets.numel()  # in that order: Metal knows no float64
+            total += loss.to(total.device).to(total.dtype) * targets.numel()  # in this order: Metal has no float64
     finally:
         model.train(was_training)
     return total.item() / (len(ids) - 1)
+
+
+def validation_part(ids: np.ndarray, eval_chars: int) -> np.ndarray:
+    """What an evaluation covers: all of `ids`, or of a long validation part the first `eval_chars` predictions; 0 is no limit.
+
+    150,000 predictions determine the loss to about 0.004; more would only cost time.
+    """
+    return ids[: eval_chars + 1] if eval_chars else ids

@@ -1,4 +1,4 @@
-"""One `log(step, {...})` that feeds TensorBoard and metrics.jsonl, and can never end a training."""
+"""One `log(step, {...})` for TensorBoard and metrics.jsonl. A failure to log never ends a training."""
 
 import contextlib
 import html
@@ -15,14 +15,15 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 from tqdm import tqdm
 
+from chargpt.files import publish_file
 from chargpt.terminal import one_line, shown
 
 
 class Metrics:
     """The numbers and samples of one run, in its folder, each step once.
 
-    Continues a run whose checkpoint is of `step`, -1 for a new one: what was logged after it, before a crash, is dropped,
-    since it will be logged again. A disk that is full or a folder that vanished costs the logs and one warning, not the run.
+    Continues a run whose checkpoint is of `step`; -1 is a new run. Entries after `step`, from before a crash, are dropped,
+    since the run logs them again. On a full disk or in a folder that has vanished, logging stops with one warning.
     """
 
     def __init__(self, folder: Path, *, step: int = -1) -> None:
@@ -51,14 +52,14 @@ class Metrics:
             self._stop(error)
 
     def flush(self) -> None:
-        """Put everything logged so far on disk. Called before a checkpoint, so that no step between two is ever lost."""
+        """Put everything logged so far on disk. Called before each checkpoint, so that no step before one is ever lost."""
         if self.events is None:
             return
         try:
             for file in (self.lines, self.events.file):
                 file.flush()
                 os.fsync(file.fileno())
-            os.stat(self.lines.name)  # a file that was deleted can still be written to, for nobody to read
+            os.stat(self.lines.name)  # a deleted file can still be written to, but nobody can read it
         except OSError as error:
             self._stop(error)
 
@@ -73,15 +74,15 @@ class Metrics:
         for file in (self.lines, self.events and self.events.file):
             if file is not None:
                 with contextlib.suppress(OSError):
-                    file.close()  # or the interpreter would try again, and complain again, when it ends
+                    file.close()  # or the interpreter would try again, and print an error, when it ends
         self.events = None
-        tqdm.write(f"warning: {shown(self.folder)}: logging stopped ({one_line(error)}); training goes on without it")
+        tqdm.write(f"warning: {shown(self.folder)}: logging stopped ({one_line(error)}); training continues without it")
 
 
 class EventFile:
-    """A TensorBoard event file, written at once: tensorboard's own writer does it in a thread, where a full disk is a traceback.
+    """A TensorBoard event file, written without a thread: in the thread of tensorboard's own writer, a full disk is a traceback.
 
-    TensorBoard drops what older files of the folder hold at `purge_step` and after it.
+    TensorBoard ignores the entries of older files in the folder from `purge_step` on.
     """
 
     def __init__(self, folder: Path, *, purge_step: int) -> None:
@@ -101,7 +102,7 @@ class EventFile:
 
 
 def _as_markdown(text: str) -> str:
-    """TensorBoard renders Markdown: indented and escaped, text is shown as it is."""
+    """TensorBoard renders Markdown: indented and escaped text is shown unchanged."""
     return "\n".join("    " + line for line in html.escape(text, quote=False).splitlines())
 
 
@@ -110,10 +111,10 @@ def _finite(value: float | str) -> float | str | None:
 
 
 def _keep_until(path: Path, step: int) -> None:
-    """Drop the lines of `path` that lie after `step`, and a last line that a crash cut short."""
+    """Drop the lines of `path` after `step`, and a last line that a crash cut short."""
     if not os.path.lexists(path):
         return
-    if path.is_symlink() or not path.is_file():  # somebody else's making: a pipe would hold us, a link lead elsewhere
+    if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         raise OSError(f"{path.name} is not a regular file")
     kept = []
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
@@ -122,6 +123,4 @@ def _keep_until(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except (ValueError, KeyError, TypeError):
             continue
-    aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    aside.write_text("".join(kept), encoding="utf-8")
-    os.replace(aside, path)
+    publish_file(path, "".join(kept).encode())

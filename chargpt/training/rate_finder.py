@@ -1,39 +1,72 @@
-"""Which learning rate suits this text and this shape: short trainings at a range of them, the curve drawn, and a suggestion."""
+"""--find-lr: short trainings at a range of learning rates, the curve drawn, and a suggestion.
 
+Each training starts from the same weights and sees the same batches. Its loss is the mean training loss of its last steps:
+text that it has not seen before, unless the text is short. The validation part is not used.
+"""
+
+import copy
+import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from torch.utils.tensorboard import summary
 
+from chargpt.config import Config
+from chargpt.interrupt import Interrupt
 from chargpt.training.metrics import EventFile
+from chargpt.training.runtime import Runtime
+from chargpt.training.trainer import NotFinite, Trainer
+from model import GPT
 
-LOWEST, FACTOR, MOST = 1e-4, 2.0, 12  # rates tried: each the double of the one before, 1e-4 to 0.2
-HOPELESS = 0.3  # nats above the best: higher rates will not come back
+STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
+LOWEST, FACTOR, MOST = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
+HOPELESS = 0.3  # nats above the best: higher rates will not be better
 WIDTH, HEIGHT, MARGIN = 720, 440, 64  # of the picture, in pixels
 
 Curve = list[tuple[float, float]]  # rate and loss, rates ascending
 
 
-def sweep(loss_at: Callable[[float], float], *, stop: Callable[[], bool] = lambda: False) -> Iterator[tuple[float, float]]:
-    """Each rate and the loss that it led to, as they come, until a rate is clearly too high or `stop()`. A loss may be infinite."""
+def short_config(config: Config, *, steps: int = STEPS) -> Config:
+    """`config` for one of the short trainings, its warm-up and schedule included."""
+    optim = dataclasses.replace(config.optim, warmup_steps=min(config.optim.warmup_steps, steps // 10))
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps), optim=optim)
+
+
+def try_rates(
+    model: GPT, ids: np.ndarray, config: Config, *, runtime: Runtime, interrupt: Interrupt
+) -> Iterator[tuple[float, float]]:
+    """Yield each rate and the loss it leads to, until a rate is clearly too high or a signal comes. A loss may be infinite.
+
+    `config` is that of one short training, see `short_config`; its learning rate is replaced. `model` is not changed.
+    """
     best = math.inf
-    for i in range(MOST):
-        rate = LOWEST * FACTOR**i
-        loss = loss_at(rate)
-        if stop():
+    for rate in (LOWEST * FACTOR**i for i in range(MOST)):
+        at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
+        loss = _final_loss(Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime), interrupt)
+        if interrupt():
             return
-        loss = loss if math.isfinite(loss) else math.inf
         yield rate, loss
         best = min(best, loss)
         if loss > best + HOPELESS:
             return
 
 
+def _final_loss(trainer: Trainer, interrupt: Interrupt) -> float:
+    """Train to the end; the mean loss of the last steps, infinite if the training diverges."""
+    losses = []
+    try:
+        while not trainer.is_finished and not interrupt():
+            losses.append(trainer.step().loss)
+    except NotFinite:
+        return math.inf
+    return sum(losses[-LAST_STEPS:]) / LAST_STEPS
+
+
 def suggestion(curve: Curve) -> float:
-    """The rate with the lowest loss: between the rates tried, where a parabola through the best and its neighbours has it."""
+    """The rate with the lowest loss: the minimum of a parabola through the best rate tried and its neighbours."""
     losses = [loss for _, loss in curve]
     i = losses.index(min(losses))
     if not 0 < i < len(curve) - 1 or math.isinf(losses[i + 1]) or math.isinf(losses[i - 1]):
@@ -44,7 +77,7 @@ def suggestion(curve: Curve) -> float:
 
 
 def record(curve: Curve, folder: Path) -> Path:
-    """Draw the curve into `folder`, as a picture and for TensorBoard; the picture's path."""
+    """Draw the curve into `folder`, as a picture and for TensorBoard; returns the picture's path."""
     folder.mkdir(parents=True, exist_ok=True)
     picture = draw(curve)
     path = folder / "find-lr.png"
@@ -59,11 +92,10 @@ def record(curve: Curve, folder: Path) -> Path:
 
 
 def draw(curve: Curve) -> Image.Image:
-    """Loss against rate, the rate on a logarithmic axis, the suggestion marked."""
-    shown = [(rate, loss) for rate, loss in curve if math.isfinite(loss)]
-    losses = [loss for _, loss in shown]
+    """A picture of loss against rate on a logarithmic axis, with the suggestion marked."""
+    finite = [(rate, loss) for rate, loss in curve if math.isfinite(loss)]
+    bottom, top = min(loss for _, loss in finite), max(loss for _, loss in finite)
     low, high = math.log10(curve[0][0]), math.log10(curve[-1][0] * FACTOR**0.5)
-    bottom, top = min(losses), max(losses)
     span = max(top - bottom, 1e-3)
 
     def at(rate: float, loss: float) -> tuple[float, float]:
@@ -75,7 +107,7 @@ def draw(curve: Curve) -> Image.Image:
     for rate, _ in curve:
         x, y = at(rate, bottom)
         pen.line([(x, MARGIN), (x, y)], fill="#e4e4e4")
-        pen.text((x, y + 8), f"{rate:.1e}".replace("e-0", "e-"), fill="#444444", font=font, anchor="ma")
+        pen.text((x, y + 8), _short(rate), fill="#444444", font=font, anchor="ma")
     for part in range(5):
         loss = bottom + span * part / 4
         x, y = at(curve[0][0], loss)
@@ -84,11 +116,15 @@ def draw(curve: Curve) -> Image.Image:
     best = suggestion(curve)
     x, y = at(best, bottom)
     pen.line([(x, MARGIN), (x, y)], fill="#d62728", width=2)
-    pen.text((x, MARGIN - 8), f"suggested {best:.1e}".replace("e-0", "e-"), fill="#d62728", font=font, anchor="mb")
-    pen.line([at(rate, loss) for rate, loss in shown], fill="#1f77b4", width=3)
-    for rate, loss in shown:
+    pen.text((x, MARGIN - 8), f"suggested {_short(best)}", fill="#d62728", font=font, anchor="mb")
+    pen.line([at(rate, loss) for rate, loss in finite], fill="#1f77b4", width=3)
+    for rate, loss in finite:
         x, y = at(rate, loss)
         pen.ellipse([x - 4, y - 4, x + 4, y + 4], fill="#1f77b4")
     pen.text((WIDTH / 2, HEIGHT - 12), "learning rate", fill="#000000", font=font, anchor="mb")
     pen.text((MARGIN, 14), "training loss at the end, nats per character", fill="#000000", font=font, anchor="lt")
     return picture
+
+
+def _short(rate: float) -> str:
+    return f"{rate:.1e}".replace("e-0", "e-")

@@ -1,29 +1,58 @@
-"""What a preset written for a megabyte of text should be for the text at hand: how long, and with how much weight decay."""
+"""Which settings a run gets: a preset or a YAML file, the command line, and what the text at hand calls for."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, apply_overrides
+from chargpt.config import Config, apply, apply_overrides, read_yaml
+from chargpt.device import choose_device
+from chargpt.terminal import UserError, shown
 from model import GPT
 
-# Measured by AdamW with 0.8 million parameters. On 90,000 characters of tiny Shakespeare, 18 epochs: a validation loss of 2.25
-# with the usual 0.1, 2.26 with dropout 0.2, 2.12 with a weight decay of 1, 2.24 with both; 68 epochs with neither: 4.56. On
-# 300,000 characters, 10 epochs: 1.97 with 0.1, 1.93 with 0.5. By Muon with 10.65 million, on a million characters, 10 epochs and
-# dropout 0.2 beside it: 1.402 with 0.5, 1.395 with 1.
+# Measured with AdamW and 0.8 million parameters. On 90,000 characters of tiny Shakespeare, 18 epochs: a validation loss of
+# 2.25 with the usual 0.1, 2.26 with dropout 0.2, 2.12 with a weight decay of 1, 2.24 with both; 68 epochs with neither: 4.56.
+# On 300,000 characters, 10 epochs: 1.97 with 0.1, 1.93 with 0.5. With Muon and 10.65 million parameters, on a million
+# characters, 10 epochs and dropout 0.2: 1.402 with 0.5, 1.395 with 1.
 MOST_EPOCHS = 16
-WEIGHT_DECAY = {1: 0.5, 5: 1.0}  # from so many parameters a character on
+WEIGHT_DECAY = {1: 0.5, 5: 1.0}  # from this many parameters a character on
 FEWEST_STEPS = 200
 
 
-def suited(config: Config, *, characters: int, vocab_size: int, given: Collection[str]) -> tuple[Config, str]:
-    """`config` for so many `characters` to learn from, and a line that says what was chosen, or nothing.
+def load_settings(
+    name: str | None, overrides: Sequence[str], *, presets: Path, model: dict | None = None, model_from: str = ""
+) -> tuple[Config, Path]:
+    """The settings of a preset or YAML file `name` (None: the preset for the device) with the `section.key=value` overrides.
 
-    Where there are fewer characters than parameters, a model learns them by heart: it sees them less often, and its weights
-    are kept small. Settings that the user has `given` stay.
+    `model` replaces the file's model section; `model_from` names its origin in error messages. Returns the settings and the
+    path of the file. Raises UserError.
     """
-    with torch.device("meta"):  # counted, not made
+    device = apply_overrides(Config(), [override for override in overrides if override.startswith("runtime.")]).runtime.device
+    path = _find_preset(name, choose_device(device).type, presets)
+    config = apply(Config(), read_yaml(path), where=shown(path))
+    if model is not None:
+        config = apply(config, {"model": model}, where=model_from)
+    return apply_overrides(config, overrides), path
+
+
+def _find_preset(name: str | None, device_type: str, presets: Path) -> Path:
+    if name is None:
+        return presets / ("gpu.yaml" if device_type == "cuda" else "cpu.yaml")
+    for path in (Path(name), presets / name, presets / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in presets.glob("*.yaml")))
+    raise UserError(f"--config: {name!r} is not a file; give a YAML file, or one of {known}")
+
+
+def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Collection[str]) -> tuple[Config, str]:
+    """`config` adapted to a training part of so many `characters`, and a line that says what was chosen, or an empty one.
+
+    With fewer characters than parameters, a model learns the text by heart: the run is then shortened and weight decay raised.
+    Settings that the user has `given` (as `section.key`) stay.
+    """
+    with torch.device("meta"):  # counts the parameters without making them
         parameters = GPT(config.model, vocab_size).parameter_count()
     if characters >= parameters:
         return config, ""

@@ -1,4 +1,4 @@
-"""What a run computes on: device, precision, threads, compiled or not. Chosen once, printed once, recorded in every checkpoint."""
+"""What a run computes with: device, precision, threads, compiled or not. Chosen once and recorded in every checkpoint."""
 
 import ctypes
 import platform
@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.config import RuntimeConfig
+from chargpt.config import Config
 from chargpt.device import choose_device
-from chargpt.kernels.attention import Attention, fused_attention
+from chargpt.kernels.attention import Attention, fused_attention, supports
 from chargpt.terminal import UserError, one_line
 from model import GPT
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
-WORTH_COMPILING = 30e6  # characters to train on with a GPU, which win back the minute that it takes; a guess, not measured yet
+WORTH_COMPILING = 30e6  # training characters on a GPU that make up for a minute of compiling; a guess, not measured
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -27,19 +27,19 @@ class Runtime:
     device: torch.device
     precision: torch.dtype
     threads: int
-    attention: Attention | None = None  # faster than model.py's, if there is one
+    attention: Attention | None = None  # a faster equal of model.py's, if there is one
     compile: bool = False
-    trouble: str = ""  # why it is not compiled, where it should be
+    trouble: str = ""  # why torch does not compile, although it should
 
     def describe(self) -> str:
         """One line for the user."""
         on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         parts = [on, str(self.precision).removeprefix("torch."), f"{self.threads} thread{'s' * (self.threads != 1)}"]
         parts += ["attention compiled from C"] * (self.attention is not None) + ["compiled"] * self.compile
-        return ", ".join(parts) + (f"; not compiled, since torch cannot here: {self.trouble}" if self.trouble else "")
+        return ", ".join(parts) + (f"; not compiled, because torch cannot compile here: {self.trouble}" if self.trouble else "")
 
     def environment(self) -> dict[str, str | int | bool]:
-        """Everything that a resumed run must share to be identical to the bit."""
+        """Everything that must be equal for a resumed run to be equal to the bit."""
         device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         return {
             "torch": torch.__version__,
@@ -51,20 +51,20 @@ class Runtime:
             "compile": self.compile,
         }
 
-    def holds(self, ids: np.ndarray) -> bool:
-        """Whether the device is a GPU with room for a whole text, and plenty left."""
+    def has_memory_for(self, ids: np.ndarray) -> bool:
+        """Whether the device is a GPU with free memory for a whole text and much more."""
         return self.device.type == "cuda" and 8 * len(ids) < torch.cuda.mem_get_info(self.device)[0]
 
-    def loss_of(self, model: GPT) -> Callable[[Tensor, Tensor], Tensor]:
-        """`model` as training calls it: compiled, if that was chosen, with its kernels launched together as CUDA graphs."""
+    def compiled(self, model: GPT) -> Callable[[Tensor, Tensor], Tensor]:
+        """`model` as training calls it: compiled by torch, if that was chosen, with CUDA graphs."""
         return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False) if self.compile else model
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed for the next step, which needs as much again.
+    """Make the C library keep freed memory for the next step, which needs the same amount.
 
-    By default it returns large blocks to the system, and a step then waits for thousands of pages that it had a moment
-    ago: a tenth of its time at ten million parameters. Where the C library is not glibc, nothing happens.
+    By default glibc returns large blocks to the system, and each step waits for thousands of new pages: a tenth of its time
+    at ten million parameters. With another C library, nothing happens.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
@@ -72,33 +72,35 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_runtime(config: RuntimeConfig, *, worth_compiling: bool = False) -> Runtime:
-    """Resolve every `auto` for this machine. Sets torch's thread count and float32 product mode: call it once."""
-    device = choose_device(config.device)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+def choose_runtime(config: Config, *, worth_compiling: bool = False) -> Runtime:
+    """Resolve every `auto` for this machine and this model. Sets torch's thread count and float32 product mode: call it once."""
+    asked = config.runtime
+    device = choose_device(asked.device)
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
     if device.type == "cpu":
         keep_freed_memory()
-    torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; changes nothing on a CPU
-    precision = _choose_precision(config.precision, device)
-    compile = config.compile == "on" or config.compile == "auto" and device.type == "cuda" and worth_compiling
+    torch.set_float32_matmul_precision("high")  # TF32 on GPUs that have it; no effect on a CPU
+    precision = _choose_precision(asked.precision, device)
+    compile = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
     trouble = _why_not_compile(device) if compile else ""
-    if trouble and config.compile == "on":
+    if trouble and asked.compile == "on":
         raise UserError(
-            f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what it lacks, or leave this out"
+            f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or omit this setting"
         )
     compile = compile and not trouble
-    fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and not compile
-    attention = fused_attention() if fused else None
+    # The kernel in C computes in bfloat16 on the CPU; model.py's own attention does everything else.
+    by_kernel = asked.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and supports(config.model)
+    attention = fused_attention() if by_kernel and not compile else None
     threads = torch.get_num_threads()
     return Runtime(device=device, precision=precision, threads=threads, attention=attention, compile=compile, trouble=trouble)
 
 
 def _why_not_compile(device: torch.device) -> str:
-    """What torch says when it compiles something small, such as that there is no C compiler; nothing if it can."""
+    """torch's error when it compiles a small function, for example that there is no C compiler; empty if it can."""
     try:
         torch.compile(lambda x: x * x + 1, dynamic=False)(torch.ones(8, device=device))
-    except Exception as problem:  # whatever it is, a run need not end by it
+    except Exception as problem:  # no kind of failure here may end a run
         lines = [line.strip() for line in str(problem).splitlines()]
         telling = [line for line in lines if line and not line.endswith(("raised:", "subprocess:"))]
         return one_line(telling[0][:200] if telling else type(problem).__name__)

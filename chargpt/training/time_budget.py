@@ -1,4 +1,4 @@
-"""How fast a run steps, and how many steps fit into the time it was given."""
+"""The clock of a training: how fast it steps, and how many steps fit into --minutes."""
 
 import contextlib
 import time
@@ -8,54 +8,86 @@ SETTLING_STEPS = 3  # the first steps pay for memory, caches and compilation
 SETTLED_SECONDS = 3.0
 
 
-class Pace:
-    """A stopwatch for steps that stands still while something else goes on."""
+class TimeBudget:
+    """Measures the time of steps, without evaluations, and fits the run's length to the time it was given.
 
-    def __init__(self) -> None:
+    The first measurement comes after a few seconds of steps, the second halfway from there to the end, and so on: a machine
+    that becomes slower does not make a run late.
+    """
+
+    def __init__(self, *, steps_left: int, seconds: float | None = None, started: float | None = None) -> None:
+        """`seconds` from `started`, on time.monotonic (default: now), is when the run shall end; None sets no limit."""
+        started = time.monotonic() if started is None else started
+        self.deadline = None if seconds is None else started + seconds
         self.steps = 0
-        self.seconds = 0.0  # spent in steps, the settling ones left out
-        self.aside_seconds = 0.0  # spent in the longest evaluation
+        self.seconds = 0.0  # in steps, without the first ones
+        self.evaluation_seconds = 0.0  # of the longest evaluation with what follows it
         self.seconds_per_step = 0.0  # as last measured
-        self._since = self._measured = (SETTLING_STEPS, 0.0)
-        self._lap = time.monotonic()
+        self._steps_left = steps_left
+        self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
+        self._measured = self._lap = (SETTLING_STEPS, 0.0)
+        self._last = time.monotonic()
 
-    def stepped(self) -> None:
+    def step_done(self) -> None:
         """One more step is done."""
         now = time.monotonic()
         self.steps += 1
         if self.steps > SETTLING_STEPS:
-            self.seconds += now - self._lap
-        self._lap = now
+            self.seconds += now - self._last
+        self._last = now
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """Time in here, an evaluation and what follows it, is not time in steps."""
+    def outside_steps(self) -> Iterator[None]:
+        """Time in this block, for an evaluation and for saving, is not counted as time in steps."""
         started = time.monotonic()
-        self.seconds += max(0.0, started - self._lap) if self.steps > SETTLING_STEPS else 0.0
+        self.seconds += max(0.0, started - self._last) if self.steps > SETTLING_STEPS else 0.0
         yield
-        self._lap = time.monotonic()
-        self.aside_seconds = max(self.aside_seconds, self._lap - started)
+        self._last = time.monotonic()
+        self.evaluation_seconds = max(self.evaluation_seconds, self._last - started)
 
     @property
-    def settled(self) -> bool:
-        """Enough has been measured to be believed."""
-        return self.seconds >= SETTLED_SECONDS
+    def is_first(self) -> bool:
+        """Whether the speed has not been measured yet."""
+        return self._next is None
+
+    def is_due(self, step: int) -> bool:
+        """Whether to measure the speed now, after `step` steps of the run."""
+        if self._next is not None:
+            return self.deadline is not None and step == self._next
+        # A run may be shorter than the time it takes to know its speed; then a quarter of it has to do.
+        short = self.steps > SETTLING_STEPS and self.steps >= self._steps_left // 4
+        return self.seconds >= SETTLED_SECONDS or short
 
     def measure(self) -> None:
-        """Take the steps since the last call as the pace."""
+        """Take the speed of the steps since the last call."""
         steps, seconds = self.steps - self._measured[0], self.seconds - self._measured[1]
         if steps > 0:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
 
-    def lap(self) -> float:
-        """Steps a second since the last call; before anything is measured, 0."""
-        steps, seconds = self.steps - self._since[0], self.seconds - self._since[1]
+    def plan(self, step: int, max_steps: int) -> None:
+        """The run is at `step` of `max_steps`: the next measurement is halfway to the end, unless little is left."""
+        left = max_steps - step
+        self._next = step + left // 2 if left > max_steps // 16 else 0
+
+    def steps_that_fit(self, *, eval_interval: int) -> int:
+        """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""
+        for_steps = max(0.0, self.deadline - time.monotonic() - self.evaluation_seconds)
+        return int(for_steps / (self.seconds_per_step + self.evaluation_seconds / eval_interval))
+
+    def seconds_for(self, steps: int, *, eval_interval: int) -> float:
+        """How long that many more steps take, evaluations included."""
+        return steps * self.seconds_per_step + self.evaluation_seconds * (1 + steps // eval_interval)
+
+    def steps_per_second(self) -> float:
+        """The speed since the last call; 0 before anything is measured."""
+        steps, seconds = self.steps - self._lap[0], self.seconds - self._lap[1]
         if steps <= 0 or seconds <= 0:
             return 0.0
-        self._since = (self.steps, self.seconds)
+        self._lap = (self.steps, self.seconds)
         return steps / seconds
 
-    def steps_within(self, seconds: float, *, eval_interval: int) -> int:
-        """How many more steps fit into `seconds`, with an evaluation every `eval_interval` of them and one at the end."""
-        for_steps = max(0.0, seconds - self.aside_seconds)
-        return int(for_steps / (self.seconds_per_step + self.aside_seconds / eval_interval))
+    def seconds_left(self) -> float | None:
+        """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them."""
+        if self.deadline is None or not self.is_first:
+            return None
+        return max(0.0, self.deadline - time.monotonic())

@@ -1,8 +1,8 @@
 """All weights of a model as one float32 vector, and the low-precision copy of the model that computes with them.
 
-Products are fast in bfloat16, and small updates are lost in it, so the weights live in float32 and a copy follows them
-(mixed precision training, arXiv 1710.03740). That they are one vector makes the clipping, the update and the copying of
-fifty tensors one operation each: on a small model those calls cost as much as the arithmetic.
+Matrix products are fast in bfloat16 and small updates are lost in it, so the weights are kept in float32 and a copy follows
+them (mixed precision training, arXiv 1710.03740). As one vector, clipping, updating and copying fifty tensors is one
+operation each: on a small model those calls cost as much as the arithmetic.
 """
 
 import copy
@@ -13,13 +13,25 @@ from torch import Tensor, nn
 
 from model import GPT
 
+# The kinds of parameters, in the order in which they are placed in the vector. All matrices of one of the first three kinds
+# have the same shape, so that each kind is a stack of matrices.
+SQUARE, UP, DOWN, EMBEDDING, VECTOR = range(5)
 
-class Weights:
+
+def kind_of(name: str, parameter: nn.Parameter) -> int:
+    """The kind of a parameter of a GPT."""
+    if parameter.dim() < 2:
+        return VECTOR
+    if "embedding" in name:
+        return EMBEDDING
+    return {"up": UP, "down": DOWN}.get(name.split(".")[-2], SQUARE)
+
+
+class FlatWeights:
     """The parameters of `model`, which become views of `vector`; `working` is the model to compute with.
 
-    `spans` names each parameter's place in the vector, in an order that keeps what an optimizer treats alike together:
-    parameters of an equal `kind` lie side by side, kinds in ascending order. A low-precision copy attends by `attention`, if
-    given.
+    `spans` gives each parameter's place in the vector. Parameters of one kind are next to each other, in the order of kinds.
+    In a precision other than float32, `working` is a copy of `model`, which uses `attention`, if given, in place of its own.
     """
 
     def __init__(
@@ -27,17 +39,16 @@ class Weights:
         model: GPT,
         precision: torch.dtype,
         *,
-        kind: Callable[[str, nn.Parameter], int],
         attention: Callable[[Tensor, int, Tensor | None], Tensor] | None = None,
     ) -> None:
-        named = sorted(model.named_parameters(), key=lambda item: kind(*item))
+        named = sorted(model.named_parameters(), key=lambda item: kind_of(*item))
         ends = torch.tensor([parameter.numel() for _, parameter in named]).cumsum(0).tolist()
         self.spans = {name: slice(end - p.numel(), end) for (name, p), end in zip(named, ends)}
-        self.kinds = {name: kind(name, parameter) for name, parameter in named}
+        self.kinds = {name: kind_of(name, parameter) for name, parameter in named}
         self.model, self.precision = model, precision
         self.vector = torch.cat([parameter.detach().flatten() for _, parameter in named])
         self.gradient = torch.zeros_like(self.vector)
-        self._outdated = True  # the gradient belongs to weights that were there before
+        self._outdated = True  # the gradient belongs to earlier weights
         self._view(model, self.vector)
         if precision == torch.float32:
             self.working = model
@@ -56,26 +67,26 @@ class Weights:
             parameter.data = vector[self.spans[name]].view(parameter.shape)
 
     def of_kind(self, kind: int) -> slice:
-        """The part of the vector that holds the parameters of a kind."""
+        """The part of the vector with the parameters of a kind."""
         spans = [span for name, span in self.spans.items() if self.kinds[name] == kind]
         return slice(spans[0].start, spans[-1].stop) if spans else slice(0, 0)
 
     def add_gradient(self, loss: Tensor) -> None:
-        """Add the gradient of `loss`, a result of `working`, to those of the losses since the weights last changed."""
+        """Add the gradient of `loss`, computed with `working`, to the gradients since the weights last changed."""
         parts = torch.autograd.grad(loss, self._inputs)
         (torch._foreach_copy_ if self._outdated else torch._foreach_add_)(self._slots, parts)
         self._outdated = False
 
-    def finite(self) -> bool:
-        """Whether every weight is a number that one can go on with."""
+    def are_finite(self) -> bool:
+        """Whether every weight is a finite number."""
         return bool(self.vector.isfinite().all())
 
     def gradient_norm(self) -> Tensor:
-        """The length of the gradient, on its device."""
+        """The Euclidean norm of the gradient, on its device."""
         return torch.linalg.vector_norm(self.gradient)
 
     def refresh(self) -> None:
-        """Let the working copy follow the vector, whose gradient is now to be found anew. Call it whenever the vector changed."""
+        """Copy the vector to the working model. Call this whenever the vector has changed; it invalidates the gradient."""
         self._outdated = True
         if self.working is not self.model:
             self._copy.copy_(self.vector)

@@ -28,7 +28,7 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.sampling.c_decoder import fastest_scribe  # noqa: E402
+from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
 from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
 from chargpt.sampling.rules import Sampling  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
@@ -153,7 +153,8 @@ def floor(shape: Shape) -> tuple[float, float]:
 
 def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dict[str, Callable[[], float]]:
     """Everything to be timed, by name."""
-    model, (kind, engine), T = shape.model(), fastest_scribe(torch.device("cpu")), shape.block_size
+    model, T = shape.model(), shape.block_size
+    kind, engine = choose_decoder(torch.device("cpu"), model.config)
     timed: dict[str, Callable[[], float]] = {}
     theirs = nanogpt(arguments.nanogpt, shape) if arguments.nanogpt else None
     hugging_face = transformers(shape) if arguments.transformers else None

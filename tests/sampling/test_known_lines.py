@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from chargpt.sampling import known_lines
 from chargpt.sampling.known_lines import KnownLines
-from chargpt.text.tokenizer import Door, Tokenizer
+from chargpt.text.normalization import TextNormalizer
+from chargpt.text.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
@@ -38,8 +39,8 @@ def test_ids_of_two_bytes_are_not_found_between_two_of_them():
     assert tokenizer.decode([1]) not in known and tokenizer.decode([256]) in known
 
 
-def test_what_the_model_wrote_goes_through_no_door_again():
+def test_what_the_model_wrote_is_not_normalised_again():
     text = "e\u0301\nab\n"  # NFC would make one character of two, which the vocabulary lacks
-    tokenizer = Tokenizer("".join(sorted(set(text))), door=Door(normalize="NFC"))
+    tokenizer = Tokenizer("".join(sorted(set(text))), normalizer=TextNormalizer(normalize="NFC"))
     known = KnownLines(np.array([tokenizer.characters.index(c) for c in text], np.uint8), tokenizer)
     assert "e\u0301" in known and "ab" in known and "e" not in known and "z" not in known

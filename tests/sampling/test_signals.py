@@ -85,7 +85,11 @@ def press(run: str, delay: float) -> tuple[int, bytes]:
         sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
         signal.signal(signal.SIGINT, signal.default_int_handler)
         options = [run, "--length", "100000000", "--overflow", "refill", "--seed", "1"]
-        os._exit(run_program(lambda: sample.main(options)))
+        code = 99
+        try:
+            code = run_program(lambda: sample.main(options))
+        finally:
+            os._exit(code)
     os.close(write)
     said = os.read(read, 1)
     time.sleep(delay)

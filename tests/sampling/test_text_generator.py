@@ -6,7 +6,8 @@ import torch
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.text.tokenizer import Door, Tokenizer
+from chargpt.text.normalization import TextNormalizer
+from chargpt.text.tokenizer import Tokenizer
 from model import GPT, GPTConfig
 
 
@@ -32,7 +33,7 @@ def test_only_allowed_characters_are_written():
 
 
 def test_a_stop_text_is_normalised_as_the_training_text_was():
-    tokenizer = Tokenizer("\nab", door=Door(lowercase=True))
+    tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(lowercase=True))
     assert written(make(tokenizer, stop=["A"]), "b", 1) == written(make(tokenizer, stop=["a"]), "b", 1)
 
 

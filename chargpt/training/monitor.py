@@ -1,0 +1,54 @@
+"""What a training shows and records: metrics, the progress bar, notices. It never changes the training."""
+
+import math
+from pathlib import Path
+
+from chargpt.training.metrics import Metrics
+from chargpt.training.progress_bar import ProgressBar
+from chargpt.training.trainer import Step
+
+
+class Monitor:
+    """The metrics and the progress bar of one run, in its folder."""
+
+    def __init__(self, folder: Path, *, step: int, total: int, is_new: bool) -> None:
+        """For a run at `step` of `total`. Of a run that is not new, everything up to `step` is already logged."""
+        self._metrics = Metrics(folder, step=-1 if is_new else step)
+        self._bar = ProgressBar(step=step, total=total)
+
+    def __enter__(self) -> "Monitor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+        self._metrics.close()
+
+    def say(self, text: str) -> None:
+        """Print a line above the progress bar."""
+        self._bar.say(text)
+
+    def step_done(self) -> None:
+        """One step is done."""
+        self._bar.advance()
+
+    def set_total(self, total: int) -> None:
+        """The run's length has changed."""
+        self._bar.set_total(total)
+
+    def log_training(self, step: int, loss: float, last: Step, *, chars_per_second: float) -> None:
+        """Record the mean training loss since the last log, and how the last step went."""
+        values = {"train/loss": loss, "lr": last.rate, "grad_norm": last.grad_norm}
+        if chars_per_second:
+            values["chars_per_second"] = chars_per_second
+        self._metrics.log(step, values)
+        self._bar.show(step, values)
+
+    def log_evaluation(self, step: int, loss: float, *, sample: str) -> None:
+        """Record a validation loss in nats per character and, unless it is empty, a sample."""
+        values: dict[str, float | str] = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
+        self._bar.show(step, values)
+        self._metrics.log(step, values | ({"sample": sample} if sample else {}))
+
+    def flush(self) -> None:
+        """Put everything logged so far on disk."""
+        self._metrics.flush()

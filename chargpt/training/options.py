@@ -1,0 +1,88 @@
+"""The command line of train.py."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chargpt.terminal import Parser, UserError, number
+
+USAGE = (
+    "[TEXT ...] [--config FILE] [--run NAME] [--resume] [--minutes M] [--device D] [--init-from RUN] "
+    "[--vocab-from RUN] [--find-lr] [section.key=value ...]"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What the user asked for."""
+
+    texts: list[str]
+    settings: list[str]  # section.key=value
+    config: str | None
+    run: str | None
+    resume: bool
+    minutes: float | None
+    init_from: str | None
+    vocab_from: str | None
+    find_lr: bool
+
+    @property
+    def given(self) -> set[str]:
+        """The settings that the user has decided, as section.key."""
+        return {setting.partition("=")[0].strip() for setting in self.settings}
+
+
+def parse_options(argv: Sequence[str] | None, *, program: str = "train.py") -> TrainOptions:
+    """The options in `argv` (None: those of the process). Raises UserError."""
+    parser = Parser(
+        prog=program,
+        usage=f"{program} {USAGE}",
+        description="Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
+    )
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="*",
+        metavar="TEXT",
+        help="a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
+        "python-source, shakespeare; and settings as section.key=value",
+    )
+    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: cpu or gpu, by the device)")
+    add("--run", metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
+    add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
+    add("--minutes", type=number, metavar="M", help="measure the speed, then take as many steps as fit into M minutes")
+    add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
+    add("--init-from", metavar="RUN", help="start from the weights of another run, matched by character")
+    add("--vocab-from", metavar="RUN", help="use the vocabulary of another run; a character that it lacks is an error")
+    add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
+    words = vars(parser.parse_intermixed_args(argv))
+    options = {name: words[name] for name in ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr")}
+    settings = [word for word in words["words"] if _is_setting(word)]
+    if words["device"] is not None:
+        settings.append(f"runtime.device={words['device']}")
+    options = TrainOptions(texts=[word for word in words["words"] if not _is_setting(word)], settings=settings, **options)
+    _check(options)
+    return options
+
+
+def _is_setting(word: str) -> bool:
+    return "=" in word and not os.path.exists(word)
+
+
+def _check(options: TrainOptions) -> None:
+    """Raise UserError for options that contradict each other."""
+    if "" in options.texts:
+        raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
+    if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
+        raise UserError("TEXT: the same text given twice; its validation part would be learned; give it once")
+    if options.minutes is not None and not 0 < options.minutes < math.inf:
+        raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0")
+    if options.find_lr and (options.resume or options.minutes is not None):
+        raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
+    new = (options.config, options.init_from, options.vocab_from)
+    if options.resume and (options.texts or any(option is not None for option in new)):
+        raise UserError(
+            "--resume: text, settings and weights come from the run; leave out TEXT, --config, --init-from and --vocab-from, "
+            "or start a new run with --run NAME"
+        )

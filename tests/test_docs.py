@@ -1,0 +1,105 @@
+"""The code in docs/attention.md runs and prints what the page shows, and the documentation links only to what exists."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from chargpt.config import Config, to_dict
+
+ROOT = Path(__file__).parents[1]
+ATTENTION = ROOT / "docs" / "attention.md"
+PAGES = [ROOT / "README.md", ROOT / "checkpoints" / "README.md", ROOT / "data" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d+\.\d+")
+END = "-- end of block --"
+
+
+def code_and_output(page: str) -> list[tuple[str, str]]:
+    """The Python blocks of a page, each with the text block that follows it ("" for none)."""
+    pairs: list[tuple[str, str]] = []
+    for kind, body in BLOCK.findall(page):
+        if kind == "python":
+            pairs.append((body, ""))
+        else:
+            assert pairs and not pairs[-1][1], f"an output without code: {body[:60]!r}"
+            pairs[-1] = (pairs[-1][0], body)
+    return pairs
+
+
+def same(shown: str, printed: str) -> bool:
+    """Whether two outputs agree: words exactly, decimal numbers to one unit of the last digit shown."""
+    if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
+        return False
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed))
+    return all(abs(float(a) - float(b)) < 1.01 * 10.0 ** -len(a.partition(".")[2]) for a, b in pairs)
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory) -> tuple[list[str], Path]:
+    """What each block of the page prints, and the folder in which it ran."""
+    folder = tmp_path_factory.mktemp("page")
+    code = f"\nprint({END!r})\n".join(code for code, _ in code_and_output(ATTENTION.read_text(encoding="utf-8")))
+    (folder / "page.py").write_text(code, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "page.py"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split(f"{END}\n"), folder
+
+
+def test_the_attention_page_prints_what_it_shows(outputs):
+    shown = [output for _, output in code_and_output(ATTENTION.read_text(encoding="utf-8"))]
+    assert len(outputs[0]) == len(shown) > 10
+    for expected, printed in zip(shown, outputs[0]):
+        assert same(expected, printed), f"the page shows\n{expected}\nand prints\n{printed}"
+
+
+def test_the_attention_page_draws_its_pictures(outputs):
+    linked = re.findall(r'<img src="attention/(.+?)"', ATTENTION.read_text(encoding="utf-8"))
+    drawn = outputs[1] / "docs" / "attention"
+    tracked = ROOT / "docs" / "attention"
+    assert sorted(linked) == sorted(path.name for path in drawn.iterdir()) == sorted(path.name for path in tracked.iterdir())
+    for name in linked:
+        assert (tracked / name).stat().st_size < 100_000
+        with Image.open(tracked / name) as old, Image.open(drawn / name) as new:
+            assert old.size == new.size, f"{name}: run the blocks of docs/attention.md to draw it again"
+
+
+def test_outputs_that_differ_are_noticed():
+    assert same("loss 0.62, 500 of 500", "loss 0.63, 500 of 500")
+    assert not same("loss 0.62", "loss 0.64")
+    assert not same("500 of 500", "499 of 500")
+    assert not same("True", "False")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((.+?)\)", text) + re.findall(r'src="(.+?)"', text):
+        if "://" in target:
+            continue
+        name, _, heading = target.partition("#")
+        linked = page.parent / name if name else page
+        assert linked.exists(), f"{page.name}: {target}"
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_setting_and_preset_that_is_named_exists(page):
+    text = page.read_text(encoding="utf-8")
+    sections = to_dict(Config())
+    for section, key in re.findall(rf"\b({'|'.join(sections)})\.([a-z_]+)=", text):
+        assert key in sections[section], f"{page.name}: {section}.{key}"
+    for preset in re.findall(r"--config ([a-z-]+)(?![a-z.-])", text):
+        assert (ROOT / "configs" / f"{preset}.yaml").exists(), f"{page.name}: --config {preset}"
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
