@@ -15,27 +15,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 POSITIONS = ("learned", "sinusoidal", "rotary")
-INITIAL_STD = 0.02  # GPT-2's standard deviation for every weight matrix; here, of those that write to the stream
+INITIAL_STD = 0.02  # GPT-2's initial standard deviation; here, of the matrices whose output is added to the residual stream
 EMBEDDING_STD = 2 * INITIAL_STD
 
-# The paper multiplies embeddings by sqrt(n_embd) so that sinusoids, of size 1, do not drown them. Shrinking the sinusoids
-# instead gives the same balance, and the table is then a GPT-2 position embedding like any other and exports as one. Their
-# root mean square, 0.08, is where learned position embeddings end up: token embeddings grow to about 0.14 in training, and
-# at 0.02 the sinusoids would drown.
+# The paper multiplies embeddings by sqrt(n_embd), because sinusoids of amplitude 1 would dominate them. Scaling the sinusoids
+# down gives the same balance, and the table can then be exported as a GPT-2 position embedding. The chosen root mean square,
+# 0.08, is what learned position embeddings reach in training. Token embeddings reach about 0.14, so 0.02 would be too small.
 SINUSOID_SCALE = 2 * EMBEDDING_STD * math.sqrt(2)
+
+TABLE_NUMBERS = 2**22  # a position table of this size is computed in advance, a larger one as far as positions are used
 
 
 @dataclass(frozen=True, kw_only=True)
 class GPTConfig:
-    """The shape of a GPT. Raises ValueError, beginning with the field's name, for a shape that cannot be built."""
+    """The shape of a GPT. Raises ValueError, beginning with the field's name, for a shape that cannot be built.
+    The fields are nanoGPT's, but `positions` is new, and vocab_size is an argument of `GPT` because it comes from the text.
+    """
 
-    n_layer: int = 4
-    n_head: int = 4
-    n_embd: int = 128
-    block_size: int = 128
+    n_layer: int = 4  # blocks
+    n_head: int = 4  # attention heads in a block
+    n_embd: int = 128  # width: channels of the residual stream
+    block_size: int = 128  # context: the most characters that the model sees at once
     dropout: float = 0.0
-    bias: bool = False
-    positions: str = "learned"
+    bias: bool = False  # biases in linear layers and LayerNorms
+    positions: str = "learned"  # or "sinusoidal", or "rotary"
 
     def __post_init__(self) -> None:
         for name in ("n_layer", "n_head", "n_embd", "block_size"):
@@ -52,22 +55,23 @@ class GPTConfig:
 
 
 class KVCache:
-    """Keys and values of one layer, for generating a character at a time.
-
-    Attention hands in what is new and gets back everything up to now; it does not know what the cache is for.
-    """
+    """The keys and values of one layer for the characters read so far. It grows with them, up to block_size characters."""
 
     def __init__(self, batch_size: int, config: GPTConfig, *, device: torch.device, dtype: torch.dtype) -> None:
-        shape = (batch_size, config.n_head, config.block_size, config.n_embd // config.n_head)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.block_size = config.block_size
+        self.keys = torch.empty(batch_size, config.n_head, 0, config.n_embd // config.n_head, device=device, dtype=dtype)
+        self.values = self.keys
         self.length = 0
 
     def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append k and v (B, h, T, d); return all keys and values so far, (B, h, S, d) each."""
         end = self.length + k.size(2)
+        if end > self.block_size:
+            raise ValueError(f"the cache holds at most {self.block_size} characters; {end} given")
         if end > self.keys.size(2):
-            raise ValueError(f"the cache holds {self.keys.size(2)} characters and was asked for {end}")
+            capacity = min(self.block_size, max(end, 2 * self.keys.size(2), 64))
+            room = k.new_empty(*k.shape[:2], capacity - self.keys.size(2), k.size(3))
+            self.keys, self.values = (torch.cat((old, room), dim=2) for old in (self.keys, self.values))
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
@@ -77,10 +81,10 @@ class KVCache:
 def reference_attention(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Attention as the paper writes it: softmax(q k^T * scale) v. Slow and readable; the fast path is tested against it.
+    """Attention as in the paper: softmax(q k^T * scale) v. Slow and readable; the fast path is tested against it.
 
-    q is (B, h, T, d); k and v are (B, h, S, d). `mask` is True where a query may look, (B, 1, T, S) or (B, T, S);
-    None lets every query see every key. `scale` defaults to 1/sqrt(d). Returns the output (B, h, T, d) and the
+    q is (B, h, T, d); k and v are (B, h, S, d). `mask` is True where a query may see a key, (B, 1, T, S) or (B, T, S);
+    with None, every query sees every key. `scale` defaults to 1/sqrt(d). Returns the output (B, h, T, d) and the
     weights (B, h, T, S). "Attention Is All You Need" (arXiv 1706.03762), section 3.2.1.
     """
     scale = 1.0 / math.sqrt(q.size(-1)) if scale is None else scale
@@ -93,10 +97,10 @@ def reference_attention(
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The fast path: `reference_attention` under a causal mask, with whatever this device does quickest."""
+    """The fast path: `reference_attention` with a causal mask, by the fastest method for the device and dtype."""
     T, S, shape = q.size(2), k.size(2), q.shape
     if q.is_cpu and q.dtype == torch.bfloat16:
-        # torch's fused CPU kernel needs five times as long for the backward pass in bfloat16.
+        # The backward pass of torch's fused CPU kernel takes five times as long in bfloat16.
         hidden = torch.full((T, S), float("-inf"), dtype=q.dtype).triu(S - T + 1)
         q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))  # (B * h, ., d)
         scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.size(-1)))  # (B * h, T, S)
@@ -106,7 +110,7 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def causal_mask(T: int, S: int | None = None, *, device: torch.device | None = None) -> Tensor:
-    """True where one of the last T of S characters may look: at itself and everything before it, (T, S)."""
+    """True where one of the last T of S characters may see another: itself and those before it, (T, S)."""
     S = T if S is None else S
     return torch.ones(T, S, dtype=torch.bool, device=device).tril(diagonal=S - T)
 
@@ -129,7 +133,7 @@ def rotary_table(length: int, head_size: int) -> Tensor:
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
-    """Turn each pair (x[i], x[i + d/2]) of queries or keys (B, h, T, d) by its position's angle; table (2, T, d/2)."""
+    """Rotate each pair (x[i], x[i + d/2]) of queries or keys (B, h, T, d) by the angle of its position; table (2, T, d/2)."""
     cos, sin = table.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
@@ -138,11 +142,9 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 class CausalSelfAttention(nn.Module):
     """Multi-head causal self-attention with one fused projection for queries, keys and values.
 
-    Dropout is on what it adds to the stream, and not on its weights as in GPT-2, which takes as long as the rest of a step on
-    a CPU.
-
-    `fused`, if the program has one, is a faster equal of what stands here between the projections: a function of qkv
-    (B, T, 3 C), n_head and the rotary table. It knows no caches.
+    Dropout applies to the output, not to the attention weights as in GPT-2, which takes as long as the rest of a step on a CPU.
+    `fused`, if set, is a faster function for what happens between the projections, without a cache. It takes qkv (B, T, 3 C),
+    n_head and the rotary table, and returns the outputs of the heads side by side, (B, T, C).
     """
 
     fused = None
@@ -173,12 +175,18 @@ class CausalSelfAttention(nn.Module):
             y = causal_attention(q, k, v).transpose(1, 2).reshape(B, T, C)
         return F.dropout(self.proj(y), self.dropout, self.training)
 
+    def reference(self, x: Tensor, rotary: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`forward` by `reference_attention`, without dropout: the output (B, T, C) and the weights (B, h, T, T)."""
+        B, T, C = x.shape
+        y, weights = reference_attention(*self.heads(x, rotary), mask=causal_mask(T, device=x.device)[None, None])
+        return self.proj(y.transpose(1, 2).reshape(B, T, C)), weights
+
 
 class MLP(nn.Module):
-    """The position-wise feed-forward part: four times the width, GELU, back again.
+    """The position-wise feed-forward part: a linear layer to four times the width, GELU, and a linear layer back.
 
-    GELU itself, with the error function, and not GPT-2's approximation by tanh: the two differ by less than 0.0005, but
-    on a CPU torch takes five times as long for the second. Exports name it (`gelu` in transformers).
+    This is the exact GELU with the error function, not GPT-2's tanh approximation. The two differ by less than 0.0005, but on a
+    CPU torch takes five times as long for the approximation. Exports name the exact one (`gelu` in transformers).
     """
 
     def __init__(self, config: GPTConfig) -> None:
@@ -192,7 +200,7 @@ class MLP(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """torch's, but for its gradient in bfloat16 on a CPU, which torch adds up in bfloat16 too, however large the batch."""
+    """torch's Embedding, but with its gradient summed in float32: in bfloat16 on a CPU, torch sums it in bfloat16."""
 
     def forward(self, idx: Tensor) -> Tensor:
         return F.embedding(idx, self.weight.float()).to(self.weight.dtype)
@@ -209,7 +217,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class Block(nn.Module):
-    """One layer: attention, then MLP, each reading a normalised copy of the stream and adding to it."""
+    """One layer: attention, then MLP. Each reads a normalised copy of the residual stream and adds its output to the stream."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -224,7 +232,11 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Token and position embeddings, a stack of blocks, and logits read off the token embedding itself."""
+    """Token and position embeddings, a stack of blocks, and logits by the token embedding (weight tying).
+
+    For readers of nanoGPT: `model(idx)` returns the logits of all positions, and `model(idx, targets)` returns the loss alone,
+    not a pair of the two. `targets` are the ids that follow each of idx; nanoGPT's -1 for "ignore" is not supported.
+    """
 
     def __init__(self, config: GPTConfig, vocab_size: int) -> None:
         super().__init__()
@@ -235,25 +247,34 @@ class GPT(nn.Module):
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = LayerNorm(config.n_embd, bias=config.bias)
-        self.register_buffer("position_table", self._position_table(), persistent=False)
+        rows = min(config.block_size, max(1, TABLE_NUMBERS // config.n_embd))
+        self.register_buffer("_table", None if config.positions == "learned" else self._new_table(rows), persistent=False)
         self._initialise()
 
-    def _position_table(self) -> Tensor | None:
-        """The fixed table of sinusoidal or rotary positions; None when positions are learned."""
-        config = self.config
-        if config.positions == "sinusoidal":
-            return sinusoids(config.block_size, config.n_embd) * SINUSOID_SCALE
-        if config.positions == "rotary":
-            return rotary_table(config.block_size, config.n_embd // config.n_head)
-        return None
+    def position_table(self, end: int, *, start: int = 0) -> Tensor:
+        """The T positions from `start` up to `end`, which is at most block_size.
+
+        Learned and sinusoidal: the vectors (T, C) to add to token embeddings. Rotary: cosines and sines (2, T, d/2).
+        """
+        if self.config.positions == "learned":
+            return self.position_embedding.weight[start:end]
+        if end > self._table.size(-2):
+            rows = min(self.config.block_size, max(end, 2 * self._table.size(-2)))
+            with torch.inference_mode(False):  # the table must also serve training later
+                self._table = self._new_table(rows).to(self._table)
+        return self._table[..., start:end, :]
+
+    def _new_table(self, rows: int) -> Tensor:
+        if self.config.positions == "sinusoidal":
+            return sinusoids(rows, self.config.n_embd) * SINUSOID_SCALE
+        return rotary_table(rows, self.config.n_embd // self.config.n_head)
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """Normal weights, zero biases. What reads the stream gives out as much as it takes in; what writes to it begins as
-        small as GPT-2's, shrunk by the depth of the stream, so that every block begins as nearly nothing.
+        """Normal weights, zero biases. A matrix that reads the residual stream keeps the variance of its input; one that writes
+        to it is as small as GPT-2's, divided by the root of their number, so that every block starts close to the identity.
 
-        With GPT-2's 0.02 everywhere, queries, keys and the MLP would have to grow first: 1.75 instead of 1.69 at the shape of
-        shakespeare-cpu.
+        With GPT-2's 0.02 everywhere, queries, keys and the MLP must grow first: 1.75 instead of 1.69 for shakespeare-cpu.
         """
         for module in self.modules():
             if isinstance(module, nn.Embedding):
@@ -267,32 +288,21 @@ class GPT(nn.Module):
                 nn.init.normal_(projection.weight, std=INITIAL_STD / math.sqrt(2 * self.config.n_layer))
 
     def parameter_count(self) -> int:
-        """Every trained number, embeddings included."""
+        """The number of trained parameters, embeddings included."""
         return sum(p.numel() for p in self.parameters())
 
     def new_cache(self, batch_size: int) -> list[KVCache]:
-        """An empty cache for `batch_size` sequences: one KVCache a layer."""
+        """An empty cache for `batch_size` sequences: one KVCache per layer."""
         weight = self.token_embedding.weight
         return [KVCache(batch_size, self.config, device=weight.device, dtype=weight.dtype) for _ in self.blocks]
 
     def forward(self, idx: Tensor, targets: Tensor | None = None, cache: list[KVCache] | None = None) -> Tensor:
-        """Without `targets`, the logits (B, T, V) of ids `idx` (B, T); with them, the mean loss in nats per character.
+        """The logits (B, T, V) of ids `idx` (B, T), or with `targets` (B, T) the mean loss in nats per character.
 
-        With a `cache` from `new_cache`, idx holds only what is new and continues what the cache has seen.
-        Raises ValueError when the sequence outgrows block_size.
+        With a `cache` from `new_cache`, idx holds only the new ids, which continue those that the cache has seen.
+        Raises ValueError if the sequence is longer than block_size.
         """
-        B, T = idx.shape
-        start = cache[0].length if cache else 0
-        if start + T > self.config.block_size:
-            raise ValueError(f"a sequence of {start + T} characters does not fit block_size {self.config.block_size}")
-        x = self.token_embedding(idx)  # (B, T, C)
-        rotary = None
-        if self.config.positions == "learned":
-            x = x + self.position_embedding.weight[start : start + T]
-        elif self.config.positions == "sinusoidal":
-            x = x + self.position_table[start : start + T]
-        else:
-            rotary = self.position_table[:, start : start + T]
+        x, rotary = self._embed(idx, start=cache[0].length if cache else 0)
         x = F.dropout(x, self.config.dropout, self.training)
         for block, layer_cache in zip(self.blocks, cache or [None] * len(self.blocks)):
             x = block(x, rotary, layer_cache)
@@ -301,14 +311,35 @@ class GPT(nn.Module):
             return logits
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
+    def _embed(self, idx: Tensor, *, start: int = 0) -> tuple[Tensor, Tensor | None]:
+        """The embeddings (B, T, C) of ids `idx` (B, T), which begin at position `start`, and the table of rotary positions."""
+        end = start + idx.size(1)
+        if end > self.config.block_size:
+            raise ValueError(f"a sequence of {end} characters does not fit block_size {self.config.block_size}")
+        x, table = self.token_embedding(idx), self.position_table(end, start=start)
+        return (x, table) if self.config.positions == "rotary" else (x + table, None)
+
+    @torch.no_grad()
+    def attention(self, idx: Tensor) -> Tensor:
+        """The attention weights (n_layer, B, h, T, T) on ids `idx` (B, T), by the readable reference. Use evaluation mode.
+
+        Entry [layer, b, head, t, s] is how much character t attends to character s. Each row sums to 1, and s > t gives 0.
+        """
+        x, rotary = self._embed(idx)
+        weights = []  # of each layer, (B, h, T, T)
+        for block in self.blocks:
+            y, layer_weights = block.attn.reference(block.norm_1(x), rotary)
+            weights.append(layer_weights)
+            x = x + y
+            x = x + block.mlp(block.norm_2(x))
+        return torch.stack(weights)
+
     @torch.no_grad()
     def generate(
         self, idx: Tensor, length: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The plain, slow reference: append `length` ids to idx (B, T), reading the last block_size ids each time.
-
-        `temperature` 0 takes the likeliest id. chargpt/generate.py does the same, faster.
-        """
+        """The slow reference for chargpt/sampling/decoder.py: append `length` ids to idx (B, T), each after reading the last
+        block_size ids. `temperature` 0 takes the most likely id."""
         for _ in range(length):
             logits = self(idx[:, -self.config.block_size :])[:, -1].float()  # (B, V)
             if temperature == 0:

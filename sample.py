@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.sampling.options import parse_options
 from chargpt.terminal import UserError, one_line, run_program
 
@@ -21,46 +22,72 @@ CHECKPOINTS = Path(__file__).resolve().parent / "checkpoints"
 
 def main(argv: list[str] | None = None) -> int:
     options = parse_options(argv)
+    with Interrupt(notice="") as interrupt:
+        with ending_at_once():  # until the text begins, there is nothing to finish
+            loaded, generator, samplings, prompt = prepare(options)
+        say(f"{loaded.describe()}; {' / '.join(sampling.describe() for sampling in samplings)}, seed {options.seed}")
+        if not options.interactive:
+            write_samples(options, loaded, generator, samplings, prompt, interrupt)
+            return interrupt.exit_code
+    from chargpt.sampling.interactive import Session
+
+    session = Session(generator, printer=new_printer(options), unknown=options.unknown, seed=options.seed)
+    return session.run(prompt)
+
+
+def prepare(options: argparse.Namespace) -> tuple[Any, Any, list[Any], list[int]]:
+    """The LoadedModel, TextGenerator, Samplings and ids of the prompt that the options ask for. Raises UserError."""
     # Importing torch takes a second or two; --help and a mistyped option are answered before.
     from chargpt.config import RuntimeConfig
-    from chargpt.sampling.interactive import interact
+    from chargpt.device import choose_device
     from chargpt.sampling.known_lines import known_lines
     from chargpt.sampling.loaded_model import load_model
-    from chargpt.sampling.printing import LEGEND, JsonPrinter, SurprisePrinter, TextPrinter, print_samples
     from chargpt.sampling.prompt import encode_prompt, read_prompt
     from chargpt.sampling.rules import Sampling
     from chargpt.sampling.text_generator import TextGenerator
 
     with named_options():
-        device = RuntimeConfig(device=options.device).device
+        device = choose_device(RuntimeConfig(device=options.device).device)
         rules = fields_of(Sampling, options)
         samplings = [Sampling(temperature=temperature, **rules) for temperature in options.temperatures]
-    loaded, warnings = load_model(options.run, CHECKPOINTS, device=device)
+    loaded, warnings = load_model(options.run, CHECKPOINTS, device=str(device))
     for warning in warnings:
         say(f"warning: {one_line(warning)}")
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.unknown)
-    excluded = (
-        known_lines(loaded.fingerprint, loaded.config.data, loaded.tokenizer, root=CHECKPOINTS.parent)
-        if options.unseen
-        else None
-    )
+    excluded = None
+    if options.unseen:
+        excluded = known_lines(loaded.fingerprint, loaded.config.data, loaded.tokenizer, root=CHECKPOINTS.parent)
     with named_options():
         generator = loaded.text_generator(samplings[0], excluded=excluded, **fields_of(TextGenerator, options))
-    say(f"{loaded.describe()}; {' / '.join(map(Sampling.describe, samplings))}, seed {options.seed}")
-    if options.surprise:
-        say(LEGEND)
-    printer = (JsonPrinter if options.json else SurprisePrinter if options.surprise else TextPrinter)(sys.stdout)
-    if options.interactive:
-        interact(generator, prompt, printer=printer, unknown=options.unknown, seed=options.seed)
-        return 0
+    return loaded, generator, samplings, prompt
+
+
+def write_samples(
+    options: argparse.Namespace, loaded: Any, generator: Any, samplings: list[Any], prompt: list[int], interrupt: Interrupt
+) -> None:
+    """Print the samples until they are complete or a signal comes, and then how fast they were made."""
+    from chargpt.sampling.printing import print_samples
 
     seeds = range(options.seed, options.seed + options.samples)
     facts = {"run": loaded.run, "step": loaded.step}
     started = time.monotonic()
-    made = print_samples(generator, samplings, prompt, seeds, printer=printer, facts=facts)
+    made = print_samples(generator, samplings, prompt, seeds, printer=new_printer(options), facts=facts, stop=interrupt)
     seconds = time.monotonic() - started
     say(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
-    return 0
+    if interrupt():
+        say("stopped")
+
+
+def new_printer(options: argparse.Namespace) -> Any:
+    """The printer for standard output that the options ask for."""
+    from chargpt.sampling.printing import LEGEND, JsonPrinter, SurprisePrinter, TextPrinter
+
+    if options.json:
+        return JsonPrinter(sys.stdout)
+    if not options.surprise:
+        return TextPrinter(sys.stdout)
+    say(LEGEND)
+    return SurprisePrinter(sys.stdout)
 
 
 def fields_of(kind: type, options: argparse.Namespace) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 >>> print(model.generate("The sea", length=200, seed=1))
 >>> model.score("The sea is calm tonight.")  # nats per character
 >>> model.logits("The sea")  # (7, vocab_size)
+>>> model.attention("The sea")  # (n_layer, n_head, 7, 7)
 """
 
 from pathlib import Path

@@ -1,38 +1,77 @@
-"""Ctrl-C, SIGTERM and a lost terminal: the first asks a run to save and stop, the second ends it at once."""
+"""Ctrl-C, SIGTERM and a lost terminal. The first asks the program to stop in good order, the second ends it at once.
+
+A handler that raises KeyboardInterrupt can be lost: Python ignores exceptions in destructors and callbacks. A flag cannot.
+"""
 
 import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+SAVING = "\nstopping: saving this step first (once more to stop at once)\n"
 
 
 class Interrupt:
-    """While active, remembers the first signal; call it to ask whether one came."""
+    """While active, remembers the first signal and prints `notice` for it. Call it to ask whether a signal came."""
 
-    def __init__(self) -> None:
+    def __init__(self, notice: str = SAVING) -> None:
         self.signal: int | None = None
+        self._notice = notice
 
     def __call__(self) -> bool:
         return self.signal is not None
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a program that a signal stopped: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP; 0 if none came."""
+        """The exit code of a program that a signal stopped: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP; 0 if none came."""
         return 128 + self.signal if self.signal else 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             os._exit(128 + number)
         self.signal = number
-        with contextlib.suppress(OSError):  # not print: the signal may have come in the middle of one
-            os.write(2, b"\nstopping: saving this step first (once more to stop at once)\n")
+        _write_error(self._notice)
 
     def __enter__(self) -> "Interrupt":
-        self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        self._previous = _install(self._handle)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._previous.items():
+        _restore(self._previous)
+
+
+@contextlib.contextmanager
+def ending_at_once() -> Iterator[None]:
+    """While active, a signal ends the program at once: for the time before there is anything to save or to finish."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _write_error("stopped\n")
+        os._exit(128 + number)
+
+    previous = _install(end)
+    try:
+        yield
+    finally:
+        _restore(previous)
+
+
+def _install(handler: object) -> dict[int, object]:
+    """Set `handler` for every signal, except for a lost terminal that nohup asks to ignore. Returns the handlers before."""
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, before in previous.items():
+        if number == signal.SIGINT or before != signal.SIG_IGN:
             signal.signal(number, handler)
+    return previous
+
+
+def _restore(handlers: dict[int, object]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _write_error(text: str) -> None:
+    """Write to standard error directly: the signal may have come in the middle of a print."""
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode())

@@ -18,6 +18,21 @@ class UserError(ValueError):
     """A problem that only the user can solve. The message reads `where: what was given; what to do`."""
 
 
+# What can command a terminal or reorder its text: C0 except tab and newline, DEL, C1, line and paragraph separators,
+# bidirectional overrides and isolates, deprecated format characters, interlinear annotation, tags. Marks and joiners that
+# scripts need are not among them.
+CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\U000e0000-\U000e007f]")
+
+
+def escape_controls(text: str) -> str:
+    """`text` with control characters shown as escapes such as \\x1b; tab and newline stay.
+
+    Call it for everything from a text, a model or a checkpoint that is printed to a terminal on several lines (samples, text
+    reports); use `one_line` for messages.
+    """
+    return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 def one_line(text: object) -> str:
     """`text` on a single line with control characters escaped, so that a file name cannot imitate a message."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))

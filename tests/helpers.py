@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config
+from chargpt.config import Config, TrainConfig
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.saved_state import Progress, SavedState
 from chargpt.text.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ def saved_state(
     evaluated = None if val_loss is None else step
     progress = Progress(step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, best_step=evaluated)
     state = {
-        "config": Config(model=shape),
+        "config": Config(model=shape, train=TrainConfig(batch_size=1)),  # so that any block_size is allowed
         "tokenizer": tokenizer,
         "texts": ["poems.txt"],
         "fingerprint": "0" * 64,

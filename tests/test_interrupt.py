@@ -1,4 +1,4 @@
-"""The first signal is remembered, the second ends the process, and handlers are put back."""
+"""A signal sets a flag, or ends the program at once; nohup is respected; handlers come back."""
 
 import os
 import signal
@@ -8,25 +8,55 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.interrupt import Interrupt
+from chargpt.interrupt import SIGNALS, Interrupt, ending_at_once
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parent.parent
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs POSIX signals")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_first_signal_is_remembered(number, code):
-    before = signal.getsignal(number)
-    with Interrupt() as interrupt:
+def test_the_first_signal_sets_the_flag_and_its_exit_code(capfd):
+    with Interrupt(notice="stopping\n") as interrupt:
         assert not interrupt() and interrupt.exit_code == 0
-        os.kill(os.getpid(), number)
-        assert interrupt() and interrupt.exit_code == code
-    assert signal.getsignal(number) is before
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupt() and interrupt.exit_code == 143
+    assert capfd.readouterr().err == "stopping\n"
 
 
-def test_the_second_signal_ends_the_process():
-    code = (
-        "import os, signal, time\nfrom chargpt.interrupt import Interrupt\n"
-        "with Interrupt():\n    for _ in range(2): os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(9)"
+def test_handlers_come_back():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with Interrupt(), ending_at_once():
+        assert all(signal.getsignal(number) not in before for number in SIGNALS)
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_within_an_interrupt_a_time_that_ends_at_once_gives_the_flag_back():
+    with Interrupt(notice="") as interrupt:
+        with ending_at_once():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt()
+
+
+def ended(code: str) -> subprocess.CompletedProcess:
+    head = "import os, signal\nfrom chargpt.interrupt import Interrupt, ending_at_once\n"
+    return subprocess.run([sys.executable, "-c", head + code], cwd=ROOT, capture_output=True, timeout=30)
+
+
+def test_the_second_signal_ends_the_program_at_once():
+    twice = "os.kill(os.getpid(), signal.SIGINT)\n" * 2
+    done = ended(f"with Interrupt():\n    {twice.strip().replace(chr(10), chr(10) + '    ')}\n    print('here')")
+    assert done.returncode == 130 and not done.stdout and b"once more" in done.stderr
+
+
+def test_before_there_is_anything_to_finish_the_first_one_does():
+    done = ended("with ending_at_once():\n    os.kill(os.getpid(), signal.SIGINT)\nprint('here')")
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"stopped\n")
+
+
+def test_a_lost_terminal_that_nohup_ignores_stays_ignored():
+    done = ended(
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "with Interrupt() as interrupt:\n    os.kill(os.getpid(), signal.SIGHUP)\n    print(interrupt())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=8)
-    assert done.returncode == 130 and b"stopping" in done.stderr
+    assert done.stdout == b"False\n"

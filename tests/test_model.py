@@ -138,13 +138,13 @@ def test_sinusoidal_table_stands_beside_the_token_embedding():
     # Neither drowns the other: between what a token embedding has at the start and what it grows to.
     model = make_model(positions="sinusoidal", n_embd=128, vocab_size=200)
     size = model.token_embedding.weight.std().item()
-    assert size <= model.position_table.square().mean().sqrt().item() <= 4 * size
+    assert size <= model.position_table(16).square().mean().sqrt().item() <= 4 * size
 
 
 def test_sinusoidal_model_is_a_learned_model_with_that_table():
     # What an export to GPT-2's layout does.
     sinusoidal, learned = make_model(positions="sinusoidal"), make_model(positions="learned")
-    learned.load_state_dict({**sinusoidal.state_dict(), "position_embedding.weight": sinusoidal.position_table})
+    learned.load_state_dict({**sinusoidal.state_dict(), "position_embedding.weight": sinusoidal.position_table(16)})
     idx = random_ids(2, 16)
     assert torch.equal(sinusoidal(idx), learned(idx))
 
@@ -174,7 +174,7 @@ def test_fast_path_equals_reference(positions, bias):
     model = make_model(positions=positions, bias=bias)
     attention = model.blocks[0].attn
     x = torch.randn(2, 9, 32)
-    rotary = model.position_table[:, :9] if positions == "rotary" else None
+    rotary = model.position_table(9) if positions == "rotary" else None
     y, _ = reference_attention(*attention.heads(x, rotary), mask=causal_mask(9)[None, None])
     torch.testing.assert_close(attention(x, rotary), attention.proj(y.transpose(1, 2).reshape(2, 9, 32)))
 
@@ -205,6 +205,60 @@ def test_cache_takes_several_characters_at_once():
     cache = model.new_cache(2)
     parts = [model(piece, cache=cache) for piece in idx.split((3, 6, 1, 6), dim=1)]
     torch.testing.assert_close(torch.cat(parts, dim=1), model(idx))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_attention_weights_are_those_that_the_model_uses(positions):
+    model = make_model(positions=positions)
+    idx = random_ids(2, 9)
+    weights = model.attention(idx)
+    assert weights.shape == (2, 2, 2, 9, 9)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 2, 9))
+    assert not weights.triu(1).any()
+    # The same by hand: the stream that each layer of the fast path reads, and the reference's weights there.
+    streams = []
+    for block in model.blocks:
+        block.attn.register_forward_pre_hook(lambda _, inputs: streams.append(inputs[0]))
+    logits = model(idx)
+    for layer, block in enumerate(model.blocks):
+        q, k, _ = block.attn.heads(streams[layer], model.position_table(9) if positions == "rotary" else None)
+        expected = reference_attention(q, k, k, mask=causal_mask(9)[None, None])[1]
+        torch.testing.assert_close(weights[layer], expected)
+    assert torch.equal(model(idx), logits) and not weights.requires_grad
+
+
+def test_positions_beyond_the_prepared_table_are_computed_when_they_are_used(monkeypatch):
+    idx = random_ids(1, 16)
+    for positions in ("sinusoidal", "rotary"):
+        monkeypatch.setattr("model.TABLE_NUMBERS", 2**22)
+        whole = make_model(positions=positions)
+        monkeypatch.setattr("model.TABLE_NUMBERS", 3 * 32)
+        growing = make_model(positions=positions)
+        growing.load_state_dict(whole.state_dict())
+        with torch.inference_mode():
+            for length in (2, 3, 4, 11, 16):
+                assert torch.equal(growing(idx[:, :length]), whole(idx[:, :length]))
+        assert torch.equal(growing.position_table(16), whole.position_table(16))
+        growing.train()(idx, idx).backward()  # a table made without gradients serves training
+        assert "_table" not in growing.state_dict()
+        low = make_model(positions=positions).bfloat16()
+        assert torch.equal(low.position_table(16), whole.position_table(16).bfloat16())
+
+
+def test_tables_of_any_length_hold_the_same_numbers():
+    for length in (1, 7, 500):
+        assert torch.equal(sinusoids(length, 48), sinusoids(1000, 48)[:length])
+        assert torch.equal(rotary_table(length, 24), rotary_table(1000, 24)[:, :length])
+
+
+def test_the_memory_of_a_cache_and_a_table_follows_what_is_written():
+    for positions in ("sinusoidal", "rotary"):
+        model = make_model(positions=positions, block_size=2**22)
+        cache = model.new_cache(1)
+        for length in (1, 99):
+            model(random_ids(1, length), cache=cache)
+        assert cache[0].length == 100 and cache[0].keys.size(2) == 128
+        assert model.position_table(100).untyped_storage().nbytes() <= 4 * 2**22
 
 
 def test_too_long_a_sequence_is_refused():

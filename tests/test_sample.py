@@ -3,7 +3,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling import printing
 from chargpt.terminal import run_program
 from chargpt.text.tokenizer import Tokenizer
+from model import GPTConfig
 
 ROOT = Path(sample.__file__).parent
 
@@ -94,6 +94,18 @@ def test_allowed_and_banned_characters(write):
     assert set(write("--allow", "abc")) == set("abc\n")
     assert not set(write("--ban", "abc\n", "--length", "200").rstrip("\n")) & set("abc\n")
     assert set(write("--allow", "abc", "--ban", "bc", "--length", "20")) == set("a\n")
+
+
+def test_banning_a_character_that_the_model_cannot_write_changes_nothing(write):
+    assert write("--ban", "É") == write()
+    assert write("--ban", "aÉ") == write("--ban", "a")
+
+
+def test_numbers_have_no_negative_zero(call, run, tmp_path):
+    assert "temperature 0, " in call(run, "--temperature", "-0.0", "--length", "1")[2]
+    flat = str(publish_run(tmp_path / "flat", Tokenizer("a"), val_loss=-1e-9))
+    _, out, err = call(flat, "--json", "--length", "3")
+    assert "-0.0" not in out + err and "validation loss 0.0000" in err
 
 
 def test_a_text_that_may_not_repeat_does_not(write):
@@ -251,7 +263,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--stop", "aÉ"], "--stop: 'aÉ' given; use characters that this model can write"),
         (["--allow", ""], "--allow: '' given; use"),
         (["--allow", "É"], "--allow: 'É' given; use"),
-        (["--ban", "É"], "--ban: 'É' given; use"),
+        (["--ban", ""], "--ban: '' given; use"),
         (["--ban", "abcdefgh中 \n"], "--ban: no character is left to write; "),
         (["--ban", "a", "--allow", "a"], "--ban: no character is left to write; "),
         (["--lines", "0"], "--lines: '0' given; use"),
@@ -337,16 +349,6 @@ print(sample.run_program(lambda: sample.main([{run!r}, "--prompt", "a", "--lengt
     assert done.stdout == "2 False\na\n0 False\n", done.stderr
 
 
-def test_ctrl_c_ends_the_program_quietly(run):
-    command = [sys.executable, str(ROOT / "sample.py"), run, "--length", "1000000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writing:
-        assert writing.stdout.read(1)  # the text comes as it is made
-        writing.send_signal(signal.SIGINT)
-        writing.stdout.read()
-        assert b"Traceback" not in writing.stderr.read()
-    assert writing.returncode == 130
-
-
 def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sample, "CHECKPOINTS", tmp_path / "checkpoints")
     lines = ["sea", "tea", "pea", "see", "tee"]
@@ -392,3 +394,27 @@ def test_unseen_neither_reads_nor_encodes_what_a_checkpoint_from_elsewhere_names
 def test_unseen_needs_lines(call, run):
     code, _, err = call(run, "--unseen")
     assert code == 2 and "--lines" in err
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="needs wait4 to measure the memory of a process")
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"n_layer": 300, "block_size": 2**18, "positions": "sinusoidal"},
+        {"n_layer": 1, "block_size": 2**27, "positions": "sinusoidal"},
+        {"n_layer": 1000, "block_size": 2**10, "positions": "learned"},
+    ],
+    ids=str,
+)
+def test_a_small_checkpoint_cannot_take_much_memory(tmp_path, shape):
+    run = publish_run(tmp_path / "theirs", shape=GPTConfig(n_head=1, n_embd=1, **shape))
+
+    def memory(*arguments: str) -> int:
+        """The largest resident size of sample.py, in MB."""
+        writing = subprocess.Popen([sys.executable, str(ROOT / "sample.py"), *arguments], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(writing.pid, 0)
+        assert status == 0
+        return usage.ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
+
+    small = publish_run(tmp_path / "small")
+    assert memory(str(run), "--length", "1") < memory(str(small), "--length", "1") + 200

@@ -24,6 +24,7 @@ FLAGS = (
     "-ffinite-math-only",
 )
 LINK = ("-pthread", "-lm")
+MOST_CACHED = 2**27  # keys and values of one text; half a GiB
 
 
 class Shape(Structure):
@@ -48,8 +49,13 @@ class Rules(Structure):
 
 
 def supports(config: GPTConfig) -> bool:
-    """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
-    if config.n_embd % config.n_head:
+    """Whether decode.c computes this model. Other models are for the decoder in PyTorch.
+
+    decode.c reserves the keys and values of a full block, padded. PyTorch's cache grows with the text, so it takes long blocks.
+    """
+    head_size, rest = divmod(config.n_embd, config.n_head)
+    padded = -(-head_size // 16) * 16 * -(-config.block_size // 64) * 64
+    if rest or 2 * config.n_layer * config.n_head * padded > MOST_CACHED:
         return False
     if config.positions == "rotary":
         return config.n_embd // config.n_head % 2 == 0  # pairs are rotated

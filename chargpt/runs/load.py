@@ -13,6 +13,8 @@ from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 
+MOST_LISTED = 10  # checkpoints that an error message names
+
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
     """The folder of the run `name`: one in `checkpoints`, or a path. None is the run with the newest checkpoint.
@@ -30,6 +32,9 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     for folder in candidates:
         if name and folder.is_dir() and steps(folder):
             return folder
+    if STEP_NAME.fullmatch(Path(name).name) and Path(name).parent.is_dir() and (found := steps(Path(name).parent)):
+        listed = ", ".join(path.name for path in found[-MOST_LISTED:])
+        raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
     known = [run.name for run in _runs(checkpoints)]
     close = difflib.get_close_matches(name, known, n=1) or known
     what_to_do = f"use {', '.join(close)}" if close else "train one first with python train.py"

@@ -12,16 +12,19 @@ from model import GPT, GPTConfig
 MOST_LAYERS = 1000
 MOST_POSITIONS = 1 << 27  # numbers in a table of positions
 MOST_NUMBERS = 1 << 28
+MOST_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
 
 
 def check_size(shape: GPTConfig, vocab_size: int) -> None:
     """Raise UserError for a model larger than any run may be."""
     positions = shape.block_size * shape.n_embd
     numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + vocab_size * shape.n_embd
-    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS:
+    cached = 2 * shape.n_layer * positions
+    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS or cached > MOST_CACHED:
         raise UserError(
-            f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights; "
-            f"use at most {MOST_LAYERS:,} layers and {MOST_NUMBERS:,} weights"
+            f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights, "
+            f"{cached:,} keys and values; use at most {MOST_LAYERS:,} layers, {MOST_NUMBERS:,} weights, and {MOST_CACHED:,} keys "
+            "and values (2 x layers x block_size x n_embd)"
         )
 
 

@@ -101,7 +101,7 @@ class CDecoder(Decoder):
         config, tokens = model.config, model.token_embedding.weight.contiguous()
         assert tokens.is_cpu and tokens.dtype == torch.float32, (tokens.device, tokens.dtype)
         assert supports(config), config
-        table = (model.position_embedding.weight if config.positions == "learned" else model.position_table).contiguous()
+        table = model.position_table(config.block_size).contiguous()
         ranks = min(torch.get_num_threads(), config.n_head)
         panel, step = (c_int.in_dll(kernel, name).value for name in ("decoder_panel", "decoder_step"))
         layout = Layout(model, ranks, panel=panel, step=step)

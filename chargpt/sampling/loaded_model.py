@@ -45,7 +45,7 @@ class LoadedModel:
 
     def describe(self) -> str:
         """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
-        loss = "" if self.val_loss is None else f", validation loss {self.val_loss:.4f}"
+        loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
         return f"{one_line(self.run)}, step {self.step:,}{loss}, {self.model.parameter_count():,} parameters, {self.engine}"
 
     def text_generator(self, sampling: Sampling, *, length: int, **options: Any) -> TextGenerator:
@@ -95,6 +95,14 @@ class LoadedModel:
         Raises ValueError for an empty text, for more than block_size characters, and for unknown characters.
         """
         return self.model(self._ids(text)[None])[0].float().cpu()
+
+    @torch.inference_mode()
+    def attention(self, text: str) -> Tensor:
+        """The attention weights (n_layer, n_head, T, T) on a text of T characters, float32, on the CPU.
+
+        Entry [layer, head, t, s] is how much text[t] attends to text[s]. Raises ValueError as `logits` does.
+        """
+        return self.model.attention(self._ids(text)[None])[:, 0].float().cpu()
 
     def _ids(self, text: str) -> Tensor:
         """The ids of `text` on the model's device, (T,)."""

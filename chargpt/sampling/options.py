@@ -12,7 +12,8 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="sample.py",
         usage="sample.py [RUN] [--prompt TEXT] [option ...]",
-        description="Write text with a trained model: the prompt, then its continuation.",
+        description="Write text with a trained model: the prompt, then its continuation. A terminal gets control characters "
+        "other than newline and tab as escapes such as \\x1b; a file or pipe gets the exact text.",
     )
     parser.add_argument(
         "run",
@@ -146,6 +147,5 @@ def _add_output_options(group: Any) -> None:
     group.add_argument(
         "--interactive",
         action="store_true",
-        help="type text and let the model continue it: \\n is a newline, Enter alone continues, Ctrl-C stops the text, "
-        "Ctrl-D ends the program",
+        help="type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, Ctrl-D leaves",
     )

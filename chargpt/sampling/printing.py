@@ -4,13 +4,15 @@ import itertools
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any, TextIO
 
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import Character
 from chargpt.sampling.text_generator import TextGenerator
+from chargpt.terminal import escape_controls
 
 DIVIDER = "-" * 15
 BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
@@ -25,42 +27,55 @@ def text_of(characters: Sequence[Character]) -> str:
 
 
 class TextPrinter:
-    """Prints the prompt and the continuation of each sample, and a line of dashes between samples."""
+    """Prints the prompt and the continuation of each sample, and a line of dashes between samples.
+
+    A terminal gets control characters as escapes, so that a text cannot command it. A file or pipe gets the exact text.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
+        self._is_terminal = file.isatty()
         self._divider = ""
 
     def begin(self, prompt: str, *, heading: str = "", facts: Mapping[str, Any] | None = None) -> None:
         """Begin a sample. `heading`, unless empty, is printed after the dashes. `facts` are not printed."""
         if heading:
             self._divider = f"{DIVIDER} {heading}\n"
-        self.write(self._divider + prompt)
+        self._write(self._divider)
+        self._write(self._shown(prompt))
         self._divider = DIVIDER + "\n"
 
     def add(self, characters: Sequence[Character]) -> None:
         """Print the next characters of the sample at once."""
-        self.write(self._render(characters))
+        self._write(self._render(characters))
 
     def end(self) -> None:
         """End the sample."""
-        self.write("\n")
+        self._write("\n")
 
-    def write(self, text: str) -> None:
-        """Print text at once."""
+    def prompt(self, text: str) -> None:
+        """Print text that the model continues."""
+        self._write(self._shown(text))
+
+    def _write(self, text: str) -> None:
         if text:
             self._file.write(text)
             self._file.flush()
 
+    def _shown(self, text: str) -> str:
+        return escape_controls(text) if self._is_terminal else text
+
     def _render(self, characters: Sequence[Character]) -> str:
-        return text_of(characters)
+        return self._shown(text_of(characters))
 
 
 class SurprisePrinter(TextPrinter):
     """A TextPrinter that colours each character by how little the model expected it."""
 
     def _render(self, characters: Sequence[Character]) -> str:
-        return "".join(f"\033[{_style(character.log_probability)}m{character.text}\033[0m" for character in characters)
+        return "".join(
+            f"\033[{_style(character.log_probability)}m{self._shown(character.text)}\033[0m" for character in characters
+        )
 
 
 def _style(log_probability: float) -> str:
@@ -87,9 +102,12 @@ class JsonPrinter:
 
     def end(self) -> None:
         """Print the sample."""
-        log_probabilities = [round(character.log_probability, 6) for character in self._characters]
+        log_probabilities = [round(character.log_probability, 6) + 0.0 for character in self._characters]  # 0.0 instead of -0.0
         sample = {**self._sample, "text": text_of(self._characters), "log_probabilities": log_probabilities}
-        self._file.write(json.dumps(sample, ensure_ascii=False) + "\n")
+        line = json.dumps(sample, ensure_ascii=False)
+        if self._file.isatty() and escape_controls(line) != line:
+            line = json.dumps(sample)  # every character that is not ASCII as an escape, which is still JSON
+        self._file.write(line + "\n")
         self._file.flush()
 
 
@@ -101,10 +119,12 @@ def print_samples(
     *,
     printer: TextPrinter | JsonPrinter,
     facts: Mapping[str, Any],
+    stop: Callable[[], bool] = lambda: False,
 ) -> int:
     """Print the continuation of the ids `prompt` for each sampling and seed. Returns the number of characters made.
 
-    Samples are made in batches of BATCH. The first sample of a batch is printed while the batch is made.
+    Samples are made in batches of BATCH. The first sample of a batch is printed while the batch is made. When `stop()` becomes
+    true, the samples of the batch are printed as far as they are made, and no more are begun.
     """
     echo, made = generator.tokenizer.decode(prompt), 0
     for sampling, start in itertools.product(samplings, range(0, len(seeds), BATCH)):
@@ -113,14 +133,19 @@ def print_samples(
         about = [{**facts, **asdict(sampling), "seed": seed} for seed in batch]
         samples: list[list[Character]] = [[] for _ in batch]
         printer.begin(echo, heading=heading, facts=about[0])
-        for pieces in replace(generator, sampling=sampling).write(prompt, batch):
-            printer.add(pieces[0])
-            for sample, piece in zip(samples, pieces):
-                sample += piece
+        with closing(replace(generator, sampling=sampling).write(prompt, batch)) as writing:
+            for pieces in writing:
+                printer.add(pieces[0])
+                for sample, piece in zip(samples, pieces):
+                    sample += piece
+                if stop():
+                    break
         printer.end()
         for i in range(1, len(batch)):
             printer.begin(echo, heading=heading, facts=about[i])
             printer.add(samples[i])
             printer.end()
         made += sum(map(len, samples))
+        if stop():
+            break
     return made

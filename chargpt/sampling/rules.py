@@ -45,7 +45,8 @@ class Sampling:
     def describe(self) -> str:
         """The temperature, and every other rule that is on."""
         on = [field for field in fields(self) if field.name == "temperature" or getattr(self, field.name) != field.default]
-        return ", ".join(f"{field.name.replace('_', ' ')} {getattr(self, field.name):g}" for field in on)
+        # Adding 0 turns -0.0 into 0.0.
+        return ", ".join(f"{field.name.replace('_', ' ')} {getattr(self, field.name) + 0:g}" for field in on)
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:

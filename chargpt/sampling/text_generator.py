@@ -75,9 +75,11 @@ class TextGenerator:
         for field, characters in (("allow", self.allow), ("ban", self.ban)):
             if characters and self.tokenizer.characters is None and not characters.isascii():
                 raise ValueError(f"{field}: {characters!r} given, but this model writes bytes; use ASCII characters")
+        if self.ban == "":
+            raise ValueError("ban: '' given; use the characters that must not be written")
         forbidden = set(self.tokenizer.never_sampled)
         if self.ban is not None:
-            forbidden.update(self._writable("ban", self.ban))
+            forbidden.update(self.tokenizer.encode_known(self.ban)[0].tolist())  # unknown characters are never written anyway
         if self.allow is not None:
             forbidden.update(set(range(self.tokenizer.vocab_size)) - set(self._writable("allow", self.allow)))
         return forbidden

@@ -8,6 +8,7 @@ import torch
 from helpers import TOKENIZER, publish_run
 
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
+from chargpt.terminal import UserError
 from model import GPT
 
 
@@ -41,3 +42,8 @@ def test_a_model_comes_back_as_it_was(run):
     original = GPT(config.model, tokenizer.vocab_size)
     assert tokenizer == TOKENIZER
     assert all(torch.equal(a, b) for a, b in zip(original.parameters(), model.parameters(), strict=True))
+
+
+def test_a_missing_checkpoint_is_an_error_that_names_those_of_its_run(run):
+    with pytest.raises(UserError, match="step-00000999: no such checkpoint; 2 in this run, use step-00000500, step-00001000"):
+        find_checkpoint(f"{run}/step-00000999", Path())

@@ -28,3 +28,9 @@ def test_a_model_larger_than_any_run_is_refused(shape):
     with pytest.raises(UserError, match="at most"):
         check_size(GPTConfig(**{"n_layer": 1, "n_head": 1, "n_embd": 4, "block_size": 8, **shape}), 65)
     check_size(GPTConfig(n_layer=12, n_head=12, n_embd=768, block_size=1024), 65)
+
+
+def test_the_keys_and_values_of_a_shape_are_bounded_too():
+    check_size(GPTConfig(n_layer=12, n_head=1, n_embd=768, block_size=8192), 65)
+    with pytest.raises(UserError, match="keys and values"):
+        check_size(GPTConfig(n_layer=1000, n_head=1, n_embd=1, block_size=2**27), 65)
