@@ -1,28 +1,73 @@
-"""What several test files call: run folders with random models."""
+"""What several test files call: saved states, run folders with random models, and the bits of a run."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, to_dict
+from chargpt.config import Config
 from chargpt.runs.checkpoint import mark_best, publish
+from chargpt.runs.saved_state import Progress, SavedState
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT, GPTConfig
 
 TOKENIZER = Tokenizer("\n abcdefgh中")
+SHAPE = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True)
+
+
+def saved_state(
+    step: int, *, shape: GPTConfig = SHAPE, tokenizer: Tokenizer = TOKENIZER, val_loss: float | None = 1.5, **changes: object
+) -> SavedState:
+    """The state of a run that was evaluated at `step`, unless `val_loss` is None."""
+    evaluated = None if val_loss is None else step
+    progress = Progress(step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, best_step=evaluated)
+    state = {
+        "config": Config(model=shape),
+        "tokenizer": tokenizer,
+        "texts": ["poems.txt"],
+        "fingerprint": "0" * 64,
+        "progress": progress,
+        "environment": {"device": "cpu"},
+    }
+    return SavedState(**{**state, **changes})
+
+
+def random_weights(step: int, *, shape: GPTConfig = SHAPE, tokenizer: Tokenizer = TOKENIZER) -> dict[str, torch.Tensor]:
+    """The weights of a model that is different for each step."""
+    torch.manual_seed(step)
+    return GPT(shape, tokenizer.vocab_size).state_dict()
 
 
 def publish_run(
     folder: Path, tokenizer: Tokenizer = TOKENIZER, *, steps: tuple[int, ...] = (500,), val_loss: float | None = 1.5
 ) -> Path:
-    """A run of random models, each step's another; its best checkpoint is the first."""
+    """A run of random models, a different one for each step; its best checkpoint is the first."""
     folder.mkdir(parents=True)
-    config = Config(model=GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True))
     for step in steps:
-        torch.manual_seed(step)
-        model = GPT(config.model, tokenizer.vocab_size)
-        state = {"config": to_dict(config), "tokenizer": tokenizer.to_json(), "val_loss": val_loss}
-        path = publish(folder, step, weights=model.state_dict(), training={}, state=state)
+        state = saved_state(step, tokenizer=tokenizer, val_loss=val_loss)
+        path = publish(folder, weights=random_weights(step, tokenizer=tokenizer), training={}, state=state)
         if step == steps[0]:
             mark_best(path, 1.5)
     return folder
+
+
+def last_step(run: Path) -> Path:
+    """The folder of the newest checkpoint."""
+    return sorted(run.glob("step-*"))[-1]
+
+
+def bits(run: Path) -> dict[str, str]:
+    """SHA-256 of the final weights and of the optimizer's state."""
+    files = ("model.safetensors", "training.safetensors")
+    return {name: hashlib.sha256((last_step(run) / name).read_bytes()).hexdigest() for name in files}
+
+
+def logged(run: Path) -> list[dict]:
+    """The lines of metrics.jsonl."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def logged_without_speed(run: Path) -> list[dict]:
+    """The same, without what differs from run to run."""
+    return [{key: value for key, value in line.items() if key != "chars_per_second"} for line in logged(run)]

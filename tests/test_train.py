@@ -1,6 +1,5 @@
 """The training program: what a run leaves behind, that resumed means identical, and what a mistake is told."""
 
-import hashlib
 import json
 import os
 import signal
@@ -13,11 +12,19 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from helpers import bits, last_step, logged, logged_without_speed
 from safetensors.torch import load_file
 
 import train
-from chargpt.runs.load import restore_model
+from chargpt.interrupt import Interrupt
+from chargpt.runs.load import find_checkpoint, restore_model
+from chargpt.runs.run import Run
+from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import run_program
+from chargpt.training.evaluation import evaluate
+from chargpt.training.options import parse_options
+from chargpt.training.startup import Training, new_run, resume_run
+from chargpt.training.trainer import Trainer
 
 ROOT = Path(__file__).parent.parent
 TINY = [
@@ -43,20 +50,6 @@ def trainer(text, tmp_path):
 
 def resume(folder: Path, *settings: str) -> int:
     return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
-
-
-def last_step(folder: Path) -> Path:
-    return sorted(folder.glob("step-*"))[-1]
-
-
-def bits(folder: Path) -> dict[str, str]:
-    """SHA-256 of the final weights and of the optimizer."""
-    files = ("model.safetensors", "training.safetensors")
-    return {name: hashlib.sha256((last_step(folder) / name).read_bytes()).hexdigest() for name in files}
-
-
-def logged(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def stop_after(folder: Path, step: int, number: signal.Signals = signal.SIGINT) -> threading.Thread:
@@ -122,9 +115,7 @@ def test_stopped_and_resumed_equals_uninterrupted(trainer, tmp_path, settings, n
         assert step <= int(last_step(folder).name[5:13]) < 40
         assert resume(folder) == 0
         assert bits(folder) == bits(tmp_path / "whole")
-        # Speed is the machine's; everything else that was logged must be the same, each step once.
-        strip = lambda lines: [{k: v for k, v in line.items() if k != "chars_per_second"} for line in lines]
-        assert strip(logged(folder)) == strip(logged(tmp_path / "whole"))
+        assert logged_without_speed(folder) == logged_without_speed(tmp_path / "whole")
 
 
 def test_killed_and_resumed_equals_uninterrupted(trainer, text, tmp_path):
@@ -167,10 +158,10 @@ def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
 def test_a_large_validation_part_is_evaluated_from_its_start(trainer, tmp_path, capsys):
     assert trainer("train.eval_chars=300", "train.max_steps=1", "train.eval_interval=100") == 0
     assert "evaluated   on the first 300 characters" in capsys.readouterr().out
-    run = train.resume(str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"], checkpoints=tmp_path)
-    expected = train.evaluate(run.weights.working, run.corpus.val[:301])
+    trainer, corpus, _ = resumed(tmp_path / "run")
+    expected = evaluate(trainer.weights.working, corpus.val[:301])
     assert logged(tmp_path / "run")[-1]["val/loss"] == pytest.approx(expected)
-    assert expected != pytest.approx(train.evaluate(run.weights.working, run.corpus.val), rel=1e-6)
+    assert expected != pytest.approx(evaluate(trainer.weights.working, corpus.val), rel=1e-6)
 
 
 def test_the_seed_decides(trainer, tmp_path):
@@ -359,37 +350,46 @@ def test_a_run_without_patience_ends_when_nothing_gets_better_and_may_be_told_to
     assert last_step(tmp_path / "run").name == "step-00000150"
 
 
-def begun(trainer_arguments: list[str]) -> train.Run:
-    return train.new_run(train.parse_arguments(trainer_arguments))
+def begun(arguments: list[str]) -> Training:
+    return new_run(parse_options(arguments), root=ROOT)
 
 
-def poison(run: train.Run, *, step: int, value: float, where: str) -> None:
-    """Make the loss, or one gradient, of a step not finite, in its last micro-batch."""
-    micro = iter(range(1, 10**9))
+def resumed(folder: Path, *settings: str) -> Training:
+    options = parse_options(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
+    return resume_run(options, root=ROOT)
+
+
+def finish(training: Training, interrupt: Interrupt | None = None) -> int:
+    """Train to the end; the exit code."""
+    with interrupt or Interrupt() as interrupt:
+        return train.train_to_the_end(training, interrupt, started=time.monotonic(), seconds=None)
+
+
+def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
+    """Make the loss, or one gradient, of a step not finite, in its last chunk."""
+    chunk = iter(range(1, 10**9))
 
     def due() -> bool:
-        return run.progress.step == step and next(micro) == run.config.train.accumulate
+        return trainer.progress.step == step and next(chunk) == trainer.config.train.accumulate
 
     if where == "loss":
-        run.weights.working.register_forward_hook(lambda module, inputs, out: out * value if module.training and due() else out)
+        trainer.weights.working.register_forward_hook(lambda module, inputs, out: out * value if module.training and due() else out)
     else:
-        run.weights.working.norm.weight.register_hook(lambda gradient: gradient * value if due() else gradient)
+        trainer.weights.working.norm.weight.register_hook(lambda gradient: gradient * value if due() else gradient)
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
     arguments = [str(text), *TINY, "train.accumulate=2", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    run = begun(arguments)
-    poison(run, step=7, value=value, where=where)
-    with train.Interrupt() as interrupt:
-        assert train.train_to_the_end(run, interrupt=interrupt, deadline=None) == 3
-    assert run.progress.step == 7
-    poisoned = {name: weight.clone() for name, weight in run.model.state_dict().items()}
-    clean = begun([*arguments[:-3], "--run", f"{tmp_path}/clean", f"data.cache={tmp_path}/cache"])
-    windows = train.Windows(clean.corpus.train, 32, batch_size=8, accumulate=2, seed=clean.config.train.seed)
+    training = begun(arguments)
+    poison(training.trainer, step=7, value=value, where=where)
+    assert finish(training) == 3
+    assert training.trainer.progress.step == 7
+    poisoned = {name: weight.clone() for name, weight in training.trainer.model.state_dict().items()}
+    clean = begun([*arguments[:-3], "--run", f"{tmp_path}/clean", f"data.cache={tmp_path}/cache"]).trainer
     for _ in range(7):
-        train.take_step(clean, windows, clean.weights.working)
+        clean.step()
     assert all(torch.equal(weight, poisoned[name]) for name, weight in clean.model.state_dict().items())
     assert last_step(tmp_path / "run").name == "step-00000000"
     error = capsys.readouterr().err
@@ -398,15 +398,12 @@ def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
 
 def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, capsys):
     arguments = [str(text), *TINY, "train.on_nonfinite=rollback", "train.log_interval=1", f"data.cache={tmp_path}/cache"]
-    run = begun([*arguments, "--run", f"{tmp_path}/run"])
-    poison(run, step=26, value=float("nan"), where="loss")
-    with train.Interrupt() as interrupt:
-        assert train.train_to_the_end(run, interrupt=interrupt, deadline=None) == 0
+    training = begun([*arguments, "--run", f"{tmp_path}/run"])
+    poison(training.trainer, step=26, value=float("nan"), where="loss")
+    assert finish(training) == 0
     assert "rollback    step 27" in capsys.readouterr().out
-    assert run.progress.skipped == [26]
-    whole = begun([*arguments, "--run", f"{tmp_path}/whole"])
-    with train.Interrupt() as interrupt:
-        assert train.train_to_the_end(whole, interrupt=interrupt, deadline=None) == 0
+    assert training.trainer.progress.skipped == [26]
+    assert finish(begun([*arguments, "--run", f"{tmp_path}/whole"])) == 0
     rates = {line["step"]: line["lr"] for line in logged(tmp_path / "run") if "lr" in line}
     undisturbed = {line["step"]: line["lr"] for line in logged(tmp_path / "whole") if "lr" in line}
     assert sorted(rates) == [step for step in range(1, 41) if step != 27]
@@ -429,17 +426,17 @@ def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsy
     arguments = [str(other), *TINY, "--init-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
     tuned = begun([*arguments, "--run", f"{tmp_path}/tuned"])
     out = capsys.readouterr().out
-    assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("begun from")[1].split("\n")[0]
-    source, tokenizer, _ = restore_model(train.find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
+    assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("start from")[1].split("\n")[0]
+    source, tokenizer, _ = restore_model(find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
     shared = "the sea.\n"
     before, after = (
         model.token_embedding.weight[torch.from_numpy(vocabulary.encode(shared))]
-        for model, vocabulary in ((source, tokenizer), (tuned.model, tuned.corpus.tokenizer))
+        for model, vocabulary in ((source, tokenizer), (tuned.trainer.model, tuned.corpus.tokenizer))
     )
     assert torch.equal(before, after)
-    assert torch.equal(source.blocks[1].mlp.up.weight, tuned.model.blocks[1].mlp.up.weight)
+    assert torch.equal(source.blocks[1].mlp.up.weight, tuned.trainer.model.blocks[1].mlp.up.weight)
     scratch = begun([*arguments[:-3], f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/scratch"])
-    assert train.evaluate(tuned.model, tuned.corpus.val) < train.evaluate(scratch.model, scratch.corpus.val) - 0.5
+    assert evaluate(tuned.trainer.model, tuned.corpus.val) < evaluate(scratch.trainer.model, tuned.corpus.val) - 0.5
 
 
 def test_fine_tuning_keeps_the_shape(trainer, tmp_path, text, capsys):
@@ -523,12 +520,12 @@ def test_weights_that_a_step_made_infinite_are_not_saved(trainer, tmp_path, caps
 def test_a_checkpoint_of_the_moment_when_the_length_is_fixed_has_everything_logged(trainer, tmp_path, monkeypatch):
     seen = []
 
-    def save(run: train.Run) -> None:
-        seen.append((run.progress.step, max((line["step"] for line in logged(tmp_path / "run")), default=None)))
-        train_save(run)
+    def save(run: Run, state: SavedState, **tensors: object) -> list[str]:
+        seen.append((state.progress.step, max((line["step"] for line in logged(tmp_path / "run")), default=None)))
+        return run_save(run, state, **tensors)
 
-    train_save = train.save
-    monkeypatch.setattr(train, "save", save)
+    run_save = Run.save
+    monkeypatch.setattr(Run, "save", save)
     assert (
         trainer("--minutes", "0.05", "train.log_interval=1", "checkpoint.interval=1000000", "train.eval_interval=1000000") == 0
     )
@@ -564,12 +561,9 @@ def test_clipping_shortens_a_gradient_to_its_limit_and_keeps_its_direction(train
     assert trainer() == 0
     gradients, norms = [], []
     for limit in (0, 0.01, 1e9):
-        run = train.resume(
-            f"{tmp_path}/run", [f"data.cache={tmp_path}/cache", f"optim.grad_clip={limit}"], checkpoints=tmp_path
-        )
-        norms.append(train.take_step(run, train.batches_of(run), run.weights.working))
-        gradients.append(run.weights.gradient)
-        del run  # and with it the lock
+        resumed_trainer = resumed(tmp_path / "run", f"optim.grad_clip={limit}", "train.max_steps=41").trainer
+        norms.append(resumed_trainer.step().grad_norm)
+        gradients.append(resumed_trainer.weights.gradient)
     whole, clipped, untouched = gradients
     assert norms[0] == norms[1] == norms[2] == pytest.approx(whole.norm().item()) and norms[0] > 0.01
     torch.testing.assert_close(clipped, whole * 0.01 / whole.norm())
@@ -584,21 +578,19 @@ def test_minutes_outlast_a_preset_that_is_shorter(trainer, tmp_path):
 def test_a_changed_setting_survives_a_kill(trainer, tmp_path):
     assert trainer() == 0
     folder = tmp_path / "run"
-    run = train.resume(str(folder), [f"data.cache={tmp_path}/cache", "train.max_steps=60"], checkpoints=tmp_path)
-    with train.Interrupt() as interrupt:
-        interrupt.signal = signal.SIGINT  # as early as can be
-        train.train_to_the_end(run, interrupt=interrupt, deadline=None)
-    del run
+    interrupt = Interrupt()
+    interrupt.signal = signal.SIGINT  # before the first step
+    assert finish(resumed(folder, "train.max_steps=60"), interrupt) == 130
     assert resume(folder) == 0
     assert last_step(folder).name == "step-00000060"
 
 
 def test_one_process_a_run(trainer, tmp_path, capsys):
     assert trainer() == 0
-    run = train.resume(str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"], checkpoints=tmp_path)
+    other = resumed(tmp_path / "run")
     capsys.readouterr()
     assert "another process" in fails(["--resume", "--run", f"{tmp_path}/run"], capsys)
-    del run
+    del other
     assert resume(tmp_path / "run") == 0
 
 
@@ -658,15 +650,14 @@ def test_a_link_in_a_run_leads_nowhere(trainer, tmp_path):
 @pytest.mark.parametrize("where", ["evaluation", "sample"])
 def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, where):
     arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "train.sample_length=100000"]
-    run = begun([*arguments, "--run", f"{tmp_path}/run"])
-    with train.Interrupt() as interrupt:
+    training, interrupt = begun([*arguments, "--run", f"{tmp_path}/run"]), Interrupt()
 
-        def stop(module: torch.nn.Module, inputs: tuple, out: torch.Tensor) -> None:
-            if (where == "evaluation") == (inputs[0].size(1) > 1):
-                interrupt.signal = signal.SIGINT
+    def stop(module: torch.nn.Module, inputs: tuple, out: torch.Tensor) -> None:
+        if (where == "evaluation") == (inputs[0].size(1) > 1):
+            interrupt.signal = signal.SIGINT
 
-        run.weights.working.norm.register_forward_hook(stop)
-        started = time.monotonic()
-        assert train.train_to_the_end(run, interrupt=interrupt, deadline=None) == 130
+    training.trainer.weights.working.norm.register_forward_hook(stop)
+    started = time.monotonic()
+    assert finish(training, interrupt) == 130
     assert time.monotonic() - started < 5
-    assert run.progress.evaluated is None and last_step(tmp_path / "run").name == "step-00000000"
+    assert training.trainer.progress.evaluated is None and last_step(tmp_path / "run").name == "step-00000000"

@@ -77,7 +77,7 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
         block_size = config.model.block_size
         corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
     else:  # standard input is gone, but its encoded form may still be in the cache
-        corpus = cached_corpus("stdin", state.fingerprint, config.data, root=root)
+        corpus = cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
     if corpus is None or corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
         run = shown(checkpoint.path.parent)
         raise UserError(

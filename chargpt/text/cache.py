@@ -1,87 +1,81 @@
-"""Encoded texts on disk. An entry is named by a hash of what was read and how, so that it can never be stale.
+"""Encoded texts on disk. The name of an entry is a hash of the content and the settings, so an entry is never out of date.
 
-    FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; published whole, never changed afterwards
-    FOLDER/seen/<request>    the fingerprint that a request led to: files as they stood on disk, and settings
-    FOLDER/partial/          an entry being written
-    FOLDER/lock              held while one is written
+    FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards
+    FOLDER/seen/<request>    the fingerprint that belongs to a request: files with their inode, size and times, and settings
+    FOLDER/lock              held while an entry is written
 
-Reading gigabytes only to learn that nothing has changed takes seconds, so `seen` remembers what files, by name, inode,
-size and times, led to. `Source.signature` says why that can be believed.
+Reading gigabytes only to find that nothing has changed takes seconds. So `seen` records which files, by name, inode, size and
+times, belong to which entry. `Source.signature` explains why this is safe.
 """
 
 import contextlib
 import fcntl
 import hashlib
 import json
-import os
-import shutil
+import re
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from chargpt.files import SyncedFile, discard, publish_file, publishing, remove_left_behind, sync_folder, write_synced
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
-SYNC_EVERY = 2**24  # bytes
+FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """An encoded text."""
+class EncodedText:
+    """The ids of a text, split into a training and a validation part."""
 
-    fingerprint: str  # SHA-256 of the content and of every setting that decides the ids and the split
+    fingerprint: str  # SHA-256 of the content and of every setting that affects the ids and the split
     tokenizer: Tokenizer
     train: np.ndarray  # (n_train,) ids, uint8, uint16 or uint32, mapped from disk
-    val: np.ndarray  # (n_val,) likewise; shares nothing with train
-    counts: np.ndarray  # (vocab_size,) int64: how often each id stands in both
+    val: np.ndarray  # (n_val,) likewise; no overlap with train
+    counts: np.ndarray  # (vocab_size,) int64: how often each id occurs in both parts
     distinct: int  # characters before any were folded
-    notes: list[str]  # what the user should know about how it was read
+    notes: list[str]  # what the user should know about how the text was read
 
     @property
     def characters(self) -> int:
-        """In both parts together; bytes, if the vocabulary is those."""
+        """The number of ids in both parts: characters, or bytes if that is the vocabulary."""
         return len(self.train) + len(self.val)
 
 
 def fingerprint_of(*parts: Any) -> str:
-    """The SHA-256 of anything that JSON can write, hexadecimal."""
+    """The SHA-256 of values that JSON can represent, in hexadecimal."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class Cache:
-    """A folder of entries. Several processes may use it at once."""
+    """A folder of encoded texts. Several processes may use it at once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._seen = folder / "seen"
-        self._partial = folder / "partial"
 
-    def recall(self, request: str) -> Entry | None:
-        """The entry that `request` led to before, if it is still there."""
+    def find(self, request: str) -> EncodedText | None:
+        """The entry that was recorded for `request`, if it still exists."""
         try:
             return self.open((self._seen / request).read_text())
         except FileNotFoundError:
             return None
 
-    def remember(self, request: str, fingerprint: str) -> None:
-        """Let `recall` find the entry by `request` from now on."""
-        self._seen.mkdir(exist_ok=True)
-        aside = self._seen / f"{request}.{os.getpid()}"
-        aside.write_text(fingerprint)
-        aside.replace(self._seen / request)
+    def record(self, request: str, fingerprint: str) -> None:
+        """Make `find` return the entry `fingerprint` for `request` from now on. The caller must hold the lock."""
+        publish_file(self._seen / request, fingerprint.encode())
 
-    def open(self, fingerprint: str) -> Entry | None:
-        """The entry of that name; None when there is none or it is not whole."""
+    def open(self, fingerprint: str) -> EncodedText | None:
+        """The entry `fingerprint`; None if there is none or it is damaged."""
         folder = self.folder / fingerprint
         try:
             meta = json.loads((folder / "entry.json").read_text())
             tokenizer = Tokenizer.from_json(meta["tokenizer"])
-            return Entry(
+            return EncodedText(
                 fingerprint=fingerprint,
                 tokenizer=tokenizer,
                 train=_mapped(folder / "train.ids", tokenizer.dtype, meta["n_train"]),
@@ -95,78 +89,34 @@ class Cache:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Wait until no other process writes here, then keep others waiting. Ends with the process, however that ends."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Keep other processes from writing entries; wait until none does. A process that ends releases the lock."""
+        self._seen.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 print(f"waiting for another run to finish encoding in {shown(self.folder)}", file=sys.stderr)
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            shutil.rmtree(self._partial, ignore_errors=True)  # what a killed process left, since the lock is ours
+            for folder in (self.folder, self._seen):
+                remove_left_behind(folder, FINGERPRINT)
             yield
 
-    def publish(self, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any], write: Callable[..., None]) -> None:
-        """Make an entry whose ids `write(train=file, val=file)` writes. The lock must be held.
+    @contextlib.contextmanager
+    def publishing(
+        self, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any]
+    ) -> Iterator[tuple[SyncedFile, SyncedFile]]:
+        """The files for the training and the validation ids of a new entry. The caller must hold the lock.
 
-        It appears whole and on the disk or not at all: written aside, synced, renamed. Raises OSError when it cannot be.
+        The entry appears, complete and synced to disk, when the block ends without an error. Raises OSError.
         """
-        shutil.rmtree(self.folder / fingerprint, ignore_errors=True)  # `open` found it damaged
-        try:
-            self._partial.mkdir()
-            with _SyncedFile(self._partial / "train.ids") as train, _SyncedFile(self._partial / "val.ids") as val:
-                write(train=train, val=val)
-            with _SyncedFile(self._partial / "counts.int64") as file:
-                file.write(memoryview(counts.astype("<i8")))
-            with _SyncedFile(self._partial / "entry.json") as file:
-                file.write(memoryview(json.dumps(meta).encode()))
-            _sync_folder(self._partial)
-            self._partial.rename(self.folder / fingerprint)
-            _sync_folder(self.folder)
-        finally:
-            shutil.rmtree(self._partial, ignore_errors=True)
-
-
-class _SyncedFile:
-    """A new file that is on the disk when it closes; most of it on the way there already, while the rest is being made."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "xb")
-        self._thread = ThreadPoolExecutor(1)
-        self._syncing = self._thread.submit(lambda: None)
-        self._unsynced = 0
-
-    def write(self, data: memoryview) -> None:
-        self._file.write(data)
-        self._unsynced += data.nbytes
-        if self._unsynced >= SYNC_EVERY:
-            self._unsynced = 0
-            self._syncing.result()  # raises what went wrong: the system reports an error in writing only once
-            self._syncing = self._thread.submit(self._sync, self._file.tell())
-
-    def _sync(self, end: int) -> None:
-        os.fsync(self._file.fileno())
-        if hasattr(os, "posix_fadvise"):
-            # Nobody reads gigabytes of ids soon; the memory that caches them is better left to the text, and to others.
-            os.posix_fadvise(self._file.fileno(), 0, end, os.POSIX_FADV_DONTNEED)
-
-    def __enter__(self) -> "_SyncedFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._thread, self._file:
-            self._syncing.result()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    """Put the names in a folder on the disk: without it a power cut may undo a rename."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        discard(self.folder / fingerprint)  # `open` found it damaged
+        with publishing(self.folder / fingerprint) as folder:
+            folder.mkdir()
+            with SyncedFile(folder / "train.ids") as train, SyncedFile(folder / "val.ids") as val:
+                yield train, val
+            write_synced(folder / "counts.int64", memoryview(counts.astype("<i8")).cast("B"))
+            write_synced(folder / "entry.json", json.dumps(meta).encode())
+            sync_folder(folder)
 
 
 def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:

@@ -1,20 +1,22 @@
-"""How a text's bytes stand for characters: byte-order marks, and the encoding that would work where the given one fails."""
+"""Character sets: byte-order marks, and the most likely encoding of a text that the given encoding cannot decode."""
 
 import codecs
 import unicodedata
 
 from chargpt.terminal import UserError
-from chargpt.text.sources import Source, binary_format
+from chargpt.text.formats import binary_format
+from chargpt.text.sources import Source
 
-MARKS = (  # UTF-32 before UTF-16, whose mark is the beginning of UTF-32's
+MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginning of that of UTF-32-LE
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# The commonest characters beyond ASCII of what is written in an encoding: they tell apart what several decode without error.
-WESTERN = {  # languages in Latin letters, where such characters are few among the others
+# The most common characters beyond ASCII in texts of each encoding. Several encodings may decode the same bytes without an
+# error; these characters tell which one is right.
+WESTERN = {  # languages in Latin letters, where most letters are ASCII
     "cp1252": "éèàçêôûîâùäöüßñáíóúãõåæøëïœ’‘“”–—…«»£€°½",
     "cp1250": "ąęłśżźćńóěščřžýáíéúůďťňőű„”–",
     "cp1254": "ışğüöçİâ’“”",
@@ -32,12 +34,12 @@ OTHER = {
 
 
 def byte_order_mark(head: bytes) -> tuple[bytes, str]:
-    """The byte-order mark that a file beginning with `head` has, and the encoding it means; (b"", "utf-8") for none."""
+    """The byte-order mark at the beginning of `head` and the encoding that it names; (b"", "utf-8") if there is none."""
     return next(((mark, encoding) for mark, encoding in MARKS if head.startswith(mark)), (b"", "utf-8"))
 
 
 def undecodable(source: Source, offset: int, encoding: str) -> UserError:
-    """The error for a text whose byte number `offset` does not decode: where it is, and what would work instead."""
+    """The error for a text that cannot be decoded at byte `offset`: the line, and which encoding would work."""
     with source.open() as file:
         head, lines = file.read(512), 1
         file.seek(0)
@@ -47,21 +49,20 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
         file.seek(start)
         around = file.read(2**19)
     if start:
-        around = around[around.find(b"\n") + 1 :]  # not from within a character
-    what = binary_format(head)
-    if what:
+        around = around[around.find(b"\n") + 1 :]  # do not begin inside a character
+    if what := binary_format(head):
         return UserError(f"{source.label}: {what}")
     where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
     guess = likely_encoding(around)
     if guess:
         return UserError(f"{where}; it reads as {guess}, so add data.encoding={guess}")
     if b"\0" in around:
-        return UserError(f"{where}, and there are NUL bytes, so this seems to be no text; give a text file")
-    return UserError(f"{where}; name its encoding in data.encoding, mend that byte, or set data.vocabulary=bytes")
+        return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
+    return UserError(f"{where}; name its encoding in data.encoding, correct that byte, or set data.vocabulary=bytes")
 
 
 def likely_encoding(sample: bytes) -> str | None:
-    """The encoding that `sample`, a piece of a text and not UTF-8, is most likely in; None when nothing fits."""
+    """The most likely encoding of `sample`, a part of a text that is not UTF-8; None if no encoding fits."""
     zeros = sample[0::2].count(0), sample[1::2].count(0)
     if max(zeros) > len(sample) / 8:
         return "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
@@ -72,9 +73,9 @@ def likely_encoding(sample: bytes) -> str | None:
 
 
 def _plausibility(sample: bytes, encoding: str) -> float:
-    """The share of common characters among those beyond ASCII; 0 when it does not decode, or to control characters."""
+    """The share of common characters among those beyond ASCII; 0 if decoding fails or gives control characters."""
     try:
-        text = codecs.getincrementaldecoder(encoding)().decode(sample)  # incremental, as its end may be within a character
+        text = codecs.getincrementaldecoder(encoding)().decode(sample)  # the sample may end inside a character
     except UnicodeDecodeError:
         return 0.0
     beyond = [c for c in text if not c.isascii()]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from chargpt.terminal import Parser, UserError, number
 
 USAGE = (
-    "train.py [TEXT ...] [--config FILE] [--run NAME] [--resume] [--minutes M] [--device D] [--init-from RUN] "
+    "[TEXT ...] [--config FILE] [--run NAME] [--resume] [--minutes M] [--device D] [--init-from RUN] "
     "[--vocab-from RUN] [--find-lr] [section.key=value ...]"
 )
 
@@ -33,11 +33,11 @@ class TrainOptions:
         return {setting.partition("=")[0].strip() for setting in self.settings}
 
 
-def parse_options(argv: Sequence[str] | None) -> TrainOptions:
+def parse_options(argv: Sequence[str] | None, *, program: str = "train.py") -> TrainOptions:
     """The options in `argv` (None: those of the process). Raises UserError."""
     parser = Parser(
-        prog="train.py",
-        usage=USAGE,
+        prog=program,
+        usage=f"{program} {USAGE}",
         description="Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
     )
     add = parser.add_argument
@@ -56,7 +56,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     add("--init-from", metavar="RUN", help="start from the weights of another run, matched by character")
     add("--vocab-from", metavar="RUN", help="use the vocabulary of another run; a character that it lacks is an error")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
-    words, options = vars(parser.parse_intermixed_args(argv)), {}
+    words = vars(parser.parse_intermixed_args(argv))
     options = {name: words[name] for name in ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr")}
     settings = [word for word in words["words"] if _is_setting(word)]
     if words["device"] is not None:

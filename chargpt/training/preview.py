@@ -1,39 +1,48 @@
-"""What a training will be: its settings in words before it starts, and what to expect once its speed is known."""
+"""What a training will be: its settings in words before it starts, and what to expect once its speed is known.
 
+`python -m chargpt text TEXT` prints the same without training, from the same functions.
+"""
 
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.runs.run import Run
 from chargpt.terminal import shown
-from chargpt.text.cache import Entry
+from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine
 from chargpt.training.evaluation import validation_part
+from chargpt.training.options import parse_options
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.startup import new_model
 from chargpt.training.trainer import Trainer
 
 
-def describe(trainer: Trainer, corpus: Corpus, run: Run) -> list[str]:
-    """Every choice that was made for the user, a line each; for a new run with the report on its text."""
+def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
+    """Every choice that was made for the user, a line each; for a new run, or none, with the report on its text."""
     config, model = trainer.config, trainer.config.model
     lines = corpus.describe()
-    if run.saved is None:
+    if run is None or run.saved is None:
         lines += examine(corpus)
     evaluated = len(validation_part(corpus.val, config.train.eval_chars)) - 1
     if evaluated < len(corpus.val) - 1:
         lines.append(f"evaluated   on the first {evaluated:,} characters of the validation part; train.eval_chars=0 takes all")
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
-    return [
-        *lines,
+    lines += [
         f"model       {trainer.model.parameter_count():,} parameters: {model.n_layer} layers, {model.n_head} heads, "
         f"width {model.n_embd}, context {model.block_size}, {model.positions} positions, dropout {model.dropout:g}",
         f"machine     {trainer.runtime.describe()}",
         f"training    {config.train.max_steps:,} steps of {config.chars_per_step:,} characters, {epochs:.1f} times the text; "
         f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
-        f"run         {shown(run.folder)}   (curves: tensorboard --logdir {shown(run.folder.parent)})",
     ]
+    if run is not None:
+        lines.append(f"run         {shown(run.folder)}   (curves: tensorboard --logdir {shown(run.folder.parent)})")
+    return lines
 
 
-def outlook(corpus: Entry, config: Config, *, parameters: int, characters_per_second: float) -> str:
+def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_per_second: float) -> str:
     """A line on what that many parameters, trained as `config` says, mean for this text and this machine."""
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
     minutes = config.train.max_steps * config.chars_per_step / characters_per_second / 60
@@ -57,3 +66,25 @@ def _overfitting(epochs: float, parameters_per_character: float) -> str:
     if epochs <= 16 or parameters_per_character < 1:
         return "little overfitting expected, watch val/loss"
     return "overfitting expected, the best checkpoint will be an early one; more text, weight decay or a smaller model help"
+
+
+def characters_per_second(trainer: Trainer) -> float:
+    """The speed of a few steps, the first ones left out; takes some seconds at most."""
+    started, seconds = time.perf_counter(), []
+    while len(seconds) < 8 and (not seconds or time.perf_counter() - started < 5):
+        before = time.perf_counter()
+        trainer.step()
+        seconds.append(time.perf_counter() - before)
+    return trainer.config.chars_per_step / min(seconds)
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
+    root = Path(__file__).parents[2]
+    options = parse_options(argv, program="python -m chargpt text")
+    model, corpus, config = new_model(options, root=root)
+    trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config.runtime))
+    print(*describe(trainer, corpus, None), sep="\n", flush=True)
+    speed, parameters = characters_per_second(trainer), model.parameter_count()
+    print(outlook(corpus, config, parameters=parameters, characters_per_second=speed))
+    return 0

@@ -13,7 +13,8 @@ from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import Run, new_folder
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, one_line, say, shown
-from chargpt.text.corpus import Corpus, absolute_text, load_corpus
+from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.text.selection import absolute_text
 from chargpt.training.options import TrainOptions
 from chargpt.training.recipes import adapt_to_text, load_settings
 from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime

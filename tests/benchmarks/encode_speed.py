@@ -1,12 +1,12 @@
-"""How fast a text becomes ids, and in how much memory, beside nanoGPT's way.
+"""How fast a text is encoded, and how much memory that takes, compared with nanoGPT.
 
     python tests/benchmarks/encode_speed.py TEXT [TEXT ...] [--gigabytes 1 4] [--rounds 3] [--folder DIR]
 
-Makes files of that size by repeating each TEXT, in a temporary folder that it removes. Each measurement is a process of its
-own that first imports torch: it encodes, with an empty cache of ours and a warm one of the file, until the ids are on
-the disk (fsync included), then starts a second time. nanoGPT's way (read, sorted(set), a list of ids, numpy, tofile, as in
-its data/shakespeare_char/prepare.py) holds some twelve times the text in memory, so it gets a slice, and its MB/s stand
-for the whole. The two take turns; medians.
+Creates files of that size by repeating each TEXT, in a temporary folder. Each measurement is a new process that imports torch
+first. Ours encodes the file into an empty cache, until the ids are on the disk (fsync included), then starts a second time; the
+file itself is in the page cache. nanoGPT (read, sorted(set), a list of ids, numpy, tofile, as in its
+data/shakespeare_char/prepare.py) needs about twelve times the size of the text in memory, so it encodes only the beginning.
+The two alternate; the table shows medians.
 """
 
 import argparse
@@ -26,7 +26,7 @@ NANOGPT_BYTES = 64_000_000
 
 
 def measure_ours(path: Path, cache: Path) -> dict[str, float]:
-    """Seconds to encode, seconds to start again, and the peak of memory above what importing torch takes."""
+    """Seconds to encode, seconds to start again, and the peak memory beyond that of importing torch."""
     sys.path.insert(0, str(ROOT))
     import torch  # noqa: F401
 
@@ -45,7 +45,7 @@ def measure_ours(path: Path, cache: Path) -> dict[str, float]:
 
 
 def measure_nanogpt(path: Path, folder: Path) -> dict[str, float]:
-    """The same for nanoGPT's way."""
+    """The same for nanoGPT, without a second start."""
     import numpy as np
     import torch  # noqa: F401
 
@@ -61,7 +61,7 @@ def measure_nanogpt(path: Path, folder: Path) -> dict[str, float]:
 
 
 def _peak() -> int:
-    """Bytes of memory at the most since `_forget_peak`."""
+    """The peak memory in bytes since `_forget_peak`."""
     return int(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text()).group(1)) * 1024
 
 
@@ -70,19 +70,19 @@ def _forget_peak() -> None:
 
 
 def make_file(source: Path, path: Path, size: int) -> int:
-    """Whole copies of `source`, about `size` bytes of them. Returns how many bytes."""
+    """Write whole copies of `source`, about `size` bytes. Returns the number of bytes."""
     block = source.read_bytes()
     block *= max(1, 2**24 // len(block))
     with open(path, "wb") as file:
         for _ in range(max(1, size // len(block))):
             file.write(block)
         file.flush()
-        os.fsync(file.fileno())  # so that writing it does not go on beside what is measured
+        os.fsync(file.fileno())  # otherwise the system writes it during the measurement
     return path.stat().st_size
 
 
 def in_process(what: str, path: Path, folder: Path) -> dict[str, float]:
-    """One measurement in a fresh process, its files removed."""
+    """One measurement in a new process. Its files are removed."""
     folder.mkdir()
     command = [sys.executable, __file__, "--measure", what, str(path), str(folder)]
     result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -91,12 +91,12 @@ def in_process(what: str, path: Path, folder: Path) -> dict[str, float]:
 
 
 def compare(source: Path, size: int, rounds: int, folder: Path) -> None:
-    """Print a line for ours and one for nanoGPT's way on a file of `size` bytes."""
+    """Print a line for ours and one for nanoGPT on a file of `size` bytes."""
     whole, piece = folder / "whole.txt", folder / "slice.txt"
     bytes_of = {"ours": make_file(source, whole, size), "nanogpt": make_file(source, piece, min(size, NANOGPT_BYTES))}
     results: dict[str, list[dict[str, float]]] = {"ours": [], "nanogpt": []}
     for _ in range(rounds):
-        time.sleep(3)  # the file must look settled, as a text does that was not written this very moment
+        time.sleep(3)  # a file that was written just now has no signature (see Source.signature)
         results["ours"].append(in_process("ours", whole, folder / "cache"))
         results["nanogpt"].append(in_process("nanogpt", piece, folder / "cache"))
     for what, runs in results.items():

@@ -25,17 +25,17 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from helpers import random_weights, saved_state
 
 import sample
 import train
 from chargpt.runs import checkpoint
-from chargpt.runs.checkpoint import CheckpointError
-from chargpt.runs.load import expected_weights
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
+from model import GPTConfig
 
-MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True}
+MODEL = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, bias=True)
 MANY = 10**12
 ONE_GIB = 1 << 30
 Spoil = Callable[[Path], object]
@@ -44,11 +44,10 @@ Spoil = Callable[[Path], object]
 def publish(run: Path) -> Path:
     """An honest checkpoint, for the cases to spoil."""
     tokenizer = Tokenizer("\nabc")
-    torch.manual_seed(0)
-    weights = GPT(GPTConfig(**MODEL), tokenizer.vocab_size).state_dict()
+    weights = random_weights(0, shape=MODEL, tokenizer=tokenizer)
     training = {f"{name}/exp_avg": tensor.clone() for name, tensor in weights.items()}
-    state = {"config": {"model": MODEL}, "tokenizer": tokenizer.to_json(), "best_loss": None}
-    return checkpoint.publish(run, 100, weights=weights, training=training, state=state)
+    state = saved_state(100, shape=MODEL, tokenizer=tokenizer, val_loss=None)
+    return checkpoint.publish(run, weights=weights, training=training, state=state)
 
 
 @contextmanager
@@ -225,13 +224,13 @@ NUMBERS: dict[str, Spoil] = {
 STATES: dict[str, Spoil] = {
     f"state.json: {kind}": (lambda path, change=change: reseal(path, change))
     for kind, change in {
-        "another format": lambda d: d.update(format=2),
+        "another format": lambda d: d.update(format=3),
         "format of another type": lambda d: d.update(format={"a": [1] * 1000}),
-        "a step before the first": lambda d: d.update(step=-1),
-        "a step that is true": lambda d: d.update(step=True),
-        "half a step": lambda d: d.update(step=0.5),
-        "a step as text": lambda d: d.update(step="100"),
-        "a step beyond all": lambda d: d.update(step=10**300),
+        "a step before the first": lambda d: d["state"]["progress"].update(step=-1),
+        "a step that is true": lambda d: d["state"]["progress"].update(step=True),
+        "half a step": lambda d: d["state"]["progress"].update(step=0.5),
+        "a step as text": lambda d: d["state"]["progress"].update(step="100"),
+        "a step beyond all": lambda d: d["state"]["progress"].update(step=10**300),
         "no files": lambda d: d.pop("files"),
         "files as a list": lambda d: d.update(files=[1, 2]),
         "no state": lambda d: d.pop("state"),
@@ -339,7 +338,7 @@ def spoiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> Itera
 @pytest.mark.parametrize("case", [*CASES, *LONG])
 def test_a_hostile_checkpoint_is_refused_in_one_line(spoiled: Path, case: str) -> None:
     with bounded(), pytest.raises(CheckpointError) as caught:
-        checkpoint.load(spoiled, expected=expected_weights)
+        checkpoint.load(spoiled)
     message = one_line(caught.value)
     assert message.startswith(f"{shown(spoiled)}/{case.split(':')[0]}: ") and len(message) < 600
 
@@ -363,7 +362,7 @@ def test_the_honest_checkpoint_loads(tmp_path: Path) -> None:
     path = publish(tmp_path)
     reseal(path, lambda document: None)
     weights_with(path, lambda tensors: None)
-    checkpoint.load(path, expected=expected_weights)
+    checkpoint.load(path)
 
 
 def test_step_folders_that_are_something_else(tmp_path: Path) -> None:
@@ -376,7 +375,7 @@ def test_step_folders_that_are_something_else(tmp_path: Path) -> None:
     for name in ("step-1", "step-00000700.tmp", "step-0000000x", f"step-{'9' * 200}", f"step-{'١' * 8}", "step-00000800\n"):
         (tmp_path / name).mkdir()
     with bounded():
-        found, lines = checkpoint.newest(tmp_path, expected=expected_weights)
+        found, lines = checkpoint.newest(tmp_path)
     assert found.path == honest and len(lines) == 5
     with bounded():
         checkpoint.remove_orphans(tmp_path)
@@ -392,7 +391,7 @@ def test_best_cannot_lead_out_of_the_run(tmp_path: Path, name: object) -> None:
     (tmp_path / "run").mkdir()
     honest = publish(tmp_path / "run")
     seal(tmp_path / "run" / "best.json", json.dumps({"checkpoint": name})[1:].encode())
-    found, lines = checkpoint.best(tmp_path / "run", expected=expected_weights)
+    found, lines = checkpoint.best(tmp_path / "run")
     assert found.path == honest and "best.json: names no checkpoint" in lines[0]
 
 
@@ -480,12 +479,12 @@ def fuzz(run: Path, count: int) -> tuple[int, int]:
         spoil_at_random(path, originals, chance)
         started = time.monotonic()
         try:
-            found = checkpoint.load(path, expected=expected_weights)
+            found = checkpoint.load(path)
         except CheckpointError as error:
             assert len(str(error)) < 1000
             refused += 1
         else:
-            checkpoint.check_tensors(found.weights, expected_weights(found.state), where="weights")
+            checkpoint.check_tensors(found.weights, found.state.expected_weights(), where="weights")
             assert all(tensor.isfinite().all() for tensor in [*found.weights.values(), *found.training.values()])
             accepted += 1
         slowest = max(slowest, time.monotonic() - started)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from chargpt.sampling import known_lines as novelty
 from chargpt.sampling.known_lines import Known
-from chargpt.text.tokenizer import Door, Tokenizer
+from chargpt.text.normalization import TextNormalizer
+from chargpt.text.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
@@ -36,8 +37,8 @@ def test_ids_of_two_bytes_are_not_found_between_two_of_them():
     assert not Known(ids, tokenizer)(tokenizer.decode([1])) and Known(ids, tokenizer)(tokenizer.decode([256]))
 
 
-def test_what_the_model_wrote_goes_through_no_door_again():
+def test_what_the_model_wrote_is_not_normalised_again():
     text = "e\u0301\nab\n"  # NFC would make one character of two, which the vocabulary lacks
-    tokenizer = Tokenizer("".join(sorted(set(text))), door=Door(normalize="NFC"))
+    tokenizer = Tokenizer("".join(sorted(set(text))), normalizer=TextNormalizer(normalize="NFC"))
     known = Known(np.array([tokenizer.characters.index(c) for c in text], np.uint8), tokenizer)
     assert known("e\u0301") and known("ab") and not known("e") and not known("z")

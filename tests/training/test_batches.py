@@ -1,16 +1,16 @@
-"""Training windows: a pure function of (seed, step, rank), each once an epoch, all inside the text."""
+"""Batches: a pure function of (seed, step, chunk), each window once an epoch, all inside the text."""
 
 import numpy as np
 import pytest
 import torch
 
-from chargpt.training.batches import Windows, permuted
+from chargpt.training.batches import Batches, permuted
 
 IDS = np.arange(1000, dtype=np.uint16)  # every id is its own position
 
 
-def windows(ids: np.ndarray = IDS, block_size: int = 16, **settings: int) -> Windows:
-    return Windows(ids, block_size, **{"batch_size": 4, "seed": 1, **settings})
+def make_batches(ids: np.ndarray = IDS, block_size: int = 16, **settings: int) -> Batches:
+    return Batches(ids, block_size, **{"batch_size": 4, "seed": 1, **settings})
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 64, 65, 1000, 4097])
@@ -33,7 +33,7 @@ def test_the_order_has_no_pattern():
 
 def test_targets_are_the_inputs_one_later_and_inside_the_text():
     for length in (17, 18, 31, 32, 33, 50, 1000):
-        chosen = windows(IDS[:length])
+        chosen = make_batches(IDS[:length])
         for step in range(30):
             inputs, targets = chosen.batch(step)
             assert inputs.dtype == targets.dtype == torch.int64 and inputs.shape == targets.shape == (4, 16)
@@ -45,14 +45,14 @@ def test_targets_are_the_inputs_one_later_and_inside_the_text():
 def test_a_text_that_lies_on_the_device_gives_the_same_batches(dtype, monkeypatch):
     monkeypatch.setattr("chargpt.training.batches.PART", 300)
     ids = (IDS % 251).astype(dtype)
-    one, other = windows(ids), windows(ids, resident=True)
+    one, other = make_batches(ids), make_batches(ids, resident=True)
     for step in range(20):
         for left, right in zip(one.batch(step), other.batch(step)):
             assert torch.equal(left, right) and left.dtype == right.dtype and right.is_contiguous()
 
 
 def test_an_epoch_has_every_window_once_and_the_next_one_lies_otherwise():
-    chosen = windows(batch_size=1)
+    chosen = make_batches(batch_size=1)
     epochs = [[int(chosen.starts(e * chosen.per_epoch + i)[0]) for i in range(chosen.per_epoch)] for e in range(3)]
     assert chosen.per_epoch == (1000 - 16) // 16
     for starts in epochs:
@@ -61,46 +61,41 @@ def test_an_epoch_has_every_window_once_and_the_next_one_lies_otherwise():
 
 
 def test_in_the_long_run_every_character_is_learned_equally_often():
-    chosen = windows(batch_size=61)  # an epoch
+    chosen = make_batches(batch_size=61)  # an epoch
     seen = np.bincount(np.concatenate([chosen.batch(step)[1].numpy().ravel() for step in range(400)]), minlength=1000)
     assert seen[40:-40].min() > 0.85 * 400 and seen[1:].min() > 0
 
 
 def test_a_batch_depends_on_nothing_but_its_step():
-    in_order = [windows().batch(step)[0] for step in range(3000)]
-    one = windows()
+    in_order = [make_batches().batch(step)[0] for step in range(3000)]
+    one = make_batches()
     for step in (2999, 0, 1024, 1023, 7, 7):
         assert torch.equal(one.batch(step)[0], in_order[step])
-    assert not torch.equal(windows(seed=2).batch(0)[0], in_order[0])
+    assert not torch.equal(make_batches(seed=2).batch(0)[0], in_order[0])
 
 
-@pytest.mark.parametrize("ranks, micros", [(1, 1), (2, 1), (4, 2), (1, 8)])
-def test_ranks_and_micro_steps_share_out_the_same_samples(ranks, micros):
-    whole = windows(batch_size=48).starts(5)
-    batch = 48 // (ranks * micros)
-    parts = [
-        windows(batch_size=batch, accumulate=micros, rank=rank, world_size=ranks).starts(5, micro)
-        for micro in range(micros)
-        for rank in range(ranks)
-    ]
-    assert np.array_equal(np.concatenate(parts), whole)
+@pytest.mark.parametrize("chunks", [1, 2, 4, 8])
+def test_chunks_share_out_the_samples_of_a_step(chunks):
+    whole = make_batches(batch_size=48).starts(5)
+    chosen = make_batches(batch_size=48 // chunks, accumulate=chunks)
+    assert np.array_equal(np.concatenate([chosen.starts(5, chunk) for chunk in range(chunks)]), whole)
 
 
 def test_a_batch_larger_than_an_epoch_and_than_a_block_of_starts():
-    starts = windows(batch_size=10_000).starts(1)
-    assert len(starts) == 10_000 and np.array_equal(starts[:100], windows(batch_size=100).starts(100))
+    starts = make_batches(batch_size=10_000).starts(1)
+    assert len(starts) == 10_000 and np.array_equal(starts[:100], make_batches(batch_size=100).starts(100))
 
 
 def test_a_huge_text_takes_no_more_memory_than_a_small_one():
     endless = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**12,), (0,))
-    chosen = windows(endless)
+    chosen = make_batches(endless)
     assert chosen.starts(10**6).max() < 10**12 - 16 and chosen.batch(10**6)[0].shape == (4, 16)
 
 
 def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
     np.arange(100_000, dtype=np.uint32).tofile(tmp_path / "ids")
     mapped = np.memmap(tmp_path / "ids", np.uint32, mode="r")
-    plain = windows(mapped)
+    plain = make_batches(mapped)
     monkeypatch.setattr("chargpt.training.batches.LARGE", 0)
-    ahead = windows(mapped)
+    ahead = make_batches(mapped)
     assert all(torch.equal(plain.batch(step)[1], ahead.batch(step)[1]) for step in range(2000))

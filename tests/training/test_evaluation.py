@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from chargpt.training.evaluation import evaluate, validation_batches
+from chargpt.interrupt import Interrupt
+from chargpt.training.evaluation import evaluate, validation_batches, validation_part
 from model import GPT, GPTConfig
 
 
@@ -45,7 +46,15 @@ def test_nothing_of_the_training_moves():
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_a_stop_is_answered_within_a_batch():
+def test_a_signal_is_answered_within_a_batch():
     model = make_model().train()
-    assert evaluate(model, np.zeros(50, np.uint8), stop=lambda: True) is None
+    interrupt = Interrupt()
+    interrupt.signal = 2
+    assert evaluate(model, np.zeros(50, np.uint8), interrupt=interrupt) is None
     assert model.training
+
+
+def test_a_long_validation_part_is_evaluated_from_its_start():
+    ids = np.arange(100)
+    assert np.array_equal(validation_part(ids, 10), ids[:11]) and validation_part(ids, 0) is ids
+    assert len(validation_part(ids, 1000)) == 100

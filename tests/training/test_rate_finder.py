@@ -1,61 +1,87 @@
 """The search for a learning rate: where it looks, when it stops, what it suggests and draws."""
 
+import dataclasses
 import math
 import os
 import signal
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import train
+from chargpt.config import Config, TrainConfig
+from chargpt.interrupt import Interrupt
 from chargpt.terminal import UserError
-from chargpt.training.rate_finder import FACTOR, LOWEST, draw, record, suggestion, sweep
+from chargpt.training.options import parse_options
+from chargpt.training.rate_finder import FACTOR, HOPELESS, LOWEST, MOST, draw, record, short_config, suggestion, try_rates
+from chargpt.training.runtime import choose_runtime
+from model import GPT, GPTConfig
+
+CONFIG = Config(model=GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8), train=TrainConfig(batch_size=2))
+SMALL = ["--config", "tiny", "model.n_layer=1", "model.n_embd=8", "model.block_size=8", "train.batch_size=2"]
 
 
-def valley(lowest: float, *, width: float = 1.0):
-    """A loss that is a parabola in the logarithm of the rate."""
-    return lambda rate: 2 + 0.05 * (math.log2(rate / lowest) / width) ** 2
+def valley(lowest: float, *, width: float = 1.0) -> list[tuple[float, float]]:
+    """A curve whose loss is a parabola in the logarithm of the rate."""
+    rates = [LOWEST * FACTOR**i for i in range(MOST)]
+    return [(rate, 2 + 0.05 * (math.log2(rate / lowest) / width) ** 2) for rate in rates]
 
 
 @pytest.mark.parametrize("lowest", [3e-4, 1e-3, 2.7e-3, 1e-2])
-def test_it_finds_the_lowest_point_between_the_rates_that_it_tries(lowest):
-    assert suggestion(list(sweep(valley(lowest)))) == pytest.approx(lowest, rel=1e-6)
+def test_it_suggests_the_lowest_point_between_the_rates_that_were_tried(lowest):
+    assert suggestion(valley(lowest)) == pytest.approx(lowest, rel=1e-6)
+
+
+def tried(config: Config, interrupt: Interrupt | None = None) -> list[tuple[float, float]]:
+    """The curve of a tiny model on random text, with 25 steps at each rate."""
+    torch.manual_seed(0)
+    model, ids = GPT(config.model, 7), np.random.default_rng(0).integers(0, 7, 2000).astype(np.uint8)
+    before = model.state_dict()["norm.weight"].clone()
+    runtime = choose_runtime(config.runtime)
+    curve = list(try_rates(model, ids, short_config(config, steps=25), runtime=runtime, interrupt=interrupt or Interrupt()))
+    assert torch.equal(before, model.state_dict()["norm.weight"])
+    return curve
 
 
 def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before():
-    tried = list(sweep(valley(1e-3)))
-    losses = [loss for _, loss in tried]
-    assert losses[-1] > min(losses) + 0.3 >= losses[-2]
-    assert all(high == pytest.approx(FACTOR * low) for (low, _), (high, _) in zip(tried, tried[1:]))
+    curve = tried(CONFIG)
+    losses = [loss for _, loss in curve]
+    assert all(loss <= min(losses[: i + 1]) + HOPELESS for i, loss in enumerate(losses[:-1]))
+    assert len(curve) == MOST or losses[-1] > min(losses) + HOPELESS
+    assert all(high == pytest.approx(FACTOR * low) for (low, _), (high, _) in zip(curve, curve[1:]))
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_a_training_that_diverges_is_too_high_a_rate(wrong):
-    tried = list(sweep(lambda rate: wrong if rate > 1e-3 else valley(1e-2)(rate)))
-    assert tried[-1][1] == math.inf and sum(loss == math.inf for _, loss in tried) == 1
-    assert suggestion(tried) == tried[-2][0]
-    assert draw(tried).size == draw(tried[:-1]).size
+def test_each_rate_starts_from_the_same_weights_and_sees_the_same_batches():
+    assert tried(CONFIG) == tried(CONFIG)
+
+
+def test_a_training_that_diverges_is_too_high_a_rate():
+    curve = tried(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, weight_decay=1e30)))
+    assert len(curve) == MOST and all(loss == math.inf for _, loss in curve)
+    curve = [*valley(1e-2)[:4], (LOWEST * FACTOR**4, math.inf)]
+    assert suggestion(curve) == curve[-2][0]
+    assert draw(curve).size == draw(curve[:-1]).size
 
 
 def test_where_every_rate_is_worse_than_the_lowest_it_suggests_the_lowest():
-    assert suggestion(list(sweep(valley(1e-5, width=4)))) == LOWEST
+    assert suggestion(valley(1e-5, width=4)) == LOWEST
 
 
 def test_the_suggestion_is_marked_where_it_is(tmp_path):
-    path = record(list(sweep(valley(2.7e-3))), tmp_path / "folder")
+    path = record(valley(2.7e-3), tmp_path / "folder")
     red = np.asarray(Image.open(path)).astype(int) @ [1, -1, -1] > 100
     columns = np.flatnonzero(red.sum(axis=0) > 200)
-    curve = list(sweep(valley(2.7e-3)))
+    curve = valley(2.7e-3)
     low, high = math.log10(LOWEST), math.log10(curve[-1][0] * FACTOR**0.5)
     expected = 64 + (math.log10(2.7e-3) - low) / (high - low) * (720 - 128)
     assert len(columns) and abs(columns.mean() - expected) < 2
     assert list((tmp_path / "folder").glob("events.*"))
 
 
-def test_find_lr_suggests_a_rate_and_leaves_no_run(text, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train, "SWEEP_STEPS", 25)
-    arguments = [str(text), "--config", "tiny", "--find-lr", "--run", f"{tmp_path}/found", f"data.cache={tmp_path}/cache"]
+def test_find_lr_suggests_a_rate_and_leaves_no_run(text, tmp_path, capsys):
+    arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/found", f"data.cache={tmp_path}/cache"]
     assert train.main(arguments) == 0
     printed = capsys.readouterr().out
     rates = [float(line.split()[1].rstrip(":")) for line in printed.splitlines() if line.startswith("rate ")]
@@ -68,9 +94,8 @@ def test_find_lr_suggests_a_rate_and_leaves_no_run(text, tmp_path, capsys, monke
     assert train.main([*arguments, "train.max_steps=5"]) == 0  # the name is free
 
 
-def test_where_every_rate_diverges_it_says_so(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "SWEEP_STEPS", 25)
-    arguments = [str(text), "--config", "tiny", "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
+def test_where_every_rate_diverges_it_says_so(text, tmp_path):
+    arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     with pytest.raises(UserError, match="every rate diverged"):
         train.main([*arguments, "optim.weight_decay=1e30"])
 
@@ -78,11 +103,10 @@ def test_where_every_rate_diverges_it_says_so(text, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["..", ""])
 def test_a_name_that_is_none_is_refused_before_anything_is_tried(text, tmp_path, name):
     with pytest.raises(UserError, match="--run"):
-        train.main([str(text), "--config", "tiny", "--find-lr", "--run", name, f"data.cache={tmp_path}/cache"])
+        train.main([str(text), *SMALL, "--find-lr", "--run", name, f"data.cache={tmp_path}/cache"])
 
 
 def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train, "SWEEP_STEPS", 25)
     said = train.say
 
     def say(what: str, words: str) -> None:
@@ -91,7 +115,7 @@ def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, caps
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(train, "say", say)
-    arguments = [str(text), "--config", "tiny", "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
+    arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     assert train.main(arguments) == 143
     assert (tmp_path / "x-find-lr" / "find-lr.png").exists() and "suggested" in capsys.readouterr().out
 
@@ -99,4 +123,4 @@ def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, caps
 @pytest.mark.parametrize("with_it", [["--resume"], ["--minutes", "3"]])
 def test_find_lr_alone(with_it):
     with pytest.raises(UserError, match="--find-lr"):
-        train.parse_arguments(["--find-lr", *with_it])
+        parse_options(["--find-lr", *with_it])

@@ -3,7 +3,7 @@
 import pytest
 
 from chargpt.config import Config, OptimConfig, TrainConfig
-from chargpt.training.recipes import FEWEST_STEPS, MOST_EPOCHS, suited
+from chargpt.training.recipes import FEWEST_STEPS, MOST_EPOCHS, adapt_to_text
 from model import GPTConfig
 
 CONFIG = Config(
@@ -19,12 +19,12 @@ def epochs(config: Config, characters: int) -> float:
 
 @pytest.mark.parametrize("characters", [1_000_000, 10**9])
 def test_a_text_longer_than_the_model_changes_nothing(characters):
-    assert suited(CONFIG, characters=characters, vocab_size=65, given=()) == (CONFIG, "")
+    assert adapt_to_text(CONFIG, characters=characters, vocab_size=65, given=()) == (CONFIG, "")
 
 
 @pytest.mark.parametrize(("characters", "decay"), [(60_000, 1.0), (90_000, 1.0), (300_000, 0.5)])
 def test_a_short_text_is_seen_less_often_and_with_more_decay(characters, decay):
-    config, why = suited(CONFIG, characters=characters, vocab_size=65, given=())
+    config, why = adapt_to_text(CONFIG, characters=characters, vocab_size=65, given=())
     assert MOST_EPOCHS <= epochs(config, characters) < MOST_EPOCHS + 1
     assert config.optim.weight_decay == decay
     assert f"{config.train.max_steps:,} steps" in why and f"weight decay {decay:g}" in why and f"{characters:,}" in why
@@ -33,7 +33,7 @@ def test_a_short_text_is_seen_less_often_and_with_more_decay(characters, decay):
 
 
 def test_a_tiny_text_is_still_learned_from():
-    config, _ = suited(CONFIG, characters=1000, vocab_size=65, given=())
+    config, _ = adapt_to_text(CONFIG, characters=1000, vocab_size=65, given=())
     assert config.train.max_steps == FEWEST_STEPS
 
 
@@ -42,13 +42,16 @@ def test_what_was_given_stays():
         ("train.max_steps", lambda c: c.train.max_steps),
         ("optim.weight_decay", lambda c: c.optim.weight_decay),
     ):
-        config, why = suited(CONFIG, characters=90_000, vocab_size=65, given=[given])
+        config, why = adapt_to_text(CONFIG, characters=90_000, vocab_size=65, given=[given])
         assert kept(config) == kept(CONFIG) and config != CONFIG and why
     for key, kept in (
         ("train.eval_interval", lambda c: c.train.eval_interval),
         ("checkpoint.interval", lambda c: c.checkpoint.interval),
         ("optim.warmup_steps", lambda c: c.optim.warmup_steps),
     ):
-        assert kept(suited(CONFIG, characters=30_000, vocab_size=65, given=[key])[0]) == kept(CONFIG)
-        assert kept(suited(CONFIG, characters=30_000, vocab_size=65, given=[])[0]) != kept(CONFIG)
-    assert suited(CONFIG, characters=90_000, vocab_size=65, given=["train.max_steps", "optim.weight_decay"]) == (CONFIG, "")
+        assert kept(adapt_to_text(CONFIG, characters=30_000, vocab_size=65, given=[key])[0]) == kept(CONFIG)
+        assert kept(adapt_to_text(CONFIG, characters=30_000, vocab_size=65, given=[])[0]) != kept(CONFIG)
+    assert adapt_to_text(CONFIG, characters=90_000, vocab_size=65, given=["train.max_steps", "optim.weight_decay"]) == (
+        CONFIG,
+        "",
+    )

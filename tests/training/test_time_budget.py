@@ -1,47 +1,78 @@
-"""The stopwatch counts time in steps alone, and what it promises fits."""
+"""The clock counts time in steps alone, and what it plans fits."""
 
 import time
 
-from chargpt.training.time_budget import SETTLING_STEPS, Pace
+from chargpt.training.time_budget import SETTLED_SECONDS, SETTLING_STEPS, TimeBudget
 
 
-def test_time_aside_is_not_time_in_steps():
-    pace = Pace()
-    for step in range(SETTLING_STEPS + 5):
-        with pace.aside():
+def test_time_outside_steps_is_not_time_in_steps():
+    budget = TimeBudget(steps_left=1000)
+    for _ in range(SETTLING_STEPS + 5):
+        with budget.outside_steps():
             time.sleep(0.02)
         time.sleep(0.002)
-        pace.stepped()
-    pace.measure()
-    assert 0.002 <= pace.seconds_per_step < 0.015
-    assert 0.02 <= pace.aside_seconds < 0.05
-    assert pace.lap() > 60
+        budget.step_done()
+    budget.measure()
+    assert 0.002 <= budget.seconds_per_step < 0.015
+    assert 0.02 <= budget.evaluation_seconds < 0.05
+    assert budget.steps_per_second() > 60
 
 
-def test_the_pace_is_that_of_the_steps_since_it_was_last_measured():
-    pace = Pace()
+def test_the_speed_is_that_of_the_steps_since_it_was_last_measured():
+    budget = TimeBudget(steps_left=1000)
     for steps, seconds, expected in (
         (SETTLING_STEPS + 10, 1.0, 0.1),
         (SETTLING_STEPS + 20, 3.0, 0.2),
         (SETTLING_STEPS + 20, 3.0, 0.2),
     ):
-        pace.steps, pace.seconds = steps, seconds
-        pace.measure()
-        assert pace.seconds_per_step == expected
+        budget.steps, budget.seconds = steps, seconds
+        budget.measure()
+        assert budget.seconds_per_step == expected
 
 
 def test_the_first_lap_counts_no_step_whose_time_it_leaves_out():
-    pace = Pace()
-    pace.steps = SETTLING_STEPS - 1
-    assert pace.lap() == 0
-    pace.steps, pace.seconds = SETTLING_STEPS + 10, 1.0
-    assert pace.lap() == 10
+    budget = TimeBudget(steps_left=1000)
+    budget.steps = SETTLING_STEPS - 1
+    assert budget.steps_per_second() == 0
+    budget.steps, budget.seconds = SETTLING_STEPS + 10, 1.0
+    assert budget.steps_per_second() == 10
 
 
-def test_steps_within_leaves_room_for_evaluations():
-    pace = Pace()
-    pace.steps, pace.seconds, pace.aside_seconds = SETTLING_STEPS + 10, 1.0, 2.0  # 0.1 s a step, 2 s an evaluation
-    pace.measure()
-    steps = pace.steps_within(100, eval_interval=50)
+def make_budget(seconds: float | None, steps_left: int = 1000) -> TimeBudget:
+    """0.1 s a step, 2 s an evaluation."""
+    budget = TimeBudget(steps_left=steps_left, seconds=seconds)
+    budget.steps, budget.seconds, budget.evaluation_seconds = SETTLING_STEPS + 10, 1.0, 2.0
+    budget.measure()
+    return budget
+
+
+def test_the_steps_that_fit_leave_time_for_evaluations():
+    steps = make_budget(100).steps_that_fit(eval_interval=50)
     assert steps * 0.1 + 2.0 * (steps / 50 + 1) <= 100 < (steps + 2) * 0.1 + 2.0 * ((steps + 2) / 50 + 1)
-    assert pace.steps_within(1, eval_interval=50) == 0
+    assert make_budget(1).steps_that_fit(eval_interval=50) == 0
+    assert make_budget(None).seconds_for(100, eval_interval=50) == 100 * 0.1 + 3 * 2.0
+
+
+def test_the_first_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run():
+    budget = make_budget(None)
+    assert not budget.is_due(10)
+    budget.seconds = SETTLED_SECONDS
+    assert budget.is_due(10)
+    assert make_budget(None, steps_left=40).is_due(10) and not make_budget(None, steps_left=400).is_due(10)
+
+
+def test_measurements_follow_halfway_to_the_end_only_with_a_deadline():
+    for seconds, again in ((None, False), (100, True)):
+        budget = make_budget(seconds)
+        budget.plan(20, 1000)
+        assert budget.is_due(510) == again and not budget.is_due(511) and not budget.is_first
+        budget.plan(990, 1000)
+        assert not any(budget.is_due(step) for step in range(991, 1001))
+
+
+def test_the_time_left_is_known_until_the_length_is_fixed():
+    assert make_budget(None).seconds_left() is None
+    budget = make_budget(100)
+    assert 99 < budget.seconds_left() <= 100
+    budget.plan(20, 1000)
+    assert budget.seconds_left() is None

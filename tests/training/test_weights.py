@@ -2,17 +2,16 @@
 
 import torch
 
-from chargpt.training.optimizers import DOWN, EMBEDDING, SQUARE, UP, VECTOR, kind_of
-from chargpt.training.weights import Weights
+from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, VECTOR, FlatWeights
 from model import GPT, GPTConfig
 
 
-def make(precision: torch.dtype = torch.float32) -> tuple[GPT, Weights]:
+def make(precision: torch.dtype = torch.float32) -> tuple[GPT, FlatWeights]:
     models = []
     for _ in range(2):
         torch.manual_seed(0)
         models.append(GPT(GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, bias=True), 7))
-    return models[0], Weights(models[1], precision, kind=kind_of)
+    return models[0], FlatWeights(models[1], precision)
 
 
 IDX = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(3))
@@ -71,7 +70,7 @@ def test_gradients_in_bfloat16_stay_right_over_many_characters():
     idx = torch.multinomial(often, 64 * 257, replacement=True, generator=torch.Generator().manual_seed(1)).view(64, 257)
     for precision in (torch.float32, torch.bfloat16):
         torch.manual_seed(0)
-        weights = Weights(GPT(config, 65), precision, kind=kind_of)
+        weights = FlatWeights(GPT(config, 65), precision)
         weights.add_gradient(weights.working(idx[:, :-1], idx[:, 1:]))
         found[precision] = weights.gradient
     exact, rough = found.values()

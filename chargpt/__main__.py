@@ -1,0 +1,25 @@
+"""`python -m chargpt VERB ...`: each verb is the main function of one module."""
+
+import importlib
+import sys
+
+from chargpt.terminal import UserError, run_program
+
+VERBS = {  # verb: the module whose main(arguments) it is, and what it does
+    "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb that `argv` begins with; without one, list the verbs."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: python -m chargpt VERB ...\n")
+        print(*(f"  {verb:<8}{what}" for verb, (_, what) in VERBS.items()), sep="\n")
+        return 0
+    if argv[0] not in VERBS:
+        raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")
+    return importlib.import_module(VERBS[argv[0]][0]).main(argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(run_program(lambda: main(sys.argv[1:])))

@@ -1,0 +1,63 @@
+"""File formats: how compressed files are opened, and how files that are not text are recognised."""
+
+import bz2
+import gzip
+import lzma
+from pathlib import Path
+from typing import BinaryIO
+
+from chargpt.terminal import UserError, shown
+
+# How a file begins: what it is, and what to do about it.
+MAGIC = {
+    b"%PDF-": "a PDF, not text; extract its text first, for example with pdftotext",
+    b"PK\x03\x04": "a zip archive (as .docx, .odt and .epub are), not text; unpack it or save it as plain text",
+    b"{\\rtf": "rich text; save it as plain text",
+    b"\xd0\xcf\x11\xe0": "an old Office document, not text; save it as plain text",
+    b"\x1f\x8b": "compressed with gzip; give it a name that ends in .gz",
+    b"\xfd7zXZ": "compressed with xz; give it a name that ends in .xz",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; give it a name that ends in .zst",
+    b"\x89PNG": "a picture, not text; give a text file",
+    b"\xff\xd8\xff": "a picture, not text; give a text file",
+    b"\x7fELF": "a program, not text; give a text file",
+}
+
+
+def _open_zst(path: Path, mode: str) -> BinaryIO:
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        try:
+            from backports import zstd
+        except ImportError:
+            what_to_do = "unpack it (zstd -d), or pip install backports.zstd"
+            raise UserError(f"{shown(path)}: this Python cannot read .zst; {what_to_do}") from None
+    return zstd.open(path, mode)
+
+
+OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zst}
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether the name of a file says that it is compressed."""
+    return path.suffix.lower() in OPENERS
+
+
+def open_decompressed(path: Path) -> BinaryIO:
+    """A buffered reader of the content. Raises OSError, and UserError where this Python lacks the decompressor."""
+    return OPENERS.get(path.suffix.lower(), open)(path, "rb")
+
+
+def plain_name(path: Path) -> Path:
+    """The name of a file without the suffix of its compression."""
+    return Path(path.stem if is_compressed(path) else path.name)
+
+
+def binary_format(head: bytes) -> str | None:
+    """What a file that begins with `head` is, and what to do about it; None if it may be text."""
+    return next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins with `head` is not text: a known format, or a NUL byte without a byte-order mark."""
+    return binary_format(head) is not None or (b"\0" in head[:8192] and head[:2] not in (b"\xff\xfe", b"\xfe\xff"))

@@ -1,0 +1,54 @@
+"""What is done to a text before it is encoded: line ends, case and Unicode normal form. A prompt is treated in the same way."""
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+MAX_HELD = 2**16  # characters that `safe_cut` looks back over
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextNormalizer:
+    """Changes a text before it becomes ids. Applied to training text and prompts alike."""
+
+    newlines: str = "keep"  # or "fold": \r\n and \r become \n
+    normalize: str = "none"  # or "NFC", "NFKC"
+    lowercase: bool = False
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every text stays as it is."""
+        return self == TextNormalizer()
+
+    def apply(self, text: str) -> str:
+        """The normalised `text`."""
+        if self.newlines == "fold":
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if self.lowercase:
+            text = text.lower()
+        if self.normalize != "none":  # last, because lower() may produce text that is not normalised
+            text = unicodedata.normalize(self.normalize, text)
+        return text
+
+    def apply_in_pieces(self, pieces: Iterable[bytes | str]) -> Iterator[str]:
+        """The normalised text of `pieces`, which are str or ASCII bytes, joined. The result does not depend on the cuts."""
+        held = ""
+        for piece in pieces:
+            text = held + (piece if isinstance(piece, str) else piece.decode())
+            cut = self.safe_cut(text)
+            yield self.apply(text[:cut])
+            held = text[cut:]
+        yield self.apply(held)
+
+    def safe_cut(self, text: str) -> int:
+        """An index i near the end of `text` with apply(text[:i]) + apply(text[i:] + more) == apply(text + more) for any `more`.
+
+        0 when there is no such index near the end.
+        """
+        if self.is_identity:
+            return len(text)
+        for i in range(len(text) - 1, max(0, len(text) - MAX_HELD), -1):
+            # None of these characters combines with the one before it, or decides whether a Greek sigma ends a word.
+            if text[i] in " \t\r" or "\u4e00" <= text[i] <= "\u9fff" or (text[i] == "\n" and text[i - 1] != "\r"):
+                return i
+        return 0

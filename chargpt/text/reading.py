@@ -1,0 +1,153 @@
+"""One pass over the text of all sources: decoded, normalised, and assigned to the training or the validation part.
+
+A piece of text is either bytes, where each byte is a character (ASCII, or the vocabulary of bytes), or str. Most text is
+ASCII, and bytes are processed several times faster than str. Memory use does not depend on the length of the text.
+"""
+
+import codecs
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from chargpt.config import DataConfig
+from chargpt.terminal import UserError
+from chargpt.text.charsets import byte_order_mark, undecodable
+from chargpt.text.formats import binary_format, is_binary
+from chargpt.text.json_lines import json_documents
+from chargpt.text.normalization import TextNormalizer
+from chargpt.text.sources import Source, Sources
+
+CHUNK = 2**20  # bytes
+PREFETCHED = 4  # chunks
+TRAIN, VAL = 0, 1
+
+Item = TypeVar("Item")
+Piece = bytes | str
+
+
+class TextReader:
+    """One pass over all sources. Iterate over it once for pairs (TRAIN or VAL, piece); the attributes are complete then."""
+
+    def __init__(self, sources: Sources, config: DataConfig, *, progress: Any, hashed: bool = True) -> None:
+        """`progress` has an update(bytes) method, which another thread calls. Without `hashed` there is no digest."""
+        self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
+        self._config, self._progress = config, progress
+        self._normalizer = TextNormalizer(newlines=config.newlines, normalize=config.normalize, lowercase=config.lowercase)
+        self._is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
+        self._hash = hashlib.sha256() if hashed else None
+        self.binary_files = 0  # skipped in folders, because they are not text
+        self.byte_order_marks: set[str] = set()  # the encodings that they named
+
+    def __iter__(self) -> Iterator[tuple[int, Piece]]:
+        return _join_small(self._pieces())
+
+    def digest(self) -> str:
+        """SHA-256 of everything that was read, and of how it was divided into sources."""
+        return self._hash.hexdigest()
+
+    def _pieces(self) -> Iterator[tuple[int, Piece]]:
+        """The pieces of all documents with the separator between them, each with its part."""
+        separator = self._narrow(self._normalizer.apply(self._config.unescaped_separator))
+        sizes = [0, 0]
+        for part, document in self._documents():
+            if self._config.split == "document":
+                # A document goes to validation whenever that part has less than its share. This spreads the validation
+                # documents evenly, and does not need to know how many documents there are.
+                part = VAL if sizes[VAL] < self._config.val_fraction * sum(sizes) else TRAIN
+            before = sizes[part]
+            for piece in filter(None, document):
+                if before and sizes[part] == before and separator:
+                    yield part, separator
+                sizes[part] += len(piece)
+                yield part, self._narrow(piece)
+
+    def _documents(self) -> Iterator[tuple[int, Iterable[Piece]]]:
+        """The part and the pieces of each document: a source, or a line of a source of JSON lines."""
+        with ThreadPoolExecutor(1) as pool:
+            for source, part in self._sources:
+                chunks = source.chunks(CHUNK)
+                head = next(chunks, b"")
+                if source.in_folder and is_binary(head):
+                    self.binary_files += 1
+                    continue
+                chunks = _prefetch(self._hashed(source, part, itertools.chain([head], chunks)), pool)
+                for document in self._documents_of(source, head, chunks):
+                    yield part, document if self._normalizer.is_identity else self._normalizer.apply_in_pieces(document)
+
+    def _hashed(self, source: Source, part: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """`chunks`, then b"". Runs in another thread, so that reading and hashing take no extra time."""
+        size = 0
+        for chunk in filter(None, chunks):
+            size += len(chunk)
+            if self._hash:
+                self._hash.update(chunk)
+            self._progress.update(len(chunk))
+            yield chunk
+        if self._hash:
+            self._hash.update(f"{size} {part} {source.is_json_lines}\n".encode())
+        yield b""
+
+    def _documents_of(self, source: Source, head: bytes, chunks: Iterator[bytes]) -> Iterable[Iterable[Piece]]:
+        """The documents of a source that begins with `head`, each in pieces."""
+        config = self._config
+        # The vocabulary of bytes takes any file as it is, unless something must be decoded.
+        if config.vocabulary == "bytes" and self._is_utf8 and self._normalizer.is_identity and not source.is_json_lines:
+            return [chunks]
+        encoding, mark = config.encoding, b""
+        if self._is_utf8:
+            mark, encoding = byte_order_mark(head)
+            if mark:
+                self.byte_order_marks.add(encoding)
+            elif what := binary_format(head):
+                raise UserError(f"{source.label}: {what}")
+        pieces = _decode(source, chunks, encoding, skip=len(mark))
+        if not source.is_json_lines:
+            return [pieces]
+        return ([text] for text in json_documents(pieces, field=config.field, label=source.label))
+
+    def _narrow(self, piece: Piece) -> Piece:
+        """`piece` as bytes if each of its bytes is a character (or an id of the vocabulary)."""
+        if isinstance(piece, str) and (self._config.vocabulary == "bytes" or piece.isascii()):
+            return piece.encode()
+        return piece
+
+
+def _prefetch(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]:
+    """`items`, the next few of which are computed in the thread of `pool` while one is used."""
+    pending = deque(pool.submit(next, items, None) for _ in range(PREFETCHED))
+    while (item := pending.popleft().result()) is not None:
+        pending.append(pool.submit(next, items, None))
+        yield item
+
+
+def _decode(source: Source, chunks: Iterator[bytes], encoding: str, *, skip: int) -> Iterator[Piece]:
+    """The text of `chunks`, the last of which is b"", without the first `skip` bytes; ASCII chunks of UTF-8 stay bytes."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    offset = skip
+    for chunk in itertools.chain([next(chunks)[skip:]], chunks):
+        pending = len(decoder.getstate()[0])
+        if encoding == "utf-8" and not pending and chunk.isascii():
+            yield chunk
+        else:
+            try:
+                yield decoder.decode(chunk, final=not chunk)
+            except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
+                raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
+        offset += len(chunk)
+
+
+def _join_small(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Piece]]:
+    """The same text with small pieces joined: the cost of each piece would dominate for many short documents."""
+    held: list[Piece] = []
+    held_part, size = TRAIN, 0
+    for part, piece in pieces:
+        if held and (part != held_part or type(piece) is not type(held[0]) or size > CHUNK // 8):
+            yield held_part, held[0][:0].join(held)
+            held, size = [], 0
+        held.append(piece)
+        held_part, size = part, size + len(piece)
+    if held:
+        yield held_part, held[0][:0].join(held)

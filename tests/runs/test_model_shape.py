@@ -1,0 +1,30 @@
+"""A model of a shape without weights, and the largest shape there may be."""
+
+import pytest
+import torch
+
+from chargpt.runs.model_shape import blank_model, check_size
+from chargpt.terminal import UserError
+from model import GPT, GPTConfig
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_a_blank_model_has_the_shape_and_leaves_the_random_state_alone(positions):
+    config = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, positions=positions)
+    before = torch.get_rng_state()
+    blank = blank_model(config, 11)
+    assert torch.equal(torch.get_rng_state(), before)
+    real = GPT(config, 11)
+    assert {n: (t.shape, t.dtype) for n, t in blank.state_dict().items()} == {
+        n: (t.shape, t.dtype) for n, t in real.state_dict().items()
+    }
+    blank.load_state_dict(real.state_dict())
+    idx = torch.randint(11, (2, 8))
+    assert torch.equal(blank(idx), real(idx))
+
+
+@pytest.mark.parametrize("shape", [{"n_layer": 1001}, {"n_embd": 2**15}, {"block_size": 2**27, "n_embd": 8}])
+def test_a_model_larger_than_any_run_is_refused(shape):
+    with pytest.raises(UserError, match="at most"):
+        check_size(GPTConfig(**{"n_layer": 1, "n_head": 1, "n_embd": 4, "block_size": 8, **shape}), 65)
+    check_size(GPTConfig(n_layer=12, n_head=12, n_embd=768, block_size=1024), 65)

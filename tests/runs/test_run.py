@@ -1,0 +1,72 @@
+"""The folder of a run: one writer, the best checkpoint marked, and no name that leads elsewhere."""
+
+import json
+import os
+
+import pytest
+from helpers import publish_run, random_weights, saved_state
+
+from chargpt.config import Config, TrainConfig, apply, read_yaml
+from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.terminal import UserError
+
+
+def test_a_run_saves_marks_the_best_and_prunes(tmp_path):
+    run = Run(tmp_path / "run")
+    for step, loss in ((0, 3.0), (10, 1.0)):
+        assert run.save(saved_state(step, val_loss=loss), weights=random_weights(step), training={}) == []
+    assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000010"
+    assert run.saved.progress.step == 10 and run.last_checkpoint().name == "step-00000010"
+
+
+def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path):
+    publish_run(tmp_path / "run", steps=(10,))
+    (tmp_path / "run" / "best.json").unlink()  # a crash came between the checkpoint and its mark
+    run = Run(tmp_path / "run")
+    checkpoint, skipped = run.load_newest()
+    assert (checkpoint.step, skipped, run.saved) == (10, [], checkpoint.state)
+    assert (run.folder / "best.json").exists()
+
+
+def test_one_writer_for_as_long_as_the_run_object_lives(tmp_path):
+    first = Run(tmp_path / "run")
+    with pytest.raises(UserError, match="another process"):
+        Run(tmp_path / "run")
+    del first
+    Run(tmp_path / "run")
+
+
+def test_the_config_is_readable_and_replaces_a_link(tmp_path):
+    config, run = Config(train=TrainConfig(max_steps=7)), Run(tmp_path / "run")
+    (tmp_path / "canary").write_text("mine")
+    (run.folder / "config.yaml").symlink_to(tmp_path / "canary")
+    run.write_config(config)
+    assert apply(Config(), read_yaml(run.folder / "config.yaml"), where="") == config
+    assert (tmp_path / "canary").read_text() == "mine"
+
+
+def test_a_name_is_quoted_for_the_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Run(tmp_path / "my poems").name(tmp_path) == "'my poems'"
+    assert Run(tmp_path / "elsewhere" / "run").name(tmp_path / "checkpoints") == os.path.join("elsewhere", "run")
+
+
+def test_a_name_is_a_folder_and_a_path_is_a_path(tmp_path):
+    assert folder_of("poems", tmp_path) == tmp_path / "poems"
+    assert folder_of("/elsewhere/poems", tmp_path).parts[-2:] == ("elsewhere", "poems")
+    for name in ("", ".", "..", "a\nb", "/", "x/.."):
+        with pytest.raises(UserError, match="--run"):
+            folder_of(name, tmp_path)
+
+
+def test_a_new_run_takes_no_folder_that_holds_something(tmp_path):
+    publish_run(tmp_path / "run")
+    with pytest.raises(UserError, match="--resume"):
+        new_folder("run", tmp_path)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("")
+    with pytest.raises(UserError, match="not a run"):
+        new_folder("thesis", tmp_path)
+    (tmp_path / "died").mkdir()
+    (tmp_path / "died" / "metrics.jsonl").write_text("")  # left by a run that died before its first checkpoint
+    assert new_folder("died", tmp_path) == tmp_path / "died"

@@ -1,0 +1,106 @@
+"""The schema of state.json: what is written comes back, everything else is refused, older formats are read."""
+
+import json
+
+import pytest
+from helpers import saved_state
+
+from chargpt.runs.saved_state import FORMAT, Progress, SavedState
+
+
+def plain(step: int = 40) -> dict:
+    """A valid state as JSON gives it."""
+    return json.loads(json.dumps(saved_state(step, seconds_left=12.5).to_json()))
+
+
+def test_a_state_comes_back_through_json():
+    assert SavedState.from_json(plain(), format=FORMAT) == saved_state(40, seconds_left=12.5)
+    fresh = saved_state(0, val_loss=None)
+    assert SavedState.from_json(json.loads(json.dumps(fresh.to_json())), format=FORMAT) == fresh
+
+
+def test_format_1_is_still_read():
+    older = plain()
+    del older["seconds_left"]
+    older["val_loss"] = 1.5
+    assert SavedState.from_json(older, format=1) == saved_state(40)
+
+
+@pytest.mark.parametrize("format", [0, FORMAT + 1, True, "1", None, 1.0])
+def test_an_unknown_format_is_refused(format):
+    with pytest.raises(ValueError, match="format"):
+        SavedState.from_json(plain(), format=format)
+
+
+@pytest.mark.parametrize("state", [{}, None, [], {"config": 1}])
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(ValueError):
+        SavedState.from_json(state, format=FORMAT)
+
+
+@pytest.mark.parametrize("name", sorted(plain()))
+def test_every_entry_is_needed_and_no_other_is_accepted(name):
+    with pytest.raises(ValueError, match="keys"):
+        SavedState.from_json({key: value for key, value in plain().items() if key != name}, format=FORMAT)
+    with pytest.raises(ValueError, match="keys"):
+        SavedState.from_json({**plain(), f"{name}2": 1}, format=FORMAT)
+
+
+WRONG = {
+    "config": [None, {"model": {"heads": 2}}, {"train": {"seed": "x"}}],
+    "tokenizer": [None, {"characters": "ba"}],
+    "texts": [None, "poems.txt", [1], ["a\0b"], ["x" * 100_000]],
+    "fingerprint": [None, "", "../../etc", "0" * 63, "G" * 64],
+    "environment": [None, [], {"a": None}, {"a": 1.5}, {"a": "x" * 100_000}],
+    "seconds_left": [-1, "soon", 10**400, True],
+    "progress": [None, [], {}],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_value_is_refused(name, value):
+    with pytest.raises(ValueError):
+        SavedState.from_json({**plain(), name: value}, format=FORMAT)
+
+
+WRONG_PROGRESS = {
+    "step": [-1, None, True, 1.5, "40", 10**15, 10**30],
+    "evaluated": [-1, 41, 10**30, True, None],
+    "val_loss": [None, -0.1, 10**400, "low", True, 1.4],  # 1.4: below the best loss
+    "best_loss": [None, -1, 10**400, 1.6],
+    "best_step": [-5, None, 41, 0.5],
+    "loss_sum": [10**400, -1, None, "0"],
+    "loss_count": [-1, 41, None, 0.5],
+    "skipped": [None, {}, [-1], ["1"], [0.5], [10**30]],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG_PROGRESS.items() for value in values])
+def test_a_wrong_progress_is_refused(name, value):
+    state = plain()
+    state["progress"][name] = value
+    with pytest.raises(ValueError, match="progress"):
+        SavedState.from_json(state, format=FORMAT)
+
+
+@pytest.mark.parametrize(
+    "hostile", [{"n_embd": 10**9}, {"n_layer": 10**9, "n_embd": 4}, {"block_size": 10**12, "positions": "rotary"}]
+)
+def test_a_state_cannot_ask_for_an_absurd_model(hostile):
+    state = plain()
+    state["config"]["model"] = hostile
+    with pytest.raises(ValueError, match="weights|model.block_size"):
+        SavedState.from_json(state, format=FORMAT)
+
+
+def test_progress_keeps_the_best_evaluation_and_the_mean_loss():
+    progress = Progress()
+    for step, loss in ((0, 3.0), (10, 1.0), (20, 2.0)):
+        progress.step = step
+        progress.record_evaluation(loss)
+    assert (progress.evaluated, progress.val_loss, progress.best_step, progress.best_loss) == (20, 2.0, 10, 1.0)
+    progress.loss_sum, progress.loss_count = 6.0, 4
+    assert progress.take_mean_loss() == 1.5 and progress.loss_count == 0
+    copied = progress.copy()
+    copied.skipped.append(1)
+    assert progress.skipped == []

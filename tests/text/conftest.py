@@ -1,0 +1,21 @@
+"""What the tests of the text package need: load_corpus on files in a folder of the test."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chargpt.config import DataConfig
+from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.text.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def load(tmp_path) -> Callable[..., Corpus]:
+    """load_corpus with a cache of this test, half of the text for validation, and sequences of four characters."""
+
+    def load(*texts: Path | str, block_size: int = 4, tokenizer: Tokenizer | None = None, **changes: object) -> Corpus:
+        config = DataConfig(**{"cache": str(tmp_path / ".cache"), "val_fraction": 0.5, **changes})
+        return load_corpus([str(text) for text in texts], config, root=tmp_path, block_size=block_size, tokenizer=tokenizer)
+
+    return load

@@ -1,0 +1,76 @@
+"""The cache survives damage, kills, full disks and several processes."""
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Iterator
+
+import pytest
+from text_helpers import encoding_process, entries_in, text_of
+
+from chargpt.terminal import UserError
+from chargpt.text.cache import Cache
+
+
+@pytest.mark.parametrize("name", ["train.ids", "val.ids", "counts.int64", "entry.json"])
+def test_a_damaged_entry_is_made_anew(name, load, tmp_path):
+    (tmp_path / "text.txt").write_text("the sea and the stone")
+    corpus = load(tmp_path / "text.txt")
+    file = tmp_path / ".cache" / corpus.fingerprint / name
+    os.truncate(file, file.stat().st_size // 2)
+    assert text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
+    file.unlink()
+    assert text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
+
+
+@contextlib.contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """No file may grow beyond `size` bytes: to a writer, a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_killed_while_encoding_the_next_start_makes_it_whole(load, tmp_path):
+    path, cache = tmp_path / "text.txt", tmp_path / ".cache"
+    path.write_bytes(b"the sea and the stone\n" * 5_000_000)
+    process = encoding_process(path, cache)
+    while not any(file.stat().st_size for file in cache.glob(".*.tmp-*/train.ids")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert list(cache.glob(".*.tmp-*")) and not entries_in(cache), "killed too late to be a test"
+    corpus = load(path)
+    assert corpus.characters == path.stat().st_size and not list(cache.glob(".*.tmp-*"))
+
+
+def test_a_full_disk_is_a_line_with_the_room_needed_and_leaves_nothing(load, tmp_path):
+    (tmp_path / "text.txt").write_text("the sea and the stone\n" * 10_000)
+    with files_limited_to(100_000), pytest.raises(UserError) as error:
+        load(tmp_path / "text.txt")
+    assert "cache: File too large, the encoded text needs 220,000 bytes; free some space there, or" in str(error.value)
+    assert not entries_in(tmp_path / ".cache")
+    assert load(tmp_path / "text.txt").characters == 220_000
+
+
+def test_two_runs_that_start_at_once_share_one_encoding(load, tmp_path):
+    path, cache = tmp_path / "text.txt", tmp_path / ".cache"
+    path.write_bytes(b"the sea and the stone\n" * 1_000_000)
+    with Cache(cache).locked():  # so that both come to the point where one has to wait
+        processes = [encoding_process(path, cache) for _ in range(2)]
+        for process in processes:
+            assert "waiting for another run" in process.stderr.readline()
+    outputs = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0] and len(entries_in(cache)) == 1
+
+
+def test_a_cache_that_cannot_be_written_to_says_so(load, tmp_path):
+    (tmp_path / "text.txt").write_text("the sea and the stone")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file.*; name a folder that can be written to in data.cache"):
+        load(tmp_path / "text.txt", cache=str(tmp_path / "file" / ".cache"))

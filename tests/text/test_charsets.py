@@ -1,0 +1,59 @@
+"""Encodings: byte-order marks, named encodings, and an error that names the encoding that works."""
+
+import numpy as np
+import pytest
+from text_helpers import text_of
+
+from chargpt.terminal import UserError
+
+UNDECODABLE = {
+    "Latin-1": (
+        "Un été\nà la mer\n".encode("latin-1"),
+        r"text.txt: byte 3 \(line 1\) is not utf-8; it reads as cp1252, so add data.encoding=cp1252",
+    ),
+    "Latin-1 further on": (
+        b"The sea\n" * 200_000 + "où\n".encode("latin-1"),
+        r"byte 1,600,001 \(line 200,001\) is not utf-8; it reads as cp1252",
+    ),
+    "a few words of Latin-1": ("Un été\n".encode("latin-1"), "add data.encoding=cp1252"),
+    "Polish": (
+        "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności\n".encode("cp1250"),
+        "add data.encoding=cp1250",
+    ),
+    "Greek": ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι\n".encode("cp1253"), "add data.encoding=cp1253"),
+    "GB 18030": ("春眠不觉晓，处处闻啼鸟。\n夜来风雨声，花落知多少。\n".encode("gb18030"), "add data.encoding=gb18030"),
+    "Shift JIS": ("吾輩は猫である。名前はまだ無い。\n".encode("shift_jis"), "add data.encoding=shift_jis"),
+    "KOI8": ("Все счастливые семьи похожи друг на друга\n".encode("koi8_r"), "add data.encoding=koi8_r"),
+    "cp1251": ("Все счастливые семьи похожи друг на друга\n".encode("cp1251"), "add data.encoding=cp1251"),
+    "UTF-16 without a mark": ("Un été à la mer\n".encode("utf-16-le"), "add data.encoding=utf-16-le"),
+    "cut within a character": ("the sea 海".encode()[:-1], r"byte 8 \(line 1\) is not utf-8"),
+    "a PDF": (b"%PDF-1.7\n\xe2\xe3\xcf\xd3", "a PDF, not text; extract its text first"),
+    "a Word document": (b"PK\x03\x04\x14\0\x06\0", "save it as plain text"),
+    "a program": (b"\x7fELF\x02\x01\0\0\xff", "a program"),
+    "random bytes": (np.random.default_rng(0).bytes(5000), "NUL bytes, so it is probably not text"),
+}
+
+
+@pytest.mark.parametrize("content, message", UNDECODABLE.values(), ids=UNDECODABLE.keys())
+def test_what_cannot_be_decoded_says_in_one_line_what_to_do(content, message, load, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        load(path)
+    assert "\n" not in str(error.value)
+    assert {path.name for path in (tmp_path / ".cache").iterdir()} == {"lock", "seen"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_is_honoured_and_noted(encoding, load, tmp_path):
+    (tmp_path / "text.txt").write_text("Un été à la mer 🌊", encoding=encoding)
+    corpus = load(tmp_path / "text.txt")
+    assert text_of(corpus) == "Un été à la mer 🌊"
+    assert any("as its byte-order mark says" in line for line in corpus.describe())
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-be", "utf-16", "gb18030"])
+def test_an_encoding_can_be_named(encoding, load, tmp_path):
+    content = ("Un été à la mer\n" if encoding != "gb18030" else "春眠不觉晓，处处闻啼鸟。") * 100_000
+    (tmp_path / "text.txt").write_bytes(content.encode(encoding))
+    assert text_of(load(tmp_path / "text.txt", encoding=encoding)) == content

@@ -1,0 +1,46 @@
+"""The corpora that can be named instead of a path."""
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+from text_helpers import ROOT, text_of
+
+from chargpt.terminal import UserError
+from chargpt.text.named_corpora import SHAKESPEARE_SHA256, named_corpus
+
+
+def test_the_default_is_the_documentation_every_python_carries(load):
+    corpus = load()
+    assert corpus.name == "python-docs" and "The standard type hierarchy" in text_of(corpus)
+    assert corpus.fingerprint == load("python-docs").fingerprint
+
+
+def test_the_standard_library_is_a_text(tmp_path):
+    found = named_corpus("python-source", root=tmp_path)
+    names = {source.path.name for source in found}
+    assert {"argparse.py", "ast.py"} <= names and "test_argparse.py" not in names
+    assert all("site-packages" not in source.path.parts for source in found)
+
+
+def test_shakespeare_is_taken_from_data_and_nothing_else_for_it(load, tmp_path, corpora):
+    content = (corpora / "shakespeare.txt").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == SHAKESPEARE_SHA256
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "shakespeare.txt").write_bytes(content)
+    assert load("shakespeare").characters == 1_115_394
+    (tmp_path / "data" / "shakespeare.txt").write_bytes(content[:-1])
+    with pytest.raises(UserError, match="not the Shakespeare text, by its SHA-256; delete it to download it again"):
+        load("shakespeare")
+
+
+def test_without_a_network_shakespeare_says_where_to_put_the_file(tmp_path):
+    code = f"""
+from pathlib import Path
+from chargpt.text.named_corpora import named_corpus
+named_corpus("shakespeare", root=Path({str(tmp_path)!r}))
+"""
+    environment = {"https_proxy": "http://127.0.0.1:1"}  # a port where nobody answers
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert f"save it as {tmp_path}/data/shakespeare.txt" in result.stderr and not list(tmp_path.iterdir())

@@ -1,0 +1,81 @@
+"""Documents, separators and normalised pieces give the same text as reading everything at once, in little memory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from text_helpers import ROOT, text_of
+
+
+def test_several_texts_are_joined_by_the_separator(load, tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name * 20)
+    assert text_of(load(tmp_path / "a", tmp_path / "b")) == "a" * 20 + "\n" + "b" * 20
+    assert text_of(load(tmp_path / "a", tmp_path / "b", separator=r"\x00é\n")) == "a" * 20 + "\0é\n" + "b" * 20
+    assert text_of(load(tmp_path / "a", tmp_path / "b", separator="E", lowercase=True)) == "a" * 20 + "e" + "b" * 20
+    bytes_corpus = load(tmp_path / "a", tmp_path / "b", separator="é", vocabulary="bytes", val_fraction=0.4)
+    assert text_of(bytes_corpus) == "a" * 20 + "é" + "b" * 20
+
+
+NORMALIZERS = [{"newlines": "fold"}, {"normalize": "NFC"}, {"normalize": "NFKC", "lowercase": True}]
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS, ids=str)
+def test_prompts_are_normalised_like_megabytes_of_text(normalizer, load, tmp_path):
+    content = "Cafe\u0301 ΟΔΟΣ\r\nﬁn\rか\u3099行\n" * 100_000
+    (tmp_path / "text.txt").write_bytes(content.encode())
+    corpus = load(tmp_path / "text.txt", **normalizer)
+    assert [*corpus.train, *corpus.val] == corpus.tokenizer.encode(content).tolist()
+    assert text_of(corpus) == corpus.tokenizer.normalizer.apply(content) != content
+
+
+def test_documents_are_split_whole_and_evenly(load, tmp_path):
+    lines = [f'{{"text": "document {n:03} of the sea"}}' for n in range(200)]
+    (tmp_path / "sea.jsonl").write_text("\n".join(lines) + "\n\n")
+    corpus = load(tmp_path / "sea.jsonl", split="document", val_fraction=0.1, separator="\\n--\\n")
+    train, val = (corpus.tokenizer.decode(part).split("\n--\n") for part in (corpus.train, corpus.val))
+    assert sorted(train + val) == [f"document {n:03} of the sea" for n in range(200)]
+    assert len(val) == 20 and {int(text[9:12]) // 50 for text in val} == {0, 1, 2, 3}
+
+
+MEASURE = """
+import re, sys
+from pathlib import Path
+import torch
+from chargpt.config import DataConfig
+from chargpt.text.corpus import load_corpus
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text()).group(1)) * 1024
+Path("/proc/self/clear_refs").write_text("5")  # what the imports needed for a moment does not count
+before = peak()
+corpus = load_corpus([sys.argv[1]], DataConfig(cache=sys.argv[2]), root=Path("."), block_size=64)
+print(peak() - before, corpus.characters)
+"""
+
+
+def memory_to_encode(path: Path, cache: Path) -> tuple[int, int]:
+    """Bytes above what the imports take, at the peak, and the characters encoded."""
+    output = subprocess.run(
+        [sys.executable, "-c", MEASURE, path, cache], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout
+    peak, characters = output.split()
+    return int(peak), int(characters)
+
+
+def test_64_mib_on_one_line_with_one_emoji_take_little_memory(tmp_path):
+    path = tmp_path / "line.txt"
+    path.write_bytes(b"a" * 2**25 + "🌊".encode() + b"b" * 2**25)
+    peak, characters = memory_to_encode(path, tmp_path / ".cache")
+    assert peak < 100_000_000 and characters == 2**26 + 1
+
+
+@pytest.mark.nightly
+def test_a_gigabyte_takes_no_more_memory(corpora, tmp_path):
+    for name in ("shakespeare.txt", "chinese-poems.txt"):
+        block = (corpora / name).read_bytes()
+        with open(tmp_path / name, "wb") as file:
+            for _ in range(10**9 // len(block)):
+                file.write(block)
+        peak, _ = memory_to_encode(tmp_path / name, tmp_path / ".cache")
+        assert peak < 200_000_000

@@ -1,0 +1,76 @@
+"""Which files a TEXT argument means: files, folders, standard input, pipes."""
+
+import gzip
+import io
+import os
+import sys
+import threading
+
+import pytest
+from text_helpers import text_of
+
+from chargpt.terminal import UserError
+
+TEXT = "the sea and the stone\n" * 20
+
+
+def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_path):
+    folder = tmp_path / "poems"
+    for name, content in {
+        "b.txt": b"b" * 9, "a/z.txt": b"z" * 9, "a.txt.gz": gzip.compress(b"a" * 9), "empty.txt": b"", "notes.md": b"no",
+        ".hidden.txt": b"no", ".git/c.txt": b"no", "picture.txt": b"\x89PNG\r\n\0", "data.txt": b"\0\1\2",
+    }.items():  # fmt: skip
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    (folder / "loop").symlink_to(folder)
+    corpus = load(folder, separator="-")
+    assert text_of(corpus) == "zzzzzzzzz-aaaaaaaaa-bbbbbbbbb" and corpus.name == "poems"
+    assert [line.split(maxsplit=1)[1] for line in corpus.describe()[3:]] == [
+        "6 files",
+        "hidden files and folders skipped: 2",
+        "binary files skipped: 2",
+    ]
+    for binary in (folder / "another.txt", tmp_path / "binaries" / "a.txt"):
+        binary.parent.mkdir(exist_ok=True)
+        binary.write_bytes(b"\0")
+    assert load(folder, separator="-").fingerprint == corpus.fingerprint, "what is skipped does not count"
+    with pytest.raises(UserError, match="binaries.a.txt: binary files skipped: 1; give"):
+        load(tmp_path / "binaries")
+
+
+def test_a_folder_without_matches_names_the_pattern_that_would_match(load, tmp_path):
+    for name in ("a.py", "b.py", "c.md"):
+        (tmp_path / "code" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "code" / name).write_text("x = 1\n" * 10)
+    with pytest.raises(UserError, match=r"code: none of its 3 files matches \*.txt, 2 match \*.py; add data.pattern='\*.py'"):
+        load(tmp_path / "code")
+    assert load(tmp_path / "code", pattern="*.py").characters == 121
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(UserError, match="an empty folder"):
+        load(tmp_path / "nothing")
+
+
+def test_standard_input_is_read_once_and_encoded_like_a_file(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    corpus = load("-")
+    assert text_of(corpus) == TEXT and corpus.name == "stdin"
+    (tmp_path / "sea.txt").write_text(TEXT)
+    assert load(tmp_path / "sea.txt").fingerprint == corpus.fingerprint
+
+
+def test_a_pipe_is_read_like_a_file(load, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[TEXT])
+    writer.start()
+    assert text_of(load(tmp_path / "pipe")) == TEXT
+    writer.join()
+
+
+def test_a_name_that_is_nearly_right_gets_the_right_one(load, tmp_path):
+    (tmp_path / "shakespeare.txt").write_text(TEXT)
+    with pytest.raises(UserError, match="did you mean shakespeare"):
+        load("shakespear")
+    with pytest.raises(UserError, match=f"did you mean {tmp_path}/shakespeare.txt"):
+        load(tmp_path / "shakspeare.txt")
+    with pytest.raises(UserError, match="no such file or folder; give a text file, a folder, - for standard input, or one of"):
+        load(tmp_path / "nowhere" / "x")

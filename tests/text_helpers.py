@@ -1,0 +1,40 @@
+"""What several tests of the text package call."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from chargpt.text.corpus import Corpus
+
+ROOT = Path(__file__).parent.parent
+ENCODE = """
+import sys
+from pathlib import Path
+from chargpt.config import DataConfig
+from chargpt.text.corpus import load_corpus
+corpus = load_corpus([sys.argv[1]], DataConfig(cache=sys.argv[2]), root=Path("."), block_size=64)
+print(corpus.fingerprint)
+"""
+
+
+def text_of(corpus: Corpus) -> str:
+    return corpus.tokenizer.decode(corpus.train) + corpus.tokenizer.decode(corpus.val)
+
+
+def aged(path: Path, content: bytes | str | None = None) -> Path:
+    """`path`, with `content`, once its times are old enough to be trusted (see Source.signature)."""
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    while time.time_ns() - path.stat().st_ctime_ns < 2_100_000_000:
+        time.sleep(0.1)
+    return path
+
+
+def entries_in(cache: Path) -> list[Path]:
+    return [entry for entry in cache.iterdir() if entry.is_dir() and entry.name != "seen" and not entry.name.startswith(".")]
+
+
+def encoding_process(path: Path, cache: Path) -> subprocess.Popen:
+    command = [sys.executable, "-c", ENCODE, path, cache]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,0 +1,44 @@
+"""What is said about a training before it begins."""
+
+import pytest
+from text_helpers import ROOT
+
+from chargpt.config import Config, DataConfig, TrainConfig
+from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+from chargpt.training.preview import describe, main, outlook
+from chargpt.training.options import parse_options
+from chargpt.training.startup import new_run
+from model import GPTConfig
+
+
+@pytest.mark.parametrize(
+    "steps, expected", [(1, "not see all"), (300, "no overfitting"), (900, "little"), (9000, "overfitting expected, the best")]
+)
+def test_the_outlook_counts_epochs_and_warns(steps, expected, tmp_path):
+    (tmp_path / "text.txt").write_text("ab" * 5000)
+    data = DataConfig(cache=str(tmp_path / "cache"), val_fraction=0.5)
+    corpus = load_corpus([str(tmp_path / "text.txt")], data, root=tmp_path, block_size=4)
+    config = Config(model=GPTConfig(block_size=10), train=TrainConfig(max_steps=steps, batch_size=5))
+    said = outlook(corpus, config, parameters=10_000, characters_per_second=1000)
+    assert expected in said and f"{steps / 100:.1f} epochs for 10,000 parameters" in said
+
+
+def test_what_the_text_command_prints_is_what_training_prints(text, tmp_path, capsys):
+    """Both choose the same settings for the text, from presets by name as well."""
+    settings = ["model.n_embd=64", "train.batch_size=4", f"data.cache={tmp_path}"]
+    assert main([str(text), *settings]) == 0
+    said = capsys.readouterr().out.splitlines()
+    training = new_run(parse_options([str(text), *settings, "--run", f"{tmp_path}/run"]), root=ROOT)
+    expected = [*capsys.readouterr().out.splitlines(), *describe(*training)]
+    assert said[:-1] == expected[:-1] and said[-1].startswith("outlook")
+    assert any(line.startswith("chosen ") for line in said)
+
+
+def test_the_program_prints_what_it_found(tmp_path, capsys):
+    arguments = [f"data.cache={tmp_path}", "--config", "tiny"]
+    assert main(arguments) == 0
+    output = capsys.readouterr().out
+    assert "\ntext        python-docs: " in output and "\nto beat     gzip " in output and "\noutlook     " in output
+    with pytest.raises(UserError, match="nothing.txt: no such file"):
+        main([*arguments, "nothing.txt"])
