@@ -199,7 +199,7 @@ class Embedding(nn.Embedding):
 
 
 class LayerNorm(nn.LayerNorm):
-    """torch's, but for its gradients in bfloat16 on a CPU: over 16,384 characters torch's sums for gain and bias are half wrong."""
+    """torch's LayerNorm, but not in bfloat16 on a CPU, where torch's gradients are half wrong over 16,384 characters."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not (x.is_cpu and x.dtype == torch.bfloat16):

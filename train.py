@@ -15,7 +15,8 @@ import torch
 from chargpt.interrupt import Interrupt
 from chargpt.runs.run import Run, folder_of
 from chargpt.runs.saved_state import SavedState
-from chargpt.sampling.decoder import Sampling, first_id, stream
+from chargpt.sampling.decoder import first_id, stream
+from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError, best_effort_output, one_line, run_program, say, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_part
@@ -207,7 +208,7 @@ def find_learning_rate(options: TrainOptions) -> int:
         config = short_config(config)
         say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
         curve = []
-        for rate, loss in try_rates(model, corpus.train, config, runtime=choose_runtime(config.runtime), interrupt=interrupt):
+        for rate, loss in try_rates(model, corpus.train, config, runtime=choose_runtime(config), interrupt=interrupt):
             say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             curve.append((rate, loss))
     if not any(loss < math.inf for _, loss in curve):

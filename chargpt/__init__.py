@@ -1,1 +1,32 @@
-"""The library behind train.py and sample.py: one noun a file, each importable without running a program."""
+"""The library behind train.py and sample.py.
+
+>>> import chargpt
+>>> model = chargpt.load("poems")
+>>> print(model.generate("The sea", length=200, seed=1))
+>>> model.score("The sea is calm tonight.")  # nats per character
+>>> model.logits("The sea")  # (7, vocab_size)
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chargpt.sampling.loaded_model import LoadedModel
+
+
+def load(run: str | Path | None = None, *, device: str = "auto") -> "LoadedModel":
+    """The trained model of `run`, its best checkpoint: see `LoadedModel`.
+
+    `run` is the name of a run in the project's checkpoints folder, the path of a run, or the path of one of its checkpoints;
+    None is the newest run. `device` is auto, cpu, cuda, cuda:N or mps. Warns if the best checkpoint is damaged and another one
+    is used. Raises ValueError if there is no such run or no checkpoint of it can be used.
+    """
+    import warnings
+
+    from chargpt.sampling.loaded_model import load_model  # imports torch, which takes seconds
+
+    name = None if run is None else str(run)
+    loaded, problems = load_model(name, Path(__file__).resolve().parents[1] / "checkpoints", device=device)
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
+    return loaded

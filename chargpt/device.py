@@ -13,7 +13,7 @@ def choose_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError("device: mps given, but this machine has no Metal device; use --device cpu")
+        raise UserError("--device: mps given, but this machine has no Metal device; use --device cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device: {name} given, but torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
+        raise UserError(f"--device: {name} given, but torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
     return device

@@ -40,13 +40,20 @@ def random_weights(step: int, *, shape: GPTConfig = SHAPE, tokenizer: Tokenizer 
 
 
 def publish_run(
-    folder: Path, tokenizer: Tokenizer = TOKENIZER, *, steps: tuple[int, ...] = (500,), val_loss: float | None = 1.5
+    folder: Path,
+    tokenizer: Tokenizer = TOKENIZER,
+    *,
+    shape: GPTConfig = SHAPE,
+    steps: tuple[int, ...] = (500,),
+    val_loss: float | None = 1.5,
+    **changes: object,
 ) -> Path:
-    """A run of random models, a different one for each step; its best checkpoint is the first."""
+    """A run of random models, a different one for each step; its best checkpoint is the first. `changes` are of its state."""
     folder.mkdir(parents=True)
     for step in steps:
-        state = saved_state(step, tokenizer=tokenizer, val_loss=val_loss)
-        path = publish(folder, weights=random_weights(step, tokenizer=tokenizer), training={}, state=state)
+        state = saved_state(step, shape=shape, tokenizer=tokenizer, val_loss=val_loss, **changes)
+        weights = random_weights(step, shape=shape, tokenizer=tokenizer)
+        path = publish(folder, weights=weights, training={}, state=state)
         if step == steps[0]:
             mark_best(path, 1.5)
     return folder

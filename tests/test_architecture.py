@@ -59,7 +59,7 @@ def test_importing_does_nothing(path):
     allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        guard = isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+        guard = isinstance(node, ast.If) and ("__main__" in ast.unparse(node.test) or ast.unparse(node.test) == "TYPE_CHECKING")
         assert docstring or guard or isinstance(node, allowed), f"{path.name}:{node.lineno}"
 
 

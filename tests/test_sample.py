@@ -2,6 +2,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from helpers import publish_run
 import sample
 import train
 from chargpt.runs.load import find_checkpoint, restore_model
-from chargpt.sampling import printing as printer
+from chargpt.sampling import printing
 from chargpt.terminal import run_program
 from chargpt.text.tokenizer import Tokenizer
 
@@ -74,7 +75,7 @@ def test_the_seed_that_was_drawn_is_printed_and_repeats_the_text(call, run):
 
 
 def test_samples_are_divided_by_dashes_and_each_is_that_of_its_seed(call, run, monkeypatch):
-    monkeypatch.setattr(printer, "TOGETHER", 2)
+    monkeypatch.setattr(printing, "BATCH", 2)
     alone = [call(run, "--prompt", "ab", "--seed", str(seed), "--length", "60")[1] for seed in (5, 6, 7)]
     _, out, err = call(run, "--prompt", "ab", "--seed", "5", "--samples", "3", "--length", "60")
     assert out.split("---------------\n") == alone
@@ -373,9 +374,19 @@ def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys, monkeypat
     assert code == 0 and set(seen.splitlines()) & set(lines)
     code, unseen, _ = call(*options, "--unseen")
     assert code == 0 and len(unseen.splitlines()) == 20 and not set(unseen.splitlines()) & set(lines)
-    text.write_text("tea\n" * 1000 + "pea\nsees\n")
+    text.write_text("tea\n" * 1000 + "pea\nsees\n")  # what counts is the text that was learned
+    assert call(*options, "--unseen")[1] == unseen
+    shutil.rmtree(tmp_path / "cache")
     code, _, err = call(*options, "--unseen")
-    assert code == 2 and err.count("\n") == 1 and "changed" in err
+    assert code == 2 and err.count("\n") == 1 and "not in the cache" in err
+
+
+def test_unseen_neither_reads_nor_encodes_what_a_checkpoint_from_elsewhere_names(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(sample, "CHECKPOINTS", tmp_path / "checkpoints")
+    os.mkfifo(tmp_path / "private.txt")  # reading it would block
+    folder = publish_run(tmp_path / "theirs", texts=[str(tmp_path / "private.txt")], fingerprint="0" * 64)
+    code, _, err = call(str(folder), "--lines", "2", "--unseen")
+    assert code == 2 and "not in the cache" in err and not (tmp_path / "data").exists()
 
 
 def test_unseen_needs_lines(call, run):

@@ -1,7 +1,7 @@
-"""Causal self-attention for training in bfloat16 on the CPU, by attention.c, which is compiled when it is first needed.
+"""Causal self-attention for training in bfloat16 on the CPU: attention.c, its loading, and the models it supports.
 
-It reads queries, keys and values where the projection leaves them, and skips what no character may see. Where it cannot be
-compiled, model.py attends alone.
+It reads queries, keys and values from the projection's output without copying them into heads, and skips the keys after each
+query. Where it does not compile, the attention of model.py is used.
 """
 
 import ctypes
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chargpt.kernels.compiler import load
+from chargpt.kernels.compiler import check_sizes, load
+from model import GPTConfig
 
 SOURCE = Path(__file__).with_name("attention.c")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fopenmp")
-# Linked without -fopenmp: a second OpenMP library would bring threads of its own, to compete with those of torch for the
-# cores. This way the one that torch has loaded is taken, and where torch has none, loading fails.
+# Linked without -fopenmp, which would load a second OpenMP library, whose threads would compete with torch's for the cores.
+# The library that torch has loaded is used instead; where torch has none, loading fails.
 LINK = ("-lm",)
 
 Attention = Callable[[Tensor, int, Tensor | None], Tensor]
@@ -29,13 +30,23 @@ class _Shape(Structure):
     _fields_ = [*((name, c_int) for name in ("B", "T", "h", "d", "threads")), ("cosine", c_void_p), ("sine", c_void_p)]
 
 
-def load_kernel(cache: Path | None = None) -> ctypes.CDLL | None:
-    """attention.c, compiled for this CPU unless `cache` (default: ~/.cache/chargpt) has it. None where that cannot be done."""
-    kernel = load(SOURCE, flags=FLAGS, link=LINK, cache=cache)
+def supports(config: GPTConfig) -> bool:
+    """Whether attention.c computes this model's attention. Other models keep the attention of model.py."""
+    if config.n_embd % config.n_head:
+        return False
+    if config.positions == "rotary":
+        return config.n_embd // config.n_head % 2 == 0  # pairs are rotated
+    return config.positions in ("learned", "sinusoidal")  # added before attention
+
+
+def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL | None:
+    """attention.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. None if it does not compile or load."""
+    kernel = load(SOURCE, flags=flags, link=LINK, cache=cache)
     if kernel is None:
         return None
-    kernel.attention_memory.argtypes = [POINTER(_Shape)]
-    kernel.attention_memory.restype = c_size_t
+    check_sizes(kernel, attention_shape_size=_Shape)
+    kernel.attention_scratch_size.argtypes = [POINTER(_Shape)]
+    kernel.attention_scratch_size.restype = c_size_t
     for function, pointers in ((kernel.attention_forward, 4), (kernel.attention_backward, 6)):
         function.argtypes = [POINTER(_Shape), *[c_void_p] * pointers]
         function.restype = None
@@ -43,8 +54,11 @@ def load_kernel(cache: Path | None = None) -> ctypes.CDLL | None:
 
 
 def fused_attention(kernel: ctypes.CDLL | None = None) -> Attention | None:
-    """A function of the projection's output (B, T, 3 C) in bfloat16, the number of heads, and the rotary table (2, T, d / 2)
-    or None, to the heads' outputs side by side, (B, T, C). None where it cannot be had. `kernel` is one already loaded."""
+    """The attention of attention.c, or None where it does not compile or load. `kernel` is one already loaded.
+
+    The function takes the projection's output (B, T, 3 C) in bfloat16, the number of heads, and the rotary table (2, T, d / 2)
+    or None. It returns the outputs of the heads side by side, (B, T, C). It is for models that `supports` accepts.
+    """
     kernel = kernel or load_kernel()
     return None if kernel is None else functools.partial(_attend, kernel)
 
@@ -60,21 +74,21 @@ class _FusedAttention(torch.autograd.Function):
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
         shape = _Shape(B, T, n_head, C // n_head, torch.get_num_threads())
         if rotary is not None:
-            ctx.tables = tuple(table.to(torch.bfloat16).contiguous() for table in rotary)  # kept while the shape points to them
+            ctx.tables = tuple(table.to(torch.bfloat16).contiguous() for table in rotary)  # the shape points to them
             shape.cosine, shape.sine = (table.data_ptr() for table in ctx.tables)
-        y, normaliser = qkv.new_empty(B, T, C), qkv.new_empty(B, n_head, T, dtype=torch.float32)
-        memory = torch.empty(shape.threads * kernel.attention_memory(byref(shape)), dtype=torch.uint8)
-        kernel.attention_forward(byref(shape), qkv.data_ptr(), y.data_ptr(), normaliser.data_ptr(), memory.data_ptr())
-        ctx.save_for_backward(qkv, y, normaliser)
+        y, log2_sum = qkv.new_empty(B, T, C), qkv.new_empty(B, n_head, T, dtype=torch.float32)
+        scratch = torch.empty(shape.threads * kernel.attention_scratch_size(byref(shape)), dtype=torch.uint8)
+        kernel.attention_forward(byref(shape), *(tensor.data_ptr() for tensor in (qkv, y, log2_sum, scratch)))
+        ctx.save_for_backward(qkv, y, log2_sum)
         ctx.shape, ctx.kernel = shape, kernel
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy: Tensor) -> tuple[Tensor, None, None, None]:
-        qkv, y, normaliser = ctx.saved_tensors
+        qkv, y, log2_sum = ctx.saved_tensors
         dy, dqkv = dy.contiguous(), torch.empty_like(qkv)
-        memory = torch.empty(ctx.shape.threads * ctx.kernel.attention_memory(byref(ctx.shape)), dtype=torch.uint8)
-        tensors = (qkv, y, normaliser, dy, dqkv, memory)
+        scratch = torch.empty(ctx.shape.threads * ctx.kernel.attention_scratch_size(byref(ctx.shape)), dtype=torch.uint8)
+        tensors = (qkv, y, log2_sum, dy, dqkv, scratch)
         ctx.kernel.attention_backward(byref(ctx.shape), *(tensor.data_ptr() for tensor in tensors))
         return dqkv, None, None, None

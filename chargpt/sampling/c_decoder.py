@@ -1,10 +1,7 @@
-"""Writing on the CPU by decode.c, which is compiled when it is first needed. Where that cannot be, generate.py writes alone.
+"""The decoder that uses decode.c. For a seed it gives the text of the decoder in PyTorch, up to ties within float32's rounding.
 
-The C side defines nothing: it reads as model.py does and chooses as generate.py does, so the same seed writes the same text,
-up to ties within float32's rounding.
-
-Measured and left out, for want of a gain of a third: guessing characters from the text so far and checking several at once
-(at temperature 0.8 a reading of four characters yields 1.5, and costs 1.3 to 1.6 readings of one), prefetching, large pages.
+Tried and left out because the gain was below a third: speculative decoding from the text so far (at temperature 0.8 a step of
+four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, large pages.
 """
 
 import ctypes
@@ -12,107 +9,64 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, Array, Structure, byref, c_float, c_int, c_void_p
-from pathlib import Path
+from ctypes import Array, byref, c_int
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chargpt.kernels.compiler import load
-from chargpt.sampling.decoder import Piece, Sampling, Scribe
-from model import GPT
+from chargpt.kernels.decode import Rules, Shape, Share, load_kernel, supports
+from chargpt.sampling.decoder import Decoder, Piece
+from chargpt.sampling.rules import Sampling
+from model import GPT, GPTConfig
 
-SOURCE = Path(__file__).parents[1] / "kernels" / "decode.c"
-# Of -ffast-math what lets the compiler reorder sums, and nothing that makes a single operation less exact.
-FLAGS = (
-    "-O3",
-    "-march=native",
-    "-std=gnu11",
-    "-pthread",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-signed-zeros",
-    "-fassociative-math",
-    "-ffinite-math-only",
-)
-LINK = ("-pthread", "-lm")
-SMOOTH = 0.02  # seconds: text that comes in pieces this far apart looks continuous
+SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
 LONGEST = 64  # ids in a piece
 
 
-class _Shape(Structure):
-    _fields_ = [
-        *((name, c_int) for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "texts", "ranks")),
-        *((name, c_void_p) for name in ("tokens", "positions", "rotary", "logits")),
-    ]
-
-
-class _Share(Structure):
-    _fields_ = [*((name, c_int) for name in ("heads", "hidden", "first_id", "ids")), ("weights", c_void_p)]
-
-
-class _Sampling(Structure):
-    _fields_ = [*((name, c_float) for name in ("temperature", "top_p", "min_p")), ("top_k", c_int), ("forbidden", c_void_p)]
-
-
-def load_kernel(cache: Path | None = None) -> ctypes.CDLL | None:
-    """decode.c, compiled for this CPU unless `cache` (default: ~/.cache/chargpt) has it. None where that cannot be done."""
-    kernel = load(SOURCE, flags=FLAGS, link=LINK, cache=cache)
+def choose_decoder(device: torch.device, config: GPTConfig) -> tuple[Callable[..., Decoder], str]:
+    """The fastest decoder for a model of this shape on `device`, and its name for the user."""
+    kernel = load_kernel() if device.type == "cpu" and supports(config) else None
     if kernel is None:
-        return None
-    kernel.decoder_new.argtypes = [POINTER(_Shape), POINTER(_Share)]
-    kernel.decoder_new.restype = c_void_p
-    kernel.decoder_free.argtypes = [c_void_p]
-    kernel.decoder_free.restype = None
-    kernel.decoder_write.restype = None
-    kernel.decoder_write.argtypes = [c_void_p, POINTER(_Sampling), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p]
-    return kernel
-
-
-def fastest_scribe(device: torch.device) -> tuple[Callable[..., Scribe], str]:
-    """Who writes fastest on `device`, and a word that says so."""
-    kernel = load_kernel() if device.type == "cpu" else None
-    if kernel is None:
-        return Scribe, str(device)
-    return functools.partial(FastScribe, kernel=kernel), f"{device} (compiled)"
+        return Decoder, str(device)
+    return functools.partial(CDecoder, kernel=kernel), f"{device} (compiled)"
 
 
 def _padded(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-def _cuts(n: int, ranks: int, unit: int = 1) -> list[slice]:
-    """`n` things shared out in whole units, as evenly as that goes."""
+def _split(n: int, ranks: int, unit: int = 1) -> list[slice]:
+    """`n` items divided among the ranks as evenly as possible, in multiples of `unit`."""
     units = -(-n // unit)
     ends = [min(n, unit * (units * rank // ranks)) for rank in range(ranks + 1)]
     return [slice(start, end) for start, end in zip(ends, ends[1:])]
 
 
 class Layout:
-    """The weights of a model as decode.c reads them: a vector for each rank, in the order of use."""
+    """The weights of a model as decode.c reads them: a vector for each rank (thread), in the order of use."""
 
     def __init__(self, model: GPT, ranks: int, *, panel: int, step: int) -> None:
         self._panel, self._step = panel, step
         vocab_size, C = model.token_embedding.weight.shape
-        self.heads = _cuts(model.config.n_head, ranks)
-        self.hidden = _cuts(4 * C, ranks, panel)
-        self.ids = _cuts(vocab_size, ranks, panel)
+        self.heads = _split(model.config.n_head, ranks)
+        self.hidden = _split(4 * C, ranks, panel)
+        self.ids = _split(vocab_size, ranks, panel)
         self.vectors = [self._vector(model, rank) for rank in range(ranks)]
 
     def shares(self) -> Array:
-        """What each rank has. It points into the vectors."""
+        """Each rank's part of the model. It points into the vectors."""
         columns = zip(self.heads, self.hidden, self.ids, self.vectors)
         shares = [
-            _Share(heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start, vector.data_ptr())
+            Share(heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start, vector.data_ptr())
             for heads, hidden, ids, vector in columns
         ]
-        return (_Share * len(shares))(*shares)
+        return (Share * len(shares))(*shares)
 
     def _vector(self, model: GPT, rank: int) -> Tensor:
         C, d = model.config.n_embd, model.config.n_embd // model.config.n_head
         own = slice(self.heads[rank].start * d, self.heads[rank].stop * d)
-        hidden, first = self.hidden[rank], rank == 0  # what all ranks add up has its bias from the first
+        hidden, first = self.hidden[rank], rank == 0  # where the ranks' outputs are summed, only the first has the bias
         parts = []
         for block in model.blocks:
             attn, mlp = block.attn, block.mlp
@@ -130,7 +84,7 @@ class Layout:
         return F.pad(torch.stack((norm.weight, bias)), (0, pad)).flatten()
 
     def _matrix(self, weight: Tensor, bias: Tensor | None, rows: Tensor | slice = slice(None)) -> Tensor:
-        """Panels of outputs, each with its inputs' weights and then its biases, of weight (N, K) and rows of bias."""
+        """Panels of outputs, each with its weights, input by input, and then its biases; weight (N, K), `rows` of bias."""
         N, K = weight.shape
         padded = weight.new_zeros(_padded(N, self._panel), _padded(K, self._step) + 1)
         padded[:N, :K] = weight
@@ -139,13 +93,14 @@ class Layout:
         return padded.view(-1, self._panel, padded.size(1)).transpose(1, 2).flatten()
 
 
-class FastScribe(Scribe):
-    """A `Scribe` whose work is done by `kernel`, many characters at a time. The model is on the CPU, in float32."""
+class CDecoder(Decoder):
+    """The decoder in C: `kernel` computes and samples many characters in a call. The model is on the CPU, in float32."""
 
     def __init__(self, model: GPT, batch_size: int, *, overflow: str = "exact", kernel: ctypes.CDLL) -> None:
         super().__init__(model, batch_size, overflow=overflow)
         config, tokens = model.config, model.token_embedding.weight.contiguous()
         assert tokens.is_cpu and tokens.dtype == torch.float32, (tokens.device, tokens.dtype)
+        assert supports(config), config
         table = (model.position_embedding.weight if config.positions == "learned" else model.position_table).contiguous()
         ranks = min(torch.get_num_threads(), config.n_head)
         panel, step = (c_int.in_dll(kernel, name).value for name in ("decoder_panel", "decoder_step"))
@@ -153,8 +108,8 @@ class FastScribe(Scribe):
         self._kernel = kernel
         self._logits = torch.zeros(batch_size, _padded(len(tokens), panel))
         self._steps = 4  # ids in the next piece
-        self._read_by_kernel = (layout, tokens, table)
-        shape = _Shape(
+        self._used_by_kernel = (layout, tokens, table)
+        shape = Shape(
             config.n_layer,
             config.n_head,
             config.n_embd,
@@ -168,12 +123,12 @@ class FastScribe(Scribe):
         )
         self._decoder = kernel.decoder_new(byref(shape), layout.shares())
         if not self._decoder:
-            raise MemoryError(f"no memory, or no threads, to write {batch_size} texts at once")
+            raise MemoryError(f"{batch_size} texts at once: not enough memory, or no more threads allowed; ask for fewer")
         weakref.finalize(self, kernel.decoder_free, self._decoder)
 
     def read(self, new: Tensor) -> Tensor:
         start, ids = self.place(new)
-        self._run(_Sampling(), start, ids)
+        self._run(Rules(), start, ids)
         return self._logits[:, : self.model.token_embedding.num_embeddings].clone()
 
     def write(
@@ -192,7 +147,7 @@ class FastScribe(Scribe):
         start, ids = self.place(new)
         steps = min(limit, self._steps, self.model.config.block_size - self.length + 1)
         piece = self._continue(start, ids, steps, sampling, generators, forbidden)
-        read = piece.ids[:-1].T  # all but the last are in the cache
+        read = piece.ids[:-1].T  # the last ids are not in the cache yet
         self.window = torch.cat((self.window, read), dim=1)
         self.length += read.size(1)
         if time.perf_counter() - started < SMOOTH / 2:
@@ -204,24 +159,24 @@ class FastScribe(Scribe):
     def _continue(
         self, start: int, ids: Tensor, steps: int, sampling: Sampling, generators: Sequence[torch.Generator], forbidden: Tensor
     ) -> Piece:
-        """Read `ids` (B, T) from position `start` on, and write `steps` more."""
+        """Read `ids` (B, T) at positions from `start`, and choose `steps` more."""
         V = self.model.token_embedding.num_embeddings
         noise = None
         if sampling.temperature > 0:
             noise = torch.empty(steps, len(ids), V)
             for text, generator in zip(noise.unbind(dim=1), generators):
-                text.exponential_(generator=generator)  # as one row after the other would take them
+                text.exponential_(generator=generator)  # the numbers that `steps` draws of one row would take
         mask = torch.zeros(V, dtype=torch.uint8).index_fill_(0, forbidden, 1)
         temperature = max(sampling.temperature, 1e-30) if sampling.temperature else 0.0
-        rules = _Sampling(temperature, sampling.top_p, sampling.min_p, min(sampling.top_k, V), mask.data_ptr())
+        rules = Rules(temperature, sampling.top_p, sampling.min_p, min(sampling.top_k, V), mask.data_ptr())
         piece = Piece(torch.empty(steps, len(ids), dtype=torch.long), torch.empty(steps, len(ids)))
         self._run(rules, start, ids, noise, piece)
         return piece
 
-    def _run(self, rules: _Sampling, start: int, ids: Tensor, noise: Tensor | None = None, piece: Piece | None = None) -> None:
+    def _run(self, rules: Rules, start: int, ids: Tensor, noise: Tensor | None = None, piece: Piece | None = None) -> None:
         ids = ids.contiguous()
         chosen, log_probabilities = (tensor.data_ptr() for tensor in piece) if piece else (None, None)
-        self._kernel.decoder_write(
+        self._kernel.decoder_run(
             self._decoder,
             byref(rules),
             start,

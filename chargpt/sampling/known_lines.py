@@ -1,34 +1,56 @@
-"""Whether a line that a model has written stands in the text that it learned from."""
+"""The lines of a training text: whether a line that a model has written is one of them."""
+
+import dataclasses
+from pathlib import Path
 
 import numpy as np
 
+from chargpt.config import DataConfig
+from chargpt.terminal import UserError
+from chargpt.text.corpus import cached_corpus
 from chargpt.text.tokenizer import Tokenizer
 
-CHUNK = 2**24  # ids looked through at a time, whatever the size of the text
+CHUNK = 2**24  # ids searched at a time, whatever the size of the text
 
 
-class Known:
-    """The lines of a text of `ids`, to be asked for one by one: `known("To be, or not to be")`."""
+class KnownLines:
+    """The lines of a text of `ids`. `"To be, or not to be" in known_lines` searches the text for that line."""
 
     def __init__(self, ids: np.ndarray, tokenizer: Tokenizer) -> None:
         self._ids, self._tokenizer = ids, tokenizer
 
-    def __call__(self, line: str) -> bool:
-        """Whether `line`, without its end, is a whole line of the text."""
+    def __contains__(self, line: str) -> bool:
+        """Whether `line`, given without its newline, is a whole line of the text."""
         wanted = self._tokenizer.ids_of(f"\n{line}\n")
         if (wanted < 0).any():
             return False
         wanted, n = wanted.astype(self._ids.dtype), len(wanted) - 1
-        # The first line has no end before it, and the last one may have none behind it.
+        # The first line has no newline before it, and the last line may have none after it.
         if np.array_equal(wanted[1:], self._ids[:n]) or np.array_equal(wanted[:-1], self._ids[-n:]):
             return True
-        steps = range(0, len(self._ids), CHUNK)
-        return any(self._stands(wanted, self._ids[start : start + CHUNK + len(wanted) - 1]) for start in steps)
+        starts = range(0, len(self._ids), CHUNK)
+        return any(_occurs(wanted, self._ids[start : start + CHUNK + len(wanted) - 1]) for start in starts)
 
-    def _stands(self, wanted: np.ndarray, ids: np.ndarray) -> bool:
-        """Whether the ids `wanted` stand somewhere in `ids`, side by side."""
-        sought, text, size = wanted.tobytes(), ids.tobytes(), ids.itemsize
-        at = text.find(sought)
-        while at >= 0 and at % size:  # between two ids
-            at = text.find(sought, at + 1)
-        return at >= 0
+
+def _occurs(wanted: np.ndarray, ids: np.ndarray) -> bool:
+    """Whether the sequence `wanted` occurs in `ids`."""
+    wanted_bytes, text, size = wanted.tobytes(), ids.tobytes(), ids.itemsize
+    at = text.find(wanted_bytes)
+    while at >= 0 and at % size:  # a match of bytes that does not begin at an id
+        at = text.find(wanted_bytes, at + 1)
+    return at >= 0
+
+
+def known_lines(fingerprint: str, config: DataConfig, tokenizer: Tokenizer, *, root: Path) -> KnownLines:
+    """The lines of the encoded training text with that fingerprint. Raises UserError if it is in no cache.
+
+    Only the cache is read, the project's and then the run's own: a checkpoint from elsewhere may name any file as its text, and
+    that file is neither opened nor encoded.
+    """
+    for data in (dataclasses.replace(config, cache=""), config):
+        corpus = cached_corpus([], data, root=root, fingerprint=fingerprint)
+        if corpus is not None and corpus.tokenizer == tokenizer:
+            return KnownLines(corpus.train, tokenizer)
+    raise UserError(
+        "--unseen: the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
+    )

@@ -1,6 +1,6 @@
-"""The text of a sample as it grows: ids become characters, until a stop text or the last line ends it."""
+"""The text of a sample as it grows: ids become characters, until a stop text or the last line ends the sample."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from chargpt.text.tokenizer import Tokenizer
@@ -10,16 +10,16 @@ class Character(NamedTuple):
     """One character of a sample."""
 
     text: str
-    log_probability: float  # in nats, by the model itself, whatever the sampling
+    log_probability: float  # in nats, under the model itself, before any sampling rule
 
 
-class Continuation:
-    """One sample. Feed it ids; it gives back what is certain to belong to the sample, as early as it is certain.
+class StopRules:
+    """The rules that end one sample. `push` takes ids and returns the characters that certainly belong to the sample.
 
-    The first of the `stops` to appear ends the sample and is not part of it, and so does the end of the last of `lines`
-    lines (0 is any number). What could be the beginning of a stop text is held back until the next characters decide.
-    Lines to `leave_out` are no part of it and are not counted, save empty ones; each line is then held back until it is whole.
-    A sample that `goes_on` with a line that the prompt began keeps the rest of it.
+    The first of the `stops` to appear ends the sample and is not part of it. The sample also ends before the newline of the
+    last of `lines` lines (0: no limit). Characters that may begin a stop text are held back until the next ones decide.
+    Lines in `excluded` are removed and not counted, except empty lines; each line is then held back until it is complete.
+    With `continues_line`, the first line of the sample completes a line of the prompt and is never removed.
     """
 
     def __init__(
@@ -28,26 +28,26 @@ class Continuation:
         *,
         stops: Sequence[str] = (),
         lines: int = 0,
-        leave_out: Callable[[str], bool] | None = None,
-        goes_on: bool = False,
+        excluded: Container[str] | None = None,
+        continues_line: bool = False,
     ) -> None:
-        assert all(stops), "an empty text would stop every sample before it began"
+        assert all(stops), "an empty stop text would end every sample at once"
         self.stopped = False
         self._decoder = tokenizer.stream()
-        self._log_probability = 0.0  # of ids that are not yet a character
+        self._log_probability = 0.0  # of ids that do not yet form a character
         self._stops = stops
         self._lines_left = lines
-        self._leave_out, self._goes_on = leave_out, goes_on
+        self._excluded, self._continues_line = excluded, continues_line
         self._held: list[Character] = []
 
     def push(self, id: int, log_probability: float = 0.0) -> list[Character]:
-        """Take the next id; the characters that it made certain, often one. None once stopped."""
+        """Take the next id. Returns the characters that are now certain, often one; none after the end of the sample."""
         if self.stopped:
             return []
         self._log_probability += log_probability
         self._decode(self._decoder.push([id]))
-        if self._leave_out and self._held and self._held[-1].text == "\n":
-            self._drop_line(len(self._held) - 1)
+        if self._excluded is not None and self._held and self._held[-1].text == "\n":
+            self._remove_line(len(self._held) - 1)
         text = "".join(character.text for character in self._held)
         ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
         if self._lines_left and text.count("\n") >= self._lines_left:
@@ -56,15 +56,15 @@ class Continuation:
             self.stopped = True
             return self._release(min(ends))
         certain = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
-        return self._release(min(certain, text.rfind("\n") + 1) if self._leave_out else certain)
+        return self._release(certain if self._excluded is None else min(certain, text.rfind("\n") + 1))
 
     def finish(self) -> list[Character]:
-        """No more ids will come: the rest of the text."""
+        """No more ids will come. Returns the rest of the sample."""
         if self.stopped:
             return []
         self._decode(self._decoder.finish())
-        if self._leave_out:
-            self._drop_line(len(self._held))
+        if self._excluded is not None:
+            self._remove_line(len(self._held))
         return self._release(len(self._held))
 
     def _decode(self, text: str) -> None:
@@ -72,13 +72,13 @@ class Continuation:
             self._held.append(Character(character, self._log_probability))
             self._log_probability = 0.0
 
-    def _drop_line(self, end: int) -> None:
-        """Let go of the held line that ends at `end`, and of its end, if it is to be left out."""
+    def _remove_line(self, end: int) -> None:
+        """Remove the held line that ends at index `end`, with its newline, if it is excluded."""
         text = "".join(character.text for character in self._held[:end])
         start = text.rfind("\n") + 1
-        if not self._goes_on and text[start:] and self._leave_out(text[start:]):
+        if not self._continues_line and text[start:] and text[start:] in self._excluded:
             del self._held[start:]
-        self._goes_on = False
+        self._continues_line = False
 
     def _release(self, count: int) -> list[Character]:
         released, self._held = self._held[:count], self._held[count:]
@@ -88,5 +88,5 @@ class Continuation:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of `text` could begin `stop`."""
+    """The length of the longest end of `text` that could be the beginning of `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

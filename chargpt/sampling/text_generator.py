@@ -1,34 +1,35 @@
-"""A model that writes: which characters it may use, where a sample ends, many samples at a time."""
+"""Text from a model: which characters it may write, when a sample ends, several samples at a time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from chargpt.sampling.decoder import Sampling, Scribe, first_id, pieces
-from chargpt.sampling.stop_rules import Character, Continuation
+from chargpt.sampling.decoder import Decoder, first_id, pieces
+from chargpt.sampling.rules import Sampling
+from chargpt.sampling.stop_rules import Character, StopRules
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writer:
-    """A model together with everything that says how it writes.
+class TextGenerator:
+    """A model with all the settings of the text that it writes.
 
-    Raises ValueError, beginning with the field's name, for what this model's vocabulary can never fulfil.
+    Raises ValueError, beginning with the field's name, for settings that this model's vocabulary cannot satisfy.
     """
 
     model: GPT
     tokenizer: Tokenizer
     sampling: Sampling
-    length: int  # in ids: characters, or bytes where the tokenizer's ids are bytes
-    lines: int = 0  # a sample ends with its last line; 0 is any number of them
+    length: int  # in ids: characters, or bytes if the tokenizer's ids are bytes
+    lines: int = 0  # a sample ends with this many lines; 0 is no limit
     stop: Sequence[str] = ()  # a sample ends before the first of these texts
-    allow: str | None = None  # the only characters to write; None is all
-    ban: str | None = None  # characters never to write
+    allow: str | None = None  # the only characters to write; None allows all
+    ban: str | None = None  # characters that are never written
     overflow: str = "exact"
-    leave_out: Callable[[str], bool] | None = None  # lines that are no part of a sample
-    scribe: Callable[..., Scribe] = Scribe
+    excluded: Container[str] | None = None  # lines that are removed from a sample
+    decoder: Callable[..., Decoder] = Decoder  # the class of the decoder: called with the model, the number of texts, overflow
 
     def __post_init__(self) -> None:
         self._stop_texts()
@@ -40,24 +41,24 @@ class Writer:
             raise ValueError(f"lines: {self.lines} given, but this model writes no newlines; use --length")
 
     def write(self, prompt: Sequence[int], seeds: Sequence[int]) -> Iterator[list[list[Character]]]:
-        """Continue the ids `prompt` once for each seed, all together, until each sample is as long as it gets.
+        """Continue the ids `prompt` once for each seed, all samples together, until every sample has ended.
 
-        No prompt at all is a text's beginning: the model goes on from a newline (see `first_id`) that is not part of the text.
-        Yields, as it comes, what was added to each sample (see `Continuation`), and last what was held back.
+        An empty prompt starts a text: the model continues a newline (see `first_id`) that is not part of the text. Each item is
+        a list with the new characters of each sample (see `StopRules`); the last item holds what was held back.
         """
         begun = self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
-        rules = {"stops": self._stop_texts(), "lines": self.lines, "leave_out": self.leave_out, "goes_on": begun != ""}
-        samples = [Continuation(self.tokenizer, **rules) for _ in seeds]
+        rules = {"stops": self._stop_texts(), "lines": self.lines, "excluded": self.excluded, "continues_line": begun != ""}
+        samples = [StopRules(self.tokenizer, **rules) for _ in seeds]
         start = torch.tensor(prompt or [first_id(self.tokenizer)], device=self.model.token_embedding.weight.device)
+        with torch.inference_mode():
+            decoder = self.decoder(self.model, len(seeds), overflow=self.overflow)
         for piece in pieces(
-            self.model,
+            decoder,
             start.expand(len(seeds), -1),
             self.length,
             self.sampling,
             generator=[torch.Generator().manual_seed(seed) for seed in seeds],
             never_sampled=sorted(self._forbidden()),
-            overflow=self.overflow,
-            scribe=self.scribe,
         ):
             made = zip(samples, piece.ids.T.tolist(), piece.log_probabilities.T.tolist())
             yield [[character for step in zip(ids, values) for character in sample.push(*step)] for sample, ids, values in made]
@@ -66,11 +67,11 @@ class Writer:
         yield [sample.finish() for sample in samples]
 
     def _stop_texts(self) -> list[str]:
-        """The stop texts as the model writes them: lower-cased, say, if its training text was."""
+        """The stop texts in the form that the model writes: for example in lower case if its training text was."""
         return [self.tokenizer.decode(self._writable("stop", text)) for text in self.stop]
 
     def _forbidden(self) -> set[int]:
-        """The ids never to write."""
+        """The ids that are never written."""
         for field, characters in (("allow", self.allow), ("ban", self.ban)):
             if characters and self.tokenizer.characters is None and not characters.isascii():
                 raise ValueError(f"{field}: {characters!r} given, but this model writes bytes; use ASCII characters")
@@ -82,7 +83,7 @@ class Writer:
         return forbidden
 
     def _writable(self, field: str, text: str) -> list[int]:
-        """The ids of `text`, which must be a text that the model can write."""
+        """The ids of `text`. Raises ValueError if the model cannot write it."""
         ids, unknown = self.tokenizer.encode_known(text)
         if not text or unknown or set(ids.tolist()) & set(self.tokenizer.never_sampled):
             raise ValueError(f"{field}: {text!r} given; use characters that this model can write")

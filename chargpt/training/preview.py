@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     root = Path(__file__).parents[2]
     options = parse_options(argv, program="python -m chargpt text")
     model, corpus, config = new_model(options, root=root)
-    trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config.runtime))
+    trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))
     print(*describe(trainer, corpus, None), sep="\n", flush=True)
     speed, parameters = characters_per_second(trainer), model.parameter_count()
     print(outlook(corpus, config, parameters=parameters, characters_per_second=speed))

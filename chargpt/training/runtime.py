@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.config import RuntimeConfig
+from chargpt.config import Config
 from chargpt.device import choose_device
-from chargpt.kernels.attention import Attention, fused_attention
+from chargpt.kernels.attention import Attention, fused_attention, supports
 from chargpt.terminal import UserError, one_line
 from model import GPT
 
@@ -72,24 +72,26 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_runtime(config: RuntimeConfig, *, worth_compiling: bool = False) -> Runtime:
-    """Resolve every `auto` for this machine. Sets torch's thread count and float32 product mode, so call it once."""
-    device = choose_device(config.device)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+def choose_runtime(config: Config, *, worth_compiling: bool = False) -> Runtime:
+    """Resolve every `auto` for this machine and this model. Sets torch's thread count and float32 product mode: call it once."""
+    asked = config.runtime
+    device = choose_device(asked.device)
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
     if device.type == "cpu":
         keep_freed_memory()
     torch.set_float32_matmul_precision("high")  # TF32 on GPUs that have it; no effect on a CPU
-    precision = _choose_precision(config.precision, device)
-    compile = config.compile == "on" or config.compile == "auto" and device.type == "cuda" and worth_compiling
+    precision = _choose_precision(asked.precision, device)
+    compile = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
     trouble = _why_not_compile(device) if compile else ""
-    if trouble and config.compile == "on":
+    if trouble and asked.compile == "on":
         raise UserError(
             f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or omit this setting"
         )
     compile = compile and not trouble
-    fused = config.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and not compile
-    attention = fused_attention() if fused else None
+    # The kernel in C computes in bfloat16 on the CPU; model.py's own attention does everything else.
+    by_kernel = asked.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and supports(config.model)
+    attention = fused_attention() if by_kernel and not compile else None
     threads = torch.get_num_threads()
     return Runtime(device=device, precision=precision, threads=threads, attention=attention, compile=compile, trouble=trouble)
 

@@ -39,7 +39,7 @@ def new_run(options: TrainOptions, *, root: Path) -> Training:
     """A run at step 0. Raises UserError, also if a run of that name exists."""
     model, corpus, config = new_model(options, root=root)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
-    runtime = choose_runtime(config.runtime, worth_compiling=worth_compiling)
+    runtime = choose_runtime(config, worth_compiling=worth_compiling)
     folder = new_folder(corpus.name if options.run is None else options.run, root / "checkpoints")
     trainer = Trainer(model, corpus.train, config, runtime=runtime)
     return Training(trainer, corpus, Run(folder))
@@ -90,7 +90,7 @@ def resume_run(options: TrainOptions, *, root: Path) -> Training:
     config = _resumed_config(checkpoint, options)
     corpus = corpus_of(checkpoint, config, root=root)
     environment = checkpoint.state.environment
-    runtime = choose_runtime(config.runtime, worth_compiling=environment.get("compile") is True)
+    runtime = choose_runtime(config, worth_compiling=environment.get("compile") is True)
     trainer = Trainer(model, corpus.train, config, runtime=runtime)
     check_tensors(checkpoint.training, trainer.state().optimizer, where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))

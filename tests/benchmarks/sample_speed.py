@@ -1,12 +1,12 @@
-"""Characters a second in writing, ours and others', beside what this machine's memory allows.
+"""Characters per second of sampling, by us and by others, beside the bound that this machine's memory sets.
 
     python tests/benchmarks/sample_speed.py [--nanogpt DIR] [--llama2c BINARY] [--transformers] [--run RUN] [--rounds N]
 
-All have random weights and 65 characters, and take turns, so that a machine whose speed drifts treats them alike; medians
-are printed. A text grows from one character to the whole block. nanoGPT, which caches nothing and would take minutes, is timed
-in the middle of the block, where a character costs what it does on average. BINARY is llama2.c's run.c, built by
-gcc -Ofast -march=native -fopenmp run.c -lm; its network is as large as ours. The floor is reading every weight once for each
-character: the time in which torch adds up that many numbers, the same ones again and again.
+All models have random weights and 65 characters. They take turns, so that a drift in the machine's speed affects all of them;
+medians are printed. A text grows from one character to the whole block. nanoGPT has no cache and would take minutes, so it is
+timed in the middle of the block, where the cost of a character is average. BINARY is llama2.c's run.c, built by
+gcc -Ofast -march=native -fopenmp run.c -lm; its network is as large as ours. The floor is reading every weight once per
+character: the time that torch takes to sum as many numbers.
 """
 
 import argparse
@@ -28,8 +28,9 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.sampling.c_decoder import fastest_scribe  # noqa: E402
-from chargpt.sampling.decoder import Sampling, Scribe, pieces  # noqa: E402
+from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
+from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
+from chargpt.sampling.rules import Sampling  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
 VOCAB = 65
@@ -59,16 +60,16 @@ def rate(characters: int, work: Callable[[], object]) -> float:
 
 
 def ours(
-    model: GPT, scribe: Callable[..., Scribe], batch: int, *, length: int, prompt: int = 1, overflow: str = "exact"
+    model: GPT, kind: Callable[..., Decoder], batch: int, *, length: int, prompt: int = 1, overflow: str = "exact"
 ) -> float:
-    """Characters a second of `batch` texts that go on from `prompt` characters by `length`."""
+    """Characters per second of `batch` texts that continue `prompt` characters by `length`."""
     ids = torch.randint(VOCAB, (1, prompt)).expand(batch, -1)
-    ready = scribe(model, batch, overflow=overflow)
+    decoder = kind(model, batch, overflow=overflow)
     characters, started = 0, time.perf_counter()
     while not characters or time.perf_counter() - started < 0.3:
-        ready.length, ready.window = 0, ready.window[:, :0]  # a new text
+        decoder.length, decoder.window = 0, decoder.window[:, :0]  # a new text
         generators = [torch.Generator().manual_seed(seed) for seed in range(batch)]
-        made = pieces(model, ids, length, Sampling(), generator=generators, overflow=overflow, scribe=lambda *_, **__: ready)
+        made = pieces(decoder, ids, length, Sampling(), generator=generators)
         characters += sum(len(row) for piece in made for row in piece.ids.tolist())
     return characters / (time.perf_counter() - started)
 
@@ -144,7 +145,7 @@ def llama2c(binary: Path, shape: Shape, folder: Path) -> Callable[[], float]:
 
 
 def floor(shape: Shape) -> tuple[float, float]:
-    """Characters a second if a character were nothing but reading the weights, and the GB/s of that."""
+    """Characters per second if reading the weights were the only cost, and the GB/s of that."""
     weights = torch.randn(12 * shape.n_layer * shape.n_embd**2 + VOCAB * shape.n_embd)
     fastest = statistics.median(rate(1, weights.sum) for _ in range(500))
     return fastest, fastest * weights.nbytes / 1e9
@@ -152,13 +153,14 @@ def floor(shape: Shape) -> tuple[float, float]:
 
 def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dict[str, Callable[[], float]]:
     """Everything to be timed, by name."""
-    model, (scribe, engine), T = shape.model(), fastest_scribe(torch.device("cpu")), shape.block_size
+    model, T = shape.model(), shape.block_size
+    kind, engine = choose_decoder(torch.device("cpu"), model.config)
     timed: dict[str, Callable[[], float]] = {}
     theirs = nanogpt(arguments.nanogpt, shape) if arguments.nanogpt else None
     hugging_face = transformers(shape) if arguments.transformers else None
     for batch in (1, 32, 256):
-        timed[f"{batch}: ours, {engine}"] = functools.partial(ours, model, scribe, batch, length=T - 1)
-        timed[f"{batch}: ours, plain"] = functools.partial(ours, model, Scribe, batch, length=min(T - 1, 2 + 2048 // batch))
+        timed[f"{batch}: ours, {engine}"] = functools.partial(ours, model, kind, batch, length=T - 1)
+        timed[f"{batch}: ours, plain"] = functools.partial(ours, model, Decoder, batch, length=min(T - 1, 2 + 2048 // batch))
         if theirs:
             timed[f"{batch}: nanoGPT"] = functools.partial(theirs, batch, T // 2, 1 + 16 // batch)
         if hugging_face:
@@ -166,7 +168,7 @@ def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dic
     if arguments.llama2c:
         timed["1: llama2.c"] = llama2c(arguments.llama2c, shape, folder)
     for overflow, length in (("exact", 16), ("refill", 1000)):
-        past = functools.partial(ours, model, scribe, 1, length=length, prompt=T, overflow=overflow)
+        past = functools.partial(ours, model, kind, 1, length=length, prompt=T, overflow=overflow)
         timed[f"1: ours past the block, {overflow}"] = past
     if theirs:
         timed["1: nanoGPT past the block"] = functools.partial(theirs, 1, T, 16)

@@ -1,24 +1,52 @@
 import math
+import shutil
+import subprocess
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from chargpt.config import RuntimeConfig
-from chargpt.kernels.attention import fused_attention, load_kernel
-from chargpt.training.optimizers import kind_of
-from chargpt.training.runtime import choose_runtime
-from chargpt.training.weights import Weights
-from model import GPT, CausalSelfAttention, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table, rotate
+from chargpt.kernels.attention import FLAGS, fused_attention, load_kernel, supports
+from chargpt.training.weights import FlatWeights
+from model import (
+    GPT,
+    POSITIONS,
+    CausalSelfAttention,
+    GPTConfig,
+    causal_attention,
+    causal_mask,
+    reference_attention,
+    rotary_table,
+    rotate,
+)
+
+EMULATION = Path(__file__).parent / "emulation"
 
 
 @pytest.fixture(scope="module")
-def fused(tmp_path_factory):
+def native(tmp_path_factory):
     kernel = load_kernel(tmp_path_factory.mktemp("kernel"))
     if kernel is None:
         pytest.skip("needs a C compiler, and a CPU that multiplies bfloat16 numbers")
     return fused_attention(kernel)
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory):
+    kernel = load_kernel(tmp_path_factory.mktemp("kernel"), flags=(*FLAGS, "-O2", "-Wno-psabi", "-I", str(EMULATION)))
+    if kernel is None:
+        pytest.skip("needs a C compiler with OpenMP")
+    return fused_attention(kernel)
+
+
+@pytest.fixture(params=["native", "emulated"])
+def fused(request):
+    """attention.c, compiled for this CPU's instructions and for emulated ones."""
+    return request.getfixturevalue(request.param)
 
 
 def unfused(attend, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
@@ -36,6 +64,41 @@ def plain(qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
 def exact(qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
     mask = causal_mask(qkv.size(1))[None, None]
     return unfused(lambda q, k, v: reference_attention(q, k, v, mask=mask)[0], qkv, n_head, rotary)
+
+
+def by_loops(qkv: Tensor, dy: Tensor, n_head: int, rotary: Tensor | None = None) -> tuple[Tensor, ...]:
+    """The output and the gradients of queries, keys and values in float64, from their definitions alone, a pair at a time."""
+    B, T, width = qkv.shape
+    d = width // 3 // n_head
+    qkv, dy = (x.double().numpy().reshape(B, T, -1, n_head, d) for x in (qkv, dy))
+    y, dqkv = np.zeros_like(dy), np.zeros_like(qkv)
+
+    def turned(x: np.ndarray, t: int, direction: int) -> np.ndarray:
+        if rotary is None:
+            return x
+        cos, sin = rotary[:, t].double().numpy() * [[1], [direction]]
+        first, second = x[: d // 2], x[d // 2 :]
+        return np.concatenate((first * cos - second * sin, second * cos + first * sin))
+
+    for b, h in np.ndindex(B, n_head):
+        q, k = ([turned(qkv[b, t, part, h], t, 1) for t in range(T)] for part in (0, 1))
+        v, dq, dk, dv = qkv[b, :, 2, h], np.zeros((T, d)), np.zeros((T, d)), np.zeros((T, d))
+        for t in range(T):
+            scores = [q[t] @ k[s] / math.sqrt(d) for s in range(t + 1)]
+            total = sum(math.exp(score - max(scores)) for score in scores)
+            p = [math.exp(score - max(scores)) / total for score in scores]
+            dp = [dy[b, t, 0, h] @ v[s] for s in range(t + 1)]
+            mean = sum(p[s] * dp[s] for s in range(t + 1))
+            for s in range(t + 1):
+                y[b, t, 0, h] += p[s] * v[s]
+                dv[s] += p[s] * dy[b, t, 0, h]
+                ds = p[s] * (dp[s] - mean)
+                dq[t] += ds * k[s] / math.sqrt(d)
+                dk[s] += ds * q[t] / math.sqrt(d)
+        for t in range(T):
+            dqkv[b, t, :, h] = turned(dq[t], t, -1), turned(dk[t], t, -1), dv[t]
+    parts = (torch.from_numpy(dqkv[:, :, part].reshape(B, T, -1)) for part in range(3))
+    return torch.from_numpy(y.reshape(B, T, -1)), *parts
 
 
 def inputs(B: int, T: int, n_head: int, d: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -85,6 +148,21 @@ def test_it_is_as_exact_as_model_py_in_bfloat16(fused, B, n_head, T, d, position
         assert (found - truth).norm() <= 0.01 * right[0].norm().clamp(min=math.sqrt(truth.numel())), name
 
 
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("B, n_head, T, d", [(1, 1, 1, 1), (2, 3, 5, 2), (1, 2, 9, 7), (2, 1, 33, 20), (1, 1, 66, 34)])
+def test_it_and_model_py_give_what_the_definition_gives(fused, B, n_head, T, d, positions):
+    if positions == "rotary" and d % 2:
+        pytest.skip("rotary positions turn pairs")
+    rotary = rotary_table(T, d).bfloat16() if positions == "rotary" else None
+    qkv, dy = inputs(B, T, n_head, d)
+    truth = by_loops(qkv, dy, n_head, rotary)
+    in_double = results(exact, qkv.double(), dy.double(), n_head, None if rotary is None else rotary.double())
+    for name, right, double, found in zip(("y", "dq", "dk", "dv"), truth, in_double, results(fused, qkv, dy, n_head, rotary)):
+        torch.testing.assert_close(double, right, rtol=1e-12, atol=1e-12, msg=name)
+        size = max(float(right.norm()), float(truth[0].norm()), math.sqrt(right.numel()))
+        assert (found - right).norm() <= 2**-7 * size, name  # two roundings to bfloat16
+
+
 @pytest.mark.parametrize("T, d", [(17, 8), (70, 32), (130, 20)])
 def test_no_character_sees_the_future(fused, T, d):
     qkv, dy = inputs(2, T, 2, d)
@@ -128,7 +206,7 @@ def test_a_model_attends_by_it_where_nothing_else_is_needed(fused):
     torch.manual_seed(0)
     model = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=16, bias=True, positions="rotary"), 7)
     calls = []
-    weights = Weights(model, torch.bfloat16, kind=kind_of, attention=lambda *given: calls.append(given) or fused(*given))
+    weights = FlatWeights(model, torch.bfloat16, attention=lambda *given: calls.append(given) or fused(*given))
     idx = torch.randint(7, (2, 16))
     logits = weights.working(idx)
     assert len(calls) == 2
@@ -149,21 +227,36 @@ def test_dropout_is_the_same_with_it_and_without(fused):
     assert torch.equal(results[0] == 0, results[1] == 0) and 0.4 < (results[1] == 0).float().mean() < 0.6
 
 
-def test_the_setting_decides_and_is_recorded(fused):
-    chosen = {
-        name: choose_runtime(RuntimeConfig(device="cpu", precision="bfloat16", attention=name)) for name in ("auto", "plain")
-    }
-    assert chosen["auto"].attention is not None and "attention compiled from C" in chosen["auto"].describe()
-    assert chosen["plain"].attention is None and "attention" not in chosen["plain"].describe()
-    assert [runtime.environment()["attention"] for runtime in chosen.values()] == ["compiled", "plain"]
-    assert choose_runtime(RuntimeConfig(device="cpu", precision="float32")).attention is None
-
-
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux to see which libraries are loaded")
 def test_it_brings_no_threads_of_its_own(fused):
     fused(inputs(1, 4, 2, 8)[0], 2)
     maps = Path("/proc/self/maps").read_text().splitlines()
     assert len({line.split()[-1] for line in maps if "libgomp" in line or "libomp" in line or "libiomp" in line}) == 1
+
+
+def test_every_kind_of_position_that_the_model_has_is_supported():
+    assert all(supports(GPTConfig(n_head=2, n_embd=8, positions=positions)) for positions in POSITIONS)
+
+
+@pytest.mark.parametrize("changes", [{"positions": "fake"}, {"positions": "rotary", "n_embd": 6}, {"n_embd": 7}])
+def test_an_unknown_position_or_shape_is_not_supported(changes):
+    config = GPTConfig(n_head=2, n_embd=8)
+    assert not supports(SimpleNamespace(**{field.name: getattr(config, field.name) for field in fields(config)} | changes))
+
+
+@pytest.mark.parametrize("emulation", [True, False], ids=["emulated", "native"])
+def test_the_emulated_instructions_do_what_the_cpus_do(tmp_path, emulation):
+    compiler = shutil.which("cc")
+    flags = ["-O1", "-std=gnu11", "-Wno-psabi", *(["-I", str(EMULATION)] if emulation else ["-march=native"])]
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    macros = subprocess.run([compiler, *flags, "-dM", "-E", "-"], input=b"", capture_output=True, timeout=60).stdout
+    if not emulation and b"__AVX512BF16__" not in macros:
+        pytest.skip("needs a CPU that multiplies bfloat16 numbers")
+    program = str(tmp_path / "check")
+    subprocess.run([compiler, *flags, str(EMULATION / "check.c"), "-o", program, "-lm"], check=True, timeout=60)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
 
 
 def test_without_a_compiler_there_is_none(tmp_path, monkeypatch):

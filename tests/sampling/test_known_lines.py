@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargpt.sampling import known_lines as novelty
-from chargpt.sampling.known_lines import Known
+from chargpt.sampling import known_lines
+from chargpt.sampling.known_lines import KnownLines
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 
@@ -17,28 +17,30 @@ from chargpt.text.tokenizer import Tokenizer
 )
 def test_known_are_the_whole_lines_of_the_text(dtype, lines, asked):
     tokenizer = Tokenizer("\nab\u0100")
-    text = "\n".join(lines)
-    for text in (text, f"{text}\n"):
-        known = Known(tokenizer.encode(text).astype(dtype), tokenizer)
-        assert known(asked) == (asked in text.split("\n"))
+    whole = "\n".join(lines)
+    for text in (whole, f"{whole}\n"):
+        known = KnownLines(tokenizer.encode(text).astype(dtype), tokenizer)
+        assert (asked in known) == (asked in text.split("\n"))
 
 
 def test_a_line_across_two_chunks_is_found(monkeypatch):
-    monkeypatch.setattr(novelty, "CHUNK", 7)
+    monkeypatch.setattr(known_lines, "CHUNK", 7)
     tokenizer = Tokenizer("\nabcdefgh")
     lines = ["abc", "defg", "h", "bcdefgh", "", "aaaaaaaaaaaa"]
-    known = Known(tokenizer.encode("".join(f"{line}\n" for line in lines)), tokenizer)
-    assert all(map(known, lines)) and not any(map(known, ["ab", "bc", "hbcdefgh", "aaaaaaaaaaa"]))
+    known = KnownLines(tokenizer.encode("".join(f"{line}\n" for line in lines)), tokenizer)
+    assert all(line in known for line in lines)
+    assert not any(line in known for line in ["ab", "bc", "hbcdefgh", "aaaaaaaaaaa"])
 
 
 def test_ids_of_two_bytes_are_not_found_between_two_of_them():
     tokenizer = Tokenizer("".join(map(chr, [10, *range(256, 256 + 300)])))
     ids = np.array([1, 2, 0, 256, 0, 3, 0], np.uint16)
-    assert not Known(ids, tokenizer)(tokenizer.decode([1])) and Known(ids, tokenizer)(tokenizer.decode([256]))
+    known = KnownLines(ids, tokenizer)
+    assert tokenizer.decode([1]) not in known and tokenizer.decode([256]) in known
 
 
 def test_what_the_model_wrote_is_not_normalised_again():
     text = "e\u0301\nab\n"  # NFC would make one character of two, which the vocabulary lacks
     tokenizer = Tokenizer("".join(sorted(set(text))), normalizer=TextNormalizer(normalize="NFC"))
-    known = Known(np.array([tokenizer.characters.index(c) for c in text], np.uint8), tokenizer)
-    assert known("e\u0301") and known("ab") and not known("e") and not known("z")
+    known = KnownLines(np.array([tokenizer.characters.index(c) for c in text], np.uint8), tokenizer)
+    assert "e\u0301" in known and "ab" in known and "e" not in known and "z" not in known

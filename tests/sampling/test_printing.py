@@ -4,16 +4,16 @@ import math
 
 import pytest
 
-from chargpt.sampling.printing import JsonPrinter, TextPrinter, coloured, plain
+from chargpt.sampling.printing import JsonPrinter, SurprisePrinter, TextPrinter
 from chargpt.sampling.stop_rules import Character
 
 WRITTEN = [Character("a", -0.1), Character("\n", -2.0), Character("中", -5.0)]
 
 
-def printed(printer_type, *, heading: str = "", **options) -> str:
+def printed(printer_type, *, heading: str = "") -> str:
     """Two samples, character by character."""
     file = io.StringIO()
-    printer = printer_type(file, **options)
+    printer = printer_type(file)
     for seed in (1, 2):
         printer.begin("p", heading=heading, facts={"seed": seed})
         for character in WRITTEN:
@@ -23,11 +23,11 @@ def printed(printer_type, *, heading: str = "", **options) -> str:
 
 
 def test_samples_end_with_a_newline_and_have_dashes_between_them():
-    assert printed(TextPrinter, paint=plain) == "pa\n中\n---------------\npa\n中\n"
+    assert printed(TextPrinter) == "pa\n中\n---------------\npa\n中\n"
 
 
 def test_a_heading_stands_beside_the_dashes_from_the_first_sample_on():
-    assert printed(TextPrinter, paint=plain, heading="temperature 1") == 2 * "--------------- temperature 1\npa\n中\n"
+    assert printed(TextPrinter, heading="temperature 1") == 2 * "--------------- temperature 1\npa\n中\n"
 
 
 def test_json_is_an_object_a_line_with_a_log_probability_a_character():
@@ -39,4 +39,6 @@ def test_json_is_an_object_a_line_with_a_log_probability_a_character():
     ("bits", "style"), [(0.0, "2"), (0.49, "2"), (0.51, "0"), (1.9, "0"), (2.1, "33"), (4.1, "31"), (50, "31")]
 )
 def test_surprise_has_a_colour_and_leaves_none_behind(bits, style):
-    assert coloured([Character("a", -bits * math.log(2))]) == f"\033[{style}ma\033[0m"
+    file = io.StringIO()
+    SurprisePrinter(file).add([Character("a", -bits * math.log(2))])
+    assert file.getvalue() == f"\033[{style}ma\033[0m"

@@ -36,7 +36,7 @@ def test_only_the_window_is_looked_at(monkeypatch):
 def test_a_long_text_stays_within_the_window():
     looking = Repetition(torch.zeros(1, 3 * WINDOW, dtype=torch.long))
     looking.append(torch.tensor([0]))
-    assert looking.ids.shape == looking.agreement.shape == (1, WINDOW)
+    assert looking.ids.shape == looking.matched.shape == (1, WINDOW)
 
 
 def test_the_penalty_begins_beyond_the_free_length():

@@ -2,15 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargpt.sampling.stop_rules import Continuation
+from chargpt.sampling.stop_rules import StopRules
 from chargpt.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer("\nabcdxy")
 
 
-def pieces(continuation: Continuation, text: str) -> list[str]:
+def pieces(rules: StopRules, text: str) -> list[str]:
     """What each character of `text` releases, and at last the finish."""
-    released = [continuation.push(id) for id in TOKENIZER.encode(text).tolist()] + [continuation.finish()]
+    released = [rules.push(id) for id in TOKENIZER.encode(text).tolist()] + [rules.finish()]
     return ["".join(character.text for character in characters) for characters in released]
 
 
@@ -30,50 +30,50 @@ def pieces(continuation: Continuation, text: str) -> list[str]:
     ],
 )
 def test_stop_texts_and_what_only_looks_like_one(stops, text, written):
-    continuation = Continuation(TOKENIZER, stops=stops)
-    assert "".join(pieces(continuation, text)) == written
-    assert continuation.stopped == (written != text)
+    rules = StopRules(TOKENIZER, stops=stops)
+    assert "".join(pieces(rules, text)) == written
+    assert rules.stopped == (written != text)
 
 
 @given(st.text("ab", max_size=20), st.text("ab", min_size=1, max_size=4))
 def test_a_stop_text_cuts_where_it_first_appears(text, stop):
-    assert "".join(pieces(Continuation(TOKENIZER, stops=[stop]), text)) == text.split(stop)[0]
+    assert "".join(pieces(StopRules(TOKENIZER, stops=[stop]), text)) == text.split(stop)[0]
 
 
 def test_text_is_given_out_as_soon_as_it_cannot_be_a_stop_text():
-    assert pieces(Continuation(TOKENIZER, stops=["aab"]), "xaaada") == ["x", "", "", "a", "aad", "", "a"]
-    assert pieces(Continuation(TOKENIZER), "xaa") == ["x", "a", "a", ""]
+    assert pieces(StopRules(TOKENIZER, stops=["aab"]), "xaaada") == ["x", "", "", "a", "aad", "", "a"]
+    assert pieces(StopRules(TOKENIZER), "xaa") == ["x", "a", "a", ""]
 
 
 @pytest.mark.parametrize(
     ("lines", "written"), [(1, "ab"), (2, "ab\n"), (3, "ab\n\ncd"), (4, "ab\n\ncd\nx"), (0, "ab\n\ncd\nx")]
 )
 def test_a_number_of_lines_ends_with_the_last_one(lines, written):
-    continuation = Continuation(TOKENIZER, lines=lines)
-    assert "".join(pieces(continuation, "ab\n\ncd\nx")) == written
-    assert continuation.stopped == (0 < lines < 4)
+    rules = StopRules(TOKENIZER, lines=lines)
+    assert "".join(pieces(rules, "ab\n\ncd\nx")) == written
+    assert rules.stopped == (0 < lines < 4)
 
 
 def test_a_line_may_end_within_what_a_stop_text_holds_back():
-    assert "".join(pieces(Continuation(TOKENIZER, stops=["\na\nb"], lines=2), "x\na\nc")) == "x\na"
+    assert "".join(pieces(StopRules(TOKENIZER, stops=["\na\nb"], lines=2), "x\na\nc")) == "x\na"
 
 
 def test_bytes_become_text_when_a_character_is_complete():
-    continuation = Continuation(Tokenizer(None), stops=["中b"])
-    released = [continuation.push(id, -1.0) for id in "a中中b".encode()]
+    rules = StopRules(Tokenizer(None), stops=["中b"])
+    released = [rules.push(id, -1.0) for id in "a中中b".encode()]
     assert [[character.text for character in characters] for characters in released] == [["a"], [], [], [], [], [], ["中"], []]
-    assert released[6][0].log_probability == -3.0 and continuation.stopped
+    assert released[6][0].log_probability == -3.0 and rules.stopped
 
 
 def test_an_unfinished_character_is_not_lost():
-    continuation = Continuation(Tokenizer(None))
-    assert continuation.push("中".encode()[0], -1.0) == []
-    assert continuation.finish() == [("\ufffd", -1.0)]
+    rules = StopRules(Tokenizer(None))
+    assert rules.push("中".encode()[0], -1.0) == []
+    assert rules.finish() == [("\ufffd", -1.0)]
 
 
-def without(text: str, known: set[str], *, goes_on: bool = False, lines: int = 0, stops: tuple[str, ...] = ()) -> str:
-    continuation = Continuation(TOKENIZER, leave_out=known.__contains__, goes_on=goes_on, lines=lines, stops=stops)
-    return "".join(pieces(continuation, text))
+def without(text: str, known: set[str], *, continues_line: bool = False, lines: int = 0, stops: tuple[str, ...] = ()) -> str:
+    rules = StopRules(TOKENIZER, excluded=known, continues_line=continues_line, lines=lines, stops=stops)
+    return "".join(pieces(rules, text))
 
 
 @given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)))
@@ -92,7 +92,7 @@ def test_lines_left_out_are_not_counted(lines, known, wanted):
 
 
 def test_the_rest_of_a_line_that_the_prompt_began_stays():
-    assert without("b\nb\n", {"b"}, goes_on=True) == "b\n"
+    assert without("b\nb\n", {"b"}, continues_line=True) == "b\n"
     assert without("b\nb\n", {"b"}) == ""
 
 
@@ -101,5 +101,5 @@ def test_an_empty_line_is_never_left_out_so_that_it_can_end_a_sample():
 
 
 def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():
-    assert pieces(Continuation(TOKENIZER, leave_out=lambda line: False), "ab\nc") == ["", "", "ab\n", "", "c"]
+    assert pieces(StopRules(TOKENIZER, excluded=()), "ab\nc") == ["", "", "ab\n", "", "c"]
     assert without("ab\ncx\nd", {"ab"}, stops=("x",)) == "c"

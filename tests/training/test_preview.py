@@ -6,8 +6,8 @@ from text_helpers import ROOT
 from chargpt.config import Config, DataConfig, TrainConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
-from chargpt.training.preview import describe, main, outlook
 from chargpt.training.options import parse_options
+from chargpt.training.preview import describe, main, outlook
 from chargpt.training.startup import new_run
 from model import GPTConfig
 

@@ -39,7 +39,7 @@ def tried(config: Config, interrupt: Interrupt | None = None) -> list[tuple[floa
     torch.manual_seed(0)
     model, ids = GPT(config.model, 7), np.random.default_rng(0).integers(0, 7, 2000).astype(np.uint8)
     before = model.state_dict()["norm.weight"].clone()
-    runtime = choose_runtime(config.runtime)
+    runtime = choose_runtime(config)
     curve = list(try_rates(model, ids, short_config(config, steps=25), runtime=runtime, interrupt=interrupt or Interrupt()))
     assert torch.equal(before, model.state_dict()["norm.weight"])
     return curve

@@ -1,0 +1,71 @@
+"""decode.c, which reads and samples characters on the CPU: its structures, its loading, and the models it supports.
+
+chargpt/sampling/c_decoder.py is the decoder that uses it.
+"""
+
+import ctypes
+from ctypes import POINTER, Structure, c_float, c_int, c_void_p
+from pathlib import Path
+
+from chargpt.kernels.compiler import check_sizes, load
+from model import GPTConfig
+
+SOURCE = Path(__file__).with_name("decode.c")
+# The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-std=gnu11",
+    "-pthread",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-ffinite-math-only",
+)
+LINK = ("-pthread", "-lm")
+
+
+class Shape(Structure):
+    """The model's shape and tables, and the number of texts and threads. See `Shape` in decode.c."""
+
+    _fields_ = [
+        *((name, c_int) for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "texts", "ranks")),
+        *((name, c_void_p) for name in ("tokens", "positions", "rotary", "logits")),
+    ]
+
+
+class Share(Structure):
+    """A thread's part of the model. See `Share` in decode.c."""
+
+    _fields_ = [*((name, c_int) for name in ("heads", "hidden", "first_id", "ids")), ("weights", c_void_p)]
+
+
+class Rules(Structure):
+    """The sampling rules. See `Rules` in decode.c."""
+
+    _fields_ = [*((name, c_float) for name in ("temperature", "top_p", "min_p")), ("top_k", c_int), ("forbidden", c_void_p)]
+
+
+def supports(config: GPTConfig) -> bool:
+    """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
+    if config.n_embd % config.n_head:
+        return False
+    if config.positions == "rotary":
+        return config.n_embd // config.n_head % 2 == 0  # pairs are rotated
+    return config.positions in ("learned", "sinusoidal")
+
+
+def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL | None:
+    """decode.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. None if it does not compile or load."""
+    kernel = load(SOURCE, flags=flags, link=LINK, cache=cache)
+    if kernel is None:
+        return None
+    check_sizes(kernel, decoder_shape_size=Shape, decoder_share_size=Share, decoder_rules_size=Rules)
+    kernel.decoder_new.argtypes = [POINTER(Shape), POINTER(Share)]
+    kernel.decoder_new.restype = c_void_p
+    kernel.decoder_free.argtypes = [c_void_p]
+    kernel.decoder_free.restype = None
+    kernel.decoder_run.restype = None
+    kernel.decoder_run.argtypes = [c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p]
+    return kernel

@@ -1,0 +1,151 @@
+"""The options of sample.py. Nothing here imports torch, so that --help and a mistyped option are answered at once."""
+
+import argparse
+import secrets
+from typing import Any
+
+from chargpt.terminal import Parser, UserError, number, numbers, whole_number
+
+
+def parse_options(argv: list[str] | None) -> argparse.Namespace:
+    """The options in `argv` (None: of this process). Raises UserError. A seed and a length are always set."""
+    parser = Parser(
+        prog="sample.py",
+        usage="sample.py [RUN] [--prompt TEXT] [option ...]",
+        description="Write text with a trained model: the prompt, then its continuation.",
+    )
+    parser.add_argument(
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="the name of a run in checkpoints/, the path of a run, or the path of one of its checkpoints "
+        "(default: the best checkpoint of the newest run)",
+    )
+    parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)")
+    _add_prompt_options(parser.add_argument_group("the prompt"))
+    _add_text_options(parser.add_argument_group("what to write"))
+    _add_sampling_options(parser.add_argument_group("how the next character is chosen, in this order"))
+    _add_output_options(parser.add_argument_group("how it is printed"))
+    options = parser.parse_args(argv)
+    if options.length is None:
+        options.length = 1000 * options.lines or 500
+    if options.seed is None:
+        options.seed = secrets.randbits(32)
+    _check_combination(options)
+    return options
+
+
+def _check_combination(options: argparse.Namespace) -> None:
+    if options.unseen and not options.lines:
+        raise UserError("--unseen: removes lines, so it needs a number of lines to write; add --lines N")
+    excluded = {
+        "--json": options.json,
+        "--samples": options.samples > 1,
+        "several temperatures": len(options.temperatures) > 1,
+        "--prompt-file -": options.prompt_file == "-",
+    }
+    if options.interactive and any(excluded.values()):
+        other = next(option for option, given in excluded.items() if given)
+        raise UserError(f"--interactive: {other} given as well; leave out one of the two")
+
+
+def _add_prompt_options(group: Any) -> None:
+    either = group.add_mutually_exclusive_group().add_argument
+    either("--prompt", metavar="TEXT", default="", help="text to continue (default: none, the text begins on a new line)")
+    either("--prompt-file", metavar="FILE", help="text to continue, from a UTF-8 file; - is standard input")
+    group.add_argument(
+        "--unknown",
+        choices=("error", "skip"),
+        default="error",
+        help="what to do with characters of the prompt that the model has never seen (default: error)",
+    )
+
+
+def _add_text_options(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--length",
+        type=whole_number(0),
+        metavar="N",
+        help="write at most N characters (default: 500, or 1000 for each of --lines)",
+    )
+    add("--lines", type=whole_number(1), default=0, metavar="N", help="end a text after N lines")
+    add("--unseen", action="store_true", help="with --lines: remove lines that occur in the text that the model was trained on")
+    add(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end a text before TEXT appears; may be given several times; in bash, $'\\n\\n' is an empty line",
+    )
+    add(
+        "--samples",
+        type=whole_number(1),
+        default=1,
+        metavar="N",
+        help="write N texts, separated by a line of dashes (default: 1)",
+    )
+    add(
+        "--seed",
+        type=whole_number(0),
+        metavar="S",
+        help="the same seed and options write the same text; the Nth sample of seed S is the first sample of seed S + N - 1 "
+        "(default: a random seed, which is printed)",
+    )
+    add(
+        "--overflow",
+        choices=("exact", "refill"),
+        default="exact",
+        help="how to continue beyond the model's block_size: exact reads the last block_size characters again for each new "
+        "character; refill is much faster, but forgets half of the context whenever the block is full (default: exact)",
+    )
+
+
+def _add_sampling_options(group: Any) -> None:
+    add = group.add_argument
+    add("--allow", metavar="CHARACTERS", help="write only these characters")
+    add("--ban", metavar="CHARACTERS", help="never write these characters")
+    add(
+        "--repetition-penalty",
+        type=number,
+        default=1.0,
+        metavar="R",
+        help="when a passage repeats more than 10 of the last 1024 characters, make each further character R times less likely "
+        "(default: 1, off)",
+    )
+    add(
+        "--temperature",
+        dest="temperatures",
+        type=numbers,
+        default=[0.8],
+        metavar="T",
+        help="0 always takes the most likely character, 1 is the model as trained, more is more random; 0.5,0.8,1.1 writes "
+        "samples at each of these temperatures (default: 0.8)",
+    )
+    add("--top-k", type=whole_number(0), default=0, metavar="K", help="only the K most likely characters (default: 0, all)")
+    add(
+        "--top-p",
+        type=number,
+        default=1.0,
+        metavar="P",
+        help="only the fewest characters whose probabilities sum to P (default: 1, all)",
+    )
+    add(
+        "--min-p",
+        type=number,
+        default=0.0,
+        metavar="P",
+        help="only characters at least P times as likely as the most likely one (default: 0, all)",
+    )
+
+
+def _add_output_options(group: Any) -> None:
+    either = group.add_mutually_exclusive_group().add_argument
+    either("--json", action="store_true", help="print each sample as a JSON object with the log-probability of each character")
+    either("--surprise", action="store_true", help="colour each character by how little the model expected it")
+    group.add_argument(
+        "--interactive",
+        action="store_true",
+        help="type text and let the model continue it: \\n is a newline, Enter alone continues, Ctrl-C stops the text, "
+        "Ctrl-D ends the program",
+    )

@@ -1,0 +1,55 @@
+/* Runs attention.c over odd shapes, for the sanitizers. Every buffer is exactly as large as the kernel may assume. */
+
+#include "../../chargpt/kernels/attention.c"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint32_t state = 1;
+
+static float uniform(void) /* -1 to 1 */
+{
+    state = state * 1664525 + 1013904223;
+    return (int32_t)state / 2147483648.0f;
+}
+
+static bfloat *numbers(size_t n)
+{
+    bfloat *x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) {
+        const float value = uniform();
+        memcpy(&x[i], (const char *)&value + 2, 2); /* the upper half of a little-endian float */
+    }
+    return x;
+}
+
+static int is_finite(bfloat x) { return (x & 0x7f80) != 0x7f80; }
+
+static void drive(int B, int T, int h, int d, int threads, int rotary)
+{
+    const size_t C = h * d, half = (size_t)T * (d / 2);
+    bfloat *qkv = numbers(B * T * 3 * C), *dy = numbers(B * T * C), *y = malloc(B * T * C * sizeof *y);
+    bfloat *dqkv = malloc(B * T * 3 * C * sizeof *dqkv), *cosine = numbers(half), *sine = numbers(half);
+    float *log2_sum = malloc(B * h * T * sizeof *log2_sum);
+    const Shape shape = { B, T, h, d, threads, { rotary ? cosine : NULL, rotary ? sine : NULL } };
+    char *scratch = aligned_alloc(64, threads * attention_scratch_size(&shape));
+    attention_forward(&shape, qkv, y, log2_sum, scratch);
+    attention_backward(&shape, qkv, y, log2_sum, dy, dqkv, scratch);
+    for (size_t i = 0; i < B * T * C; i++)
+        if (!is_finite(y[i]) || !is_finite(dqkv[3 * i]) || !is_finite(dqkv[3 * i + 1]) || !is_finite(dqkv[3 * i + 2]))
+            abort();
+    void *buffers[] = { qkv, dy, y, dqkv, cosine, sine, log2_sum, scratch };
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        free(buffers[i]);
+}
+
+int main(void)
+{
+    const int T[] = { 1, 2, 8, 9, 32, 33, 64, 65, 129 }, d[] = { 1, 2, 6, 7, 16, 32, 34, 65 };
+    int shapes = 0;
+    for (size_t i = 0; i < sizeof T / sizeof *T; i++)
+        for (size_t j = 0; j < sizeof d / sizeof *d; j++)
+            for (int rotary = 0; rotary <= (d[j] % 2 == 0); rotary++, shapes++)
+                drive(1 + shapes % 3, T[i], 1 + shapes % 2, d[j], 1 + shapes % 4, rotary);
+    printf("%d shapes\n", shapes);
+}

@@ -1,0 +1,112 @@
+/* Runs decode.c over odd shapes, for the sanitizers. Every buffer is exactly as large as the kernel may assume. */
+
+#include "../../chargpt/kernels/decode.c"
+
+#include <stdio.h>
+
+static uint32_t state = 1;
+
+static float uniform(void) /* -1 to 1 */
+{
+    state = state * 1664525 + 1013904223;
+    return (int32_t)state / 2147483648.0f;
+}
+
+static float *numbers(size_t n)
+{
+    float *x = aligned_alloc(ALIGNMENT, padded(n * sizeof *x, ALIGNMENT));
+    for (size_t i = 0; i < n; i++)
+        x[i] = uniform();
+    return x;
+}
+
+static size_t linear_size(size_t K, size_t N) { return padded(N, PANEL) * (padded(K, STEP) + 1); }
+
+/* How many weights a share has, see `Layout` in c_decoder.py. */
+static size_t weights_size(const Shape *shape, const Share *share)
+{
+    const size_t C = shape->n_embd, own = share->heads * (C / shape->n_head), norm = 2 * padded(C, PANEL);
+    const size_t layer = 2 * norm + linear_size(C, 3 * own) + linear_size(own, C) + linear_size(C, share->hidden) +
+                         linear_size(share->hidden, C);
+    return shape->n_layer * layer + norm + linear_size(C, share->ids);
+}
+
+/* The part of n that ranks up to r have, in multiples of `unit`. */
+static int end(int n, int r, int ranks, int unit)
+{
+    const int units = (n + unit - 1) / unit, at = unit * (units * r / ranks);
+    return at < n ? at : n;
+}
+
+/* Reads and chooses ids in jobs of different lengths up to block_size. */
+static void generate(Decoder *decoder, const Rules *rules)
+{
+    const Shape *shape = &decoder->shape;
+    const int texts = shape->texts, V = shape->vocab_size;
+    for (int position = 0, count = 1, steps = 0; position < shape->block_size; count = 2 * count + 1, steps = 3 * steps + 1) {
+        const int left = shape->block_size - position;
+        const int reads = count < left ? count : left, room = left - reads + 1, chosen_steps = steps < room ? steps : room;
+        int64_t *ids = malloc(texts * reads * sizeof *ids), *chosen = malloc(texts * chosen_steps * sizeof *chosen);
+        float *noise = malloc((size_t)chosen_steps * texts * V * sizeof *noise);
+        float *log_probabilities = malloc(texts * chosen_steps * sizeof *log_probabilities);
+        for (int i = 0; i < texts * reads; i++)
+            ids[i] = i % V;
+        for (size_t i = 0; i < (size_t)chosen_steps * texts * V; i++)
+            noise[i] = fabsf(uniform());
+        decoder_run(decoder, rules, position, reads, ids, chosen_steps, noise, chosen, log_probabilities);
+        for (int i = 0; i < texts * chosen_steps; i++)
+            if (chosen[i] < 0 || chosen[i] >= V || !(log_probabilities[i] <= 1e-4f))
+                abort();
+        position += reads + (chosen_steps ? chosen_steps - 1 : 0);
+        void *buffers[] = { ids, chosen, noise, log_probabilities };
+        for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+            free(buffers[i]);
+    }
+}
+
+static void drive(int n_head, int d, int block_size, int V, int texts, int ranks, int rotary, const Rules *rules)
+{
+    const int C = n_head * d;
+    float *tokens = numbers(V * C), *positions = numbers(2 * block_size * C), *logits = numbers(texts * padded(V, PANEL));
+    const float *added = rotary ? NULL : positions, *rotations = rotary ? positions : NULL;
+    const Shape shape = { 2, n_head, C, block_size, V, texts, ranks, tokens, added, rotations, logits };
+    Share *shares = calloc(ranks, sizeof *shares);
+    float **weights = calloc(ranks, sizeof *weights);
+    for (int r = 0; r < ranks; r++) {
+        shares[r].heads = end(n_head, r + 1, ranks, 1) - end(n_head, r, ranks, 1);
+        shares[r].hidden = end(4 * C, r + 1, ranks, PANEL) - end(4 * C, r, ranks, PANEL);
+        shares[r].first_id = end(V, r, ranks, PANEL);
+        shares[r].ids = end(V, r + 1, ranks, PANEL) - shares[r].first_id;
+        shares[r].weights = weights[r] = numbers(weights_size(&shape, &shares[r]));
+    }
+    Decoder *decoder = decoder_new(&shape, shares);
+    if (!decoder)
+        abort();
+    generate(decoder, rules);
+    generate(decoder, rules); /* again, from position 0 */
+    decoder_free(decoder);
+    for (int r = 0; r < ranks; r++)
+        free(weights[r]);
+    void *buffers[] = { tokens, positions, logits, shares, weights };
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        free(buffers[i]);
+}
+
+int main(void)
+{
+    const int d[] = { 1, 2, 6, 7, 16, 33 }, block_size[] = { 1, 2, 7, 64, 65, 130 }, V[] = { 1, 2, 65, 300 };
+    int shapes = 0;
+    for (size_t i = 0; i < sizeof d / sizeof *d; i++)
+        for (size_t j = 0; j < sizeof block_size / sizeof *block_size; j++)
+            for (int rotary = 0; rotary <= (d[i] % 2 == 0); rotary++, shapes++) {
+                const int n_head = 1 + shapes % 4, v = V[shapes % 4];
+                uint8_t *forbidden = calloc(v, 1);
+                forbidden[0] = v > 1;
+                const Rules rules[] = { { 0, 1, 0, 0, forbidden },
+                                        { 0.8f, 0.9f, 0.05f, v < 5 ? v : 5, forbidden },
+                                        { 1, 1, 0, 0, forbidden } };
+                drive(n_head, d[i], block_size[j], v, 1 + shapes % 3, shapes % n_head + 1, rotary, &rules[shapes % 3]);
+                free(forbidden);
+            }
+    printf("%d shapes\n", shapes);
+}

@@ -1,0 +1,3 @@
+/* What attention.c uses of OpenMP. See threads.c. */
+
+int omp_get_thread_num(void);

@@ -1,0 +1,55 @@
+"""Both C sources under the compiler's sanitizers, over odd shapes. attention.c is compiled for emulated instructions."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+EMULATION = HERE / "emulation"
+SANITIZERS = ["address,undefined", "thread"]
+
+
+def compiler_with(sanitizer: str, folder: Path) -> list[str]:
+    """A command that compiles for `sanitizer`. Skips where no compiler has it."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    command = [compiler, "-O1", "-g", "-std=gnu11", "-Wno-psabi", "-pthread"]
+    command += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    source, program = folder / "empty.c", folder / "empty"
+    source.write_text("int main(void) { return 0; }\n")
+    for check in ([*command, str(source), "-o", str(program)], [str(program)]):
+        if subprocess.run(check, capture_output=True, timeout=60).returncode:
+            pytest.skip(f"needs a C compiler with -fsanitize={sanitizer}")
+    return command
+
+
+def run(program: Path) -> None:
+    """Asserts that the program finds no fault and reports its shapes."""
+    done = subprocess.run([str(program)], capture_output=True, timeout=300, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr[-4000:]
+    assert int(done.stdout.split()[0]) > 50
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_attention_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer):
+    compiler, program, objects = compiler_with(sanitizer, tmp_path), tmp_path / "drive", []
+    macros = subprocess.run([compiler[0], "-dM", "-E", "-"], input=b"", capture_output=True, timeout=60).stdout
+    # threads.c is the OpenMP library of gcc's programs, so -fopenmp is not given to the linker. Others have one thread here.
+    openmp = ["-Wno-unknown-pragmas"] if b"__clang__" in macros else ["-fopenmp"]
+    for source in (HERE / "drive_attention.c", EMULATION / "threads.c"):
+        objects.append(str(tmp_path / f"{source.stem}.o"))
+        command = [*compiler, *openmp, "-I", str(EMULATION), "-c", str(source), "-o", objects[-1]]
+        subprocess.run(command, check=True, timeout=120)
+    subprocess.run([*compiler, *objects, "-o", str(program), "-lm"], check=True, timeout=60)
+    run(program)
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_decode_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer):
+    program = tmp_path / "drive"
+    command = [*compiler_with(sanitizer, tmp_path), str(HERE / "drive_decode.c"), "-o", str(program), "-lm"]
+    subprocess.run(command, check=True, timeout=120)
+    run(program)

@@ -1,0 +1,36 @@
+import io
+import sys
+
+import pytest
+
+from chargpt.sampling.prompt import encode_prompt, read_prompt
+from chargpt.terminal import UserError
+from chargpt.text.tokenizer import Tokenizer
+
+
+def test_a_file_comes_without_its_byte_order_mark_and_with_every_other_character(tmp_path):
+    (tmp_path / "prompt.txt").write_bytes("\ufeffab\r\nc\n".encode())
+    assert read_prompt("", str(tmp_path / "prompt.txt")) == "ab\r\nc\n"
+
+
+def test_standard_input_is_read_only_when_asked_for(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert read_prompt("ab", None) == "ab"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\nc")))
+    assert read_prompt("", "-") == "ab\nc"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    with pytest.raises(UserError, match="latin: byte 3 is not UTF-8"):
+        read_prompt("", str(tmp_path / "latin"))
+    with pytest.raises(UserError, match="missing: No such file"):
+        read_prompt("", str(tmp_path / "missing"))
+
+
+def test_unknown_characters_are_an_error_or_skipped(capsys):
+    tokenizer = Tokenizer("ab")
+    with pytest.raises(UserError, match="U\\+00C9"):
+        encode_prompt("aÉb", tokenizer, unknown="error")
+    assert encode_prompt("aÉbÉ\x1b", tokenizer, unknown="skip") == [0, 1]
+    assert capsys.readouterr().err == "skipped 3 characters that the model has never seen: É\\x1b\n"

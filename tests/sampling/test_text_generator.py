@@ -1,0 +1,53 @@
+"""A TextGenerator writes within its settings, and refuses settings that its vocabulary cannot satisfy."""
+
+import pytest
+import torch
+
+from chargpt.sampling.printing import text_of
+from chargpt.sampling.rules import Sampling
+from chargpt.sampling.text_generator import TextGenerator
+from chargpt.text.normalization import TextNormalizer
+from chargpt.text.tokenizer import Tokenizer
+from model import GPT, GPTConfig
+
+
+def make(tokenizer: Tokenizer, **settings) -> TextGenerator:
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16, bias=True), tokenizer.vocab_size)
+    return TextGenerator(**{"model": model, "tokenizer": tokenizer, "sampling": Sampling(), "length": 60, **settings})
+
+
+def written(generator: TextGenerator, prompt: str, *seeds: int) -> list[str]:
+    ids = generator.tokenizer.encode(prompt).tolist()
+    samples = zip(*generator.write(ids, seeds))
+    return ["".join(map(text_of, sample)) for sample in samples]
+
+
+def test_a_sample_of_a_batch_is_the_sample_of_its_seed_alone():
+    generator = make(Tokenizer("\nab"), stop=["aba"])
+    assert written(generator, "a", 1, 2, 3) == [written(generator, "a", seed)[0] for seed in (1, 2, 3)]
+
+
+def test_only_allowed_characters_are_written():
+    assert set(written(make(Tokenizer("\nabcd"), allow="abc", ban="b"), "d", 1)[0]) == set("ac")
+
+
+def test_a_stop_text_is_normalised_as_the_training_text_was():
+    tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(lowercase=True))
+    assert written(make(tokenizer, stop=["A"]), "b", 1) == written(make(tokenizer, stop=["a"]), "b", 1)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "settings", "says"),
+    [
+        (Tokenizer("ab"), {"stop": ["é"]}, "stop: 'é' given"),
+        (Tokenizer("ab"), {"allow": ""}, "allow: '' given"),
+        (Tokenizer("ab"), {"ban": "ab"}, "ban: no character is left"),
+        (Tokenizer("ab"), {"lines": 2}, "lines: 2 given"),
+        (Tokenizer("ab", folded=True), {"stop": ["\ufffd"]}, "stop: "),
+        (Tokenizer(None), {"ban": "é"}, "ban: 'é' given, but this model writes bytes"),
+    ],
+)
+def test_settings_that_the_vocabulary_cannot_satisfy_are_named(tokenizer, settings, says):
+    with pytest.raises(ValueError, match=f"^{says}"):
+        make(tokenizer, **settings)

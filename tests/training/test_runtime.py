@@ -1,0 +1,57 @@
+"""What a run computes with: chosen by the machine, the settings and the model."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from chargpt.config import Config, RuntimeConfig
+from chargpt.kernels.attention import load_kernel
+from chargpt.terminal import UserError
+from chargpt.training.runtime import choose_runtime
+from model import GPTConfig
+
+
+def runtime(**settings: object):
+    return choose_runtime(Config(runtime=RuntimeConfig(device="cpu", threads=1, **settings)))
+
+
+def test_the_attention_setting_decides_and_is_recorded():
+    if load_kernel() is None:
+        pytest.skip("needs a C compiler, and a CPU that multiplies bfloat16 numbers")
+    chosen = {name: runtime(precision="bfloat16", attention=name) for name in ("auto", "plain")}
+    assert chosen["auto"].attention is not None and "attention compiled from C" in chosen["auto"].describe()
+    assert [found.environment()["attention"] for found in chosen.values()] == ["compiled", "plain"]
+
+
+def test_no_kernel_is_used_in_float32_or_when_told_so():
+    assert runtime(precision="float32").attention is None
+    assert runtime(precision="bfloat16", attention="plain").attention is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FutureConfig(GPTConfig):
+    """A configuration with positions that no kernel knows."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def test_positions_that_the_kernel_does_not_know_run_in_torch():
+    config = Config(model=FutureConfig(positions="relative"), runtime=RuntimeConfig(device="cpu", precision="bfloat16"))
+    assert choose_runtime(config).attention is None
+
+
+def test_the_choice_is_described_and_recorded():
+    chosen = runtime(precision="float32")
+    assert chosen.describe() == "cpu, float32, 1 thread"
+    assert chosen.environment()["precision"] == "float32" and chosen.environment()["threads"] == 1
+    assert torch.get_num_threads() == 1
+    assert not chosen.has_memory_for(torch.zeros(10).numpy())
+
+
+def test_a_device_that_is_missing_is_a_users_mistake():
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    with pytest.raises(UserError, match="--device"):
+        choose_runtime(replace(Config(), runtime=RuntimeConfig(device="cuda")))
