@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, apply, apply_overrides, read_yaml
+from chargpt.config import Config, apply, apply_overrides
 from chargpt.device import choose_device
 from chargpt.terminal import UserError, shown
+from chargpt.yaml_file import read_yaml
 from model import GPT
 
 # Measured with AdamW and 0.8 million parameters. On 90,000 characters of tiny Shakespeare, 18 epochs: a validation loss of
