@@ -71,9 +71,8 @@ def absolute_text(text: str) -> str:
 
 
 def can_be_read_again(text: str) -> bool:
-    """Whether a TEXT argument still means something after it was read: not standard input, a pipe or another device."""
-    path = Path(text)
-    return text != "-" and (path.is_file() or path.is_dir() or not path.exists())
+    """Whether a TEXT argument names an existing file or folder or a named corpus: not standard input or a pipe."""
+    return text != "-" and (text in NAMES or os.path.isfile(text) or os.path.isdir(text))
 
 
 def _check_given_once(texts: Sequence[str]) -> None:
