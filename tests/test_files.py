@@ -1,12 +1,25 @@
-"""Files appear whole or not at all, and one process at a time holds the lock of a folder."""
+"""Files appear whole or not at all, and what dead processes left is recognised."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from chargpt.files import LOCK_NAME, lock_folder
+from chargpt.files import (
+    LOCK_NAME,
+    SyncedFile,
+    aside,
+    discard,
+    lock_folder,
+    publish_file,
+    publishing,
+    remove_left_behind,
+    sync_folder,
+    write_synced,
+)
 
 ROOT = Path(__file__).parent.parent
 HOLD = """
@@ -17,6 +30,74 @@ lock = lock_folder(Path(sys.argv[1]), wait=True)
 print("locked", flush=True)
 sys.stdin.read()
 """
+
+
+def test_a_published_file_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_path):
+    target = tmp_path / "config.yaml"
+    for content in (b"one", b"two"):
+        publish_file(target, content)
+        assert target.read_bytes() == content and os.listdir(tmp_path) == ["config.yaml"]
+
+
+def test_a_failure_leaves_the_old_file(tmp_path):
+    target = tmp_path / "config.yaml"
+    publish_file(target, b"old")
+    with pytest.raises(RuntimeError), publishing(target) as path:
+        write_synced(path, b"half")
+        raise RuntimeError
+    assert target.read_bytes() == b"old" and os.listdir(tmp_path) == ["config.yaml"]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path):
+    (tmp_path / "precious").write_bytes(b"mine")
+    (tmp_path / "config.yaml").symlink_to("precious")
+    publish_file(tmp_path / "config.yaml", b"new")
+    assert (tmp_path / "precious").read_bytes() == b"mine" and not (tmp_path / "config.yaml").is_symlink()
+
+
+def test_a_folder_is_published_as_a_whole_and_never_over_another(tmp_path):
+    for attempt in range(2):
+        try:
+            with publishing(tmp_path / "step") as path:
+                path.mkdir()
+                write_synced(path / "file", b"x" * (attempt + 1))
+        except OSError:
+            assert attempt == 1
+    assert (tmp_path / "step" / "file").read_bytes() == b"x" and os.listdir(tmp_path) == ["step"]
+
+
+def test_an_existing_file_is_never_written_to(tmp_path):
+    write_synced(tmp_path / "file", b"first")
+    with pytest.raises(FileExistsError):
+        write_synced(tmp_path / "file", b"second")
+    assert (tmp_path / "file").read_bytes() == b"first"
+
+
+def test_a_large_file_arrives_in_order(tmp_path):
+    with SyncedFile(tmp_path / "ids") as file:
+        for number in range(40):
+            file.write(memoryview(bytes([number]) * 2**20))
+    content = (tmp_path / "ids").read_bytes()
+    assert len(content) == 40 * 2**20 and content[:: 2**20] == bytes(range(40))
+
+
+def test_only_what_dead_processes_left_of_known_names_is_removed(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for name in (f".best.json.tmp-{dead.pid}", f".notes.tmp-{dead.pid}", f".best.json.tmp-{os.getppid()}", "best.json"):
+        (tmp_path / name).write_bytes(b"")
+    remove_left_behind(tmp_path, re.compile(r"best\.json"))
+    assert sorted(os.listdir(tmp_path)) == sorted([f".notes.tmp-{dead.pid}", f".best.json.tmp-{os.getppid()}", "best.json"])
+
+
+def test_the_small_parts(tmp_path):
+    assert aside(tmp_path / "a.json") == tmp_path / f".a.json.tmp-{os.getpid()}"
+    sync_folder(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("folder", "file", "missing"):
+        discard(tmp_path / name)
+    assert os.listdir(tmp_path) == []
 
 
 def holder(folder: Path) -> subprocess.Popen:
