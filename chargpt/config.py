@@ -1,4 +1,4 @@
-"""Settings: one tree of frozen dataclasses, filled from YAML and `section.key=value`, strictly.
+"""Settings: one tree of frozen dataclasses, read strictly from YAML and `section.key=value`.
 
 Precedence: the defaults below, which are those of configs/cpu.yaml, < a YAML file < the command line. Every mistake is a
 UserError in one line that names the key, the value given and what is allowed.

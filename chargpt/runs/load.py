@@ -24,7 +24,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     if name is None:
         newest = max(_runs(checkpoints), key=lambda run: steps(run)[-1].stat().st_mtime, default=None)
         if newest is None:
-            raise UserError(f"{shown(checkpoints)}: no run there yet; train one first with python train.py")
+            raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with python train.py")
         return newest
     candidates = [Path(name)]
     if name and Path(name).name == name:  # a plain name, not a path such as ../runs/a
@@ -94,6 +94,6 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
     if corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
         run = shown(checkpoint.path.parent)
         raise UserError(
-            f"{run}: its text has changed or is gone since the run began; restore it, or start a new run with --run NAME"
+            f"{run}: its text has changed or was removed after the run began; restore it, or start a new run with --run NAME"
         )
     return corpus

@@ -71,5 +71,5 @@ def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Co
         changes["optim.weight_decay"] = decay
         chosen.append(f"weight decay {decay:g}")
     config = apply_overrides(config, [f"{key}={value}" for key, value in changes.items() if key not in given])
-    why = f"{parameters:,} parameters would learn {characters:,} characters by heart"
+    why = f"{parameters:,} parameters would memorise {characters:,} characters"
     return config, f"{' and '.join(chosen)}, since {why}" if chosen else ""
