@@ -4,6 +4,11 @@ The steps: read the options, load the best checkpoint of a run, encode the promp
 result. The text goes to standard output as it is made; everything else goes to standard error.
 """
 
+from chargpt.launch import launch
+
+if __name__ == "__main__":  # before the other imports, so that a signal during them is handled
+    launch("sample")
+
 import argparse
 import contextlib
 import dataclasses
@@ -15,7 +20,7 @@ from typing import Any
 
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.sampling.options import parse_options
-from chargpt.terminal import UserError, one_line, run_program
+from chargpt.terminal import UserError, one_line
 
 CHECKPOINTS = Path(__file__).resolve().parent / "checkpoints"
 
@@ -107,7 +112,3 @@ def named_options() -> Iterator[None]:
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(run_program(main))

@@ -4,6 +4,11 @@ The steps: read the options; begin a run, or continue one; step, log, evaluate a
 comes; say how it ended. Everything that this file calls is in chargpt/.
 """
 
+from chargpt.launch import launch
+
+if __name__ == "__main__":  # before the other imports, which take seconds, so that a signal during them is handled
+    launch("train")
+
 import itertools
 import math
 import sys
@@ -17,18 +22,20 @@ from chargpt.runs.run import Run, folder_of
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.rules import Sampling
-from chargpt.terminal import UserError, best_effort_output, one_line, run_program, say, shown
+from chargpt.terminal import UserError, best_effort_output, escape_controls, one_line, say, shown
 from chargpt.text.corpus import Corpus
+from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.monitor import Monitor
 from chargpt.training.options import TrainOptions, parse_options
-from chargpt.training.preview import describe, outlook
+from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
 from chargpt.training.rate_finder import STEPS, record, short_config, suggestion, try_rates
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.startup import Training, new_model, new_run, resume_run, roll_back
+from chargpt.training.startup import Training, new_model, new_run, resume_run, roll_back, time_limit
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
+from chargpt.training.verdict import verdict
 
 ROOT = Path(__file__).resolve().parent
 CHECKPOINTS = ROOT / "checkpoints"
@@ -42,33 +49,28 @@ def main(argv: list[str] | None = None) -> int:
     if options.find_lr:
         return find_learning_rate(options)
     training = resume_run(options, root=ROOT) if options.resume else new_run(options, root=ROOT)
-    seconds = seconds_for(options, training.run)
+    seconds = time_limit(options, training.run)
+    deadline = None if seconds is None else started + seconds
     with best_effort_output(), Interrupt() as interrupt:
-        print(*describe(*training), sep="\n", flush=True)
+        print(*map(one_line, describe(*training)), sep="\n", flush=True)
+        say("estimate", estimate(*training[:2]))
         training.run.write_config(training.trainer.config)
-        return train_to_the_end(training, interrupt, started=started, seconds=seconds)
+        return train_to_the_end(training, interrupt, deadline=deadline)
 
 
-def seconds_for(options: TrainOptions, run: Run) -> float | None:
-    """How long the run may take, from the start of this program; None for as long as it takes."""
-    if options.minutes is not None:
-        return 60 * options.minutes - min(2.0, 0.6 * options.minutes)  # the rest passes before the start and after the end
-    return run.saved.seconds_left if run.saved else None
-
-
-def train_to_the_end(training: Training, interrupt: Interrupt, *, started: float, seconds: float | None) -> int:
+def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
     """Train, say how it ended, and return the exit code. A step that is not finite ends the run or rolls it back."""
-    trainer, corpus, run = training
+    trainer, _, run = training
     while True:
         try:
-            train(trainer, corpus, run, interrupt, started=started, seconds=seconds)
-            return conclude(trainer, corpus, run, interrupt)
+            train_loss = train(training, interrupt, deadline=deadline)
+            return conclude(training, interrupt, train_loss=train_loss)
         except NotFinite as problem:
             if trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MOST_ROLLBACKS:
+                other = ", or with train.on_nonfinite=rollback" if trainer.config.train.on_nonfinite == "stop" else ""
                 print(
                     f"error: {problem}; this step was not saved. The last good checkpoint is {shown(run.last_checkpoint())}; "
-                    f"continue from it with --resume --run {run.name(CHECKPOINTS)} and a lower optim.learning_rate, or with "
-                    "train.on_nonfinite=rollback",
+                    f"continue from it with --resume --run {run.name(CHECKPOINTS)} and a lower optim.learning_rate{other}",
                     file=sys.stderr,
                 )
                 return 3
@@ -76,10 +78,11 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, started: float
             say("rollback", f"{problem}; back to {shown(back)}, at half the rate and without that batch")
 
 
-def train(trainer: Trainer, corpus: Corpus, run: Run, interrupt: Interrupt, *, started: float, seconds: float | None) -> None:
-    """The loop: evaluate and save when due, stop when finished, step, report."""
-    progress, train_config = trainer.progress, trainer.config.train
-    budget = TimeBudget(steps_left=train_config.max_steps - progress.step, seconds=seconds, started=started)
+def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> float | None:
+    """The loop: evaluate and save when due, stop when finished, step, report. Returns the last mean training loss."""
+    trainer, corpus, run = training
+    progress, train_config, train_loss = trainer.progress, trainer.config.train, None
+    budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
     with Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None) as monitor:
         while True:
             with budget.outside_steps():
@@ -88,13 +91,14 @@ def train(trainer: Trainer, corpus: Corpus, run: Run, interrupt: Interrupt, *, s
                 if should_save(trainer, run, interrupt):
                     save(trainer, corpus, run, monitor, budget)
             if trainer.is_finished or interrupt():
-                return
+                return train_loss
             step = trainer.step()
             budget.step_done()
             monitor.step_done()
             if progress.step % train_config.log_interval == 0 and progress.loss_count:
                 speed = budget.steps_per_second() * trainer.config.chars_per_step
-                monitor.log_training(progress.step, progress.take_mean_loss(), step, chars_per_second=speed)
+                train_loss = progress.take_mean_loss()
+                monitor.log_training(progress.step, train_loss, step, chars_per_second=speed)
             if budget.is_due(progress.step):
                 plan_length(trainer, corpus, run, monitor, budget)
 
@@ -164,7 +168,8 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
     is_first, step, eval_interval = budget.is_first, trainer.progress.step, trainer.config.train.eval_interval
     budget.measure()
     if budget.deadline is not None:
-        trainer.set_length(step + max(1, budget.steps_that_fit(eval_interval=eval_interval)))
+        max_steps, eval_interval = budget.length_that_fits(step, eval_interval=eval_interval)
+        trainer.set_length(max_steps, eval_interval=eval_interval)
         monitor.set_total(trainer.config.train.max_steps)
     max_steps = trainer.config.train.max_steps
     budget.plan(step, max_steps)
@@ -179,14 +184,15 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
         monitor.say(outlook(corpus, trainer.config, parameters=parameters, characters_per_second=speed))
 
 
-def conclude(trainer: Trainer, corpus: Corpus, run: Run, interrupt: Interrupt) -> int:
+def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | None) -> int:
     """Say how the run ended and what to type next; returns the exit code."""
+    trainer, corpus, run = training
     progress, name = trainer.progress, run.name(CHECKPOINTS)
     if interrupt():
         say("stopped", f"at step {progress.step:,}, saved; continue with: python train.py --resume --run {name}")
         return interrupt.exit_code
     if trainer.config.train.sample_length:
-        print(f"\n{write_sample(trainer, corpus, interrupt).strip()}\n")
+        print(f"\n{escape_controls(write_sample(trainer, corpus, interrupt)).strip()}\n")
     if progress.step < trainer.config.train.max_steps:
         patience = trainer.config.train.patience
         again = f"continue with --resume --run {name} train.patience=0"
@@ -194,6 +200,7 @@ def conclude(trainer: Trainer, corpus: Corpus, run: Run, interrupt: Interrupt) -
     bits = progress.val_loss / math.log(2)
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
     say("done", f"validation loss {progress.val_loss:.4f} ({bits:.4f} bits per character), {best}")
+    say("verdict", verdict(progress, trainer.config, mark=mark_to_beat(corpus), train_loss=train_loss))
     say("sample", f"python sample.py {name}")
     return 0
 
@@ -204,7 +211,6 @@ def find_learning_rate(options: TrainOptions) -> int:
         model, corpus, config = new_model(options, root=ROOT)
         folder = folder_of(corpus.name if options.run is None else options.run, CHECKPOINTS)
         folder = folder.with_name(f"{folder.name}-find-lr")
-        folder.mkdir(parents=True, exist_ok=True)
         config = short_config(config)
         say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
         curve = []
@@ -218,7 +224,3 @@ def find_learning_rate(options: TrainOptions) -> int:
     say("drawn", f"{shown(record(curve, folder))}   (and in tensorboard --logdir {shown(folder.parent)})")
     say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
     return interrupt.exit_code
-
-
-if __name__ == "__main__":
-    sys.exit(run_program(main))

@@ -3,15 +3,17 @@
 import importlib
 import sys
 
-from chargpt.terminal import UserError, run_program
+from chargpt.launch import launch
+from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
 }
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb that `argv` begins with; without one, list the verbs."""
+def main(argv: list[str] | None = None) -> int:
+    """Run the verb that `argv` (default: the command line) begins with; without one, list the verbs."""
+    argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: python -m chargpt VERB ...\n")
         print(*(f"  {verb:<8}{what}" for verb, (_, what) in VERBS.items()), sep="\n")
@@ -22,4 +24,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_program(lambda: main(sys.argv[1:])))
+    launch("chargpt.__main__")

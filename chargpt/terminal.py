@@ -47,8 +47,8 @@ def shown(path: str | Path) -> str:
 
 
 def say(label: str, text: str) -> None:
-    """Print a notice in two columns: a label of at most 11 characters, and what it is about."""
-    print(f"{label:<12}{text}", flush=True)
+    """Print a notice in two columns: a label of at most 11 characters, and what it is about, without control characters."""
+    print(f"{label:<12}{one_line(text)}", flush=True)
 
 
 def run_program(main: Callable[[], int]) -> int:
@@ -64,6 +64,8 @@ def run_program(main: Callable[[], int]) -> int:
         return 0
     except UserError as error:
         message = str(error)
+    except ModuleNotFoundError as error:
+        message = _missing_package(error)
     except OSError as error:
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         message = f"{what}; check the path, its permissions and the free space on its disk"
@@ -76,6 +78,18 @@ def run_program(main: Callable[[], int]) -> int:
         return 130
     print(f"error: {one_line(message)}", file=sys.stderr)
     return 2
+
+
+def _missing_package(error: ModuleNotFoundError) -> str:
+    """The message for a package that this interpreter lacks. Raises `error` again if the module is one of ours."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "chargpt", "model", "train", "sample"):
+        raise error
+    root = Path(__file__).resolve().parents[1]
+    other = [path for path in (root / ".venv/bin/python", root / ".venv/Scripts/python.exe") if path.exists()]
+    if other and not os.path.samefile(sys.prefix, root / ".venv"):
+        return f"{package}: not installed for {sys.executable}; use {shown(other[0])} instead"
+    return f"{package}: not installed for {sys.executable}; run {sys.executable} -m pip install -r requirements.txt"
 
 
 def _memory_message(error: MemoryError | RuntimeError) -> str | None:

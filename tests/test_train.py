@@ -362,7 +362,7 @@ def resumed(folder: Path, *settings: str) -> Training:
 def finish(training: Training, interrupt: Interrupt | None = None) -> int:
     """Train to the end; the exit code."""
     with interrupt or Interrupt() as interrupt:
-        return train.train_to_the_end(training, interrupt, started=time.monotonic(), seconds=None)
+        return train.train_to_the_end(training, interrupt, deadline=None)
 
 
 def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:

@@ -51,7 +51,7 @@ def parse_options(argv: Sequence[str] | None, *, program: str = "train.py") -> T
     add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: cpu or gpu, by the device)")
     add("--run", metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
-    add("--minutes", type=number, metavar="M", help="measure the speed, then take as many steps as fit into M minutes")
+    add("--minutes", type=minutes, metavar="M", help="take as many steps as fit into M minutes; 2h and 30s are understood too")
     add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     add("--init-from", metavar="RUN", help="start from the weights of another run, matched by character")
     add("--vocab-from", metavar="RUN", help="use the vocabulary of another run; a character that it lacks is an error")
@@ -70,8 +70,16 @@ def _is_setting(word: str) -> bool:
     return "=" in word and not os.path.exists(word)
 
 
+def minutes(text: str) -> float:
+    """An argparse type: minutes as a number, or with a unit: 90, 1.5h, 45m, 30s."""
+    units = {"h": 60.0, "m": 1.0, "s": 1 / 60}
+    return number(text[:-1]) * units[text[-1]] if text[-1:] in units else number(text)
+
+
 def _check(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError("WORLD_SIZE: several processes are not supported; run python train.py without torchrun")
     if "" in options.texts:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):

@@ -15,9 +15,15 @@ from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine
 from chargpt.training.evaluation import validation_part
 from chargpt.training.options import parse_options
+from chargpt.training.progress_bar import clock
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
 from chargpt.training.trainer import Trainer
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: 1 layer, 2 layers."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
@@ -31,15 +37,33 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
         lines.append(f"evaluated   on the first {evaluated:,} characters of the validation part; train.eval_chars=0 uses all")
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
     lines += [
-        f"model       {trainer.model.parameter_count():,} parameters: {model.n_layer} layers, {model.n_head} heads, "
-        f"width {model.n_embd}, context {model.block_size}, {model.positions} positions, dropout {model.dropout:g}",
+        f"model       {trainer.model.parameter_count():,} parameters: {plural(model.n_layer, 'layer')}, "
+        f"{plural(model.n_head, 'head')}, width {model.n_embd}, context {model.block_size}, {model.positions} positions, "
+        f"dropout {model.dropout:g}",
         f"machine     {trainer.runtime.describe()}",
-        f"training    {config.train.max_steps:,} steps of {config.chars_per_step:,} characters, {epochs:.1f} epochs; "
+        f"training    {plural(config.train.max_steps, 'step')} of {config.chars_per_step:,} characters, {epochs:.1f} epochs; "
         f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
     ]
     if run is not None:
         lines.append(f"run         {shown(run.folder)}   (curves: tensorboard --logdir {shown(run.folder.parent)})")
     return lines
+
+
+def estimate(trainer: Trainer, corpus: Corpus) -> str:
+    """How long the training takes, from a few steps without updates: to be shown before the first evaluation."""
+    seconds = []
+    for _ in range(4):
+        started = time.perf_counter()
+        trainer.rehearse()
+        seconds.append(time.perf_counter() - started)
+        if sum(seconds) > 3:
+            break
+    config, step = trainer.config, min(seconds)
+    left = config.train.max_steps - trainer.progress.step
+    # An evaluation computes no gradient, which is two thirds of a step.
+    evaluated = len(validation_part(corpus.val, config.train.eval_chars)) / config.chars_per_step
+    total = step * (left + (1 + left // config.train.eval_interval) * evaluated / 3)
+    return f"{1000 * step:.1f} ms a step, {clock(total)} for {plural(left, 'step')} and their evaluations"
 
 
 def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_per_second: float) -> str:
@@ -49,7 +73,7 @@ def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_
     per_character = 37 * config.model.n_layer * config.model.n_embd + 3 * corpus.tokenizer.vocab_size
     memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
     expected = _overfitting(epochs, parameters / len(corpus.train))
-    cost = f"about {minutes:.1f} minutes and {memory / 1e9:.1f} GB"
+    cost = f"about {clock(60 * minutes)} and {max(memory, 1e8) / 1e9:.1f} GB"
     return f"outlook     {epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
 
 

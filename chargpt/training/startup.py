@@ -94,7 +94,9 @@ def resume_run(options: TrainOptions, *, root: Path) -> Training:
     check_tensors(checkpoint.training, trainer.state().optimizer, where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
     _say_what_differs(environment, runtime)
-    say("resumed", f"{shown(checkpoint.path)}, {config.train.max_steps - checkpoint.step:,} steps to go")
+    seconds = 60 * options.minutes if options.minutes else checkpoint.state.seconds_left
+    rest = f"{seconds / 60:.3g} minutes" if seconds else f"{config.train.max_steps - checkpoint.step:,} steps"
+    say("resumed", f"{shown(checkpoint.path)}, {rest} to go")
     return Training(trainer, corpus, run)
 
 
@@ -117,6 +119,16 @@ def _long_enough(config: Config, *, step: int, seconds: float | None) -> Config:
         return config
     steps = max(step + SETTLING_STEPS + 1, config.train.max_steps)
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps))
+
+
+def time_limit(options: TrainOptions, run: Run) -> float | None:
+    """The seconds that the run may take from the start of the program; None for as long as it takes.
+
+    A run that was killed before --minutes could fix its length has the rest of that time.
+    """
+    if options.minutes is None:
+        return run.saved.seconds_left if run.saved else None
+    return 60 * options.minutes - min(2.0, 0.6 * options.minutes)  # the rest passes before the start and after the end
 
 
 def roll_back(trainer: Trainer, run: Run, *, without: int) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 SETTLING_STEPS = 3  # the first steps pay for memory, caches and compilation
 SETTLED_SECONDS = 3.0
+FEWEST = 5  # evaluations of a run that is fitted to its time
 
 
 class TimeBudget:
@@ -15,10 +16,9 @@ class TimeBudget:
     that becomes slower does not make a run late.
     """
 
-    def __init__(self, *, steps_left: int, seconds: float | None = None, started: float | None = None) -> None:
-        """`seconds` from `started`, on time.monotonic (default: now), is when the run shall end; None sets no limit."""
-        started = time.monotonic() if started is None else started
-        self.deadline = None if seconds is None else started + seconds
+    def __init__(self, *, steps_left: int, deadline: float | None = None) -> None:
+        """`deadline`, on time.monotonic, is when the run shall end; None sets no limit."""
+        self.deadline = deadline
         self.steps = 0
         self.seconds = 0.0  # in steps, without the first ones
         self.evaluation_seconds = 0.0  # of the longest evaluation with what follows it
@@ -68,6 +68,18 @@ class TimeBudget:
         """The run is at `step` of `max_steps`: the next measurement is halfway to the end, unless little is left."""
         left = max_steps - step
         self._next = step + left // 2 if left > max_steps // 16 else 0
+
+    def length_that_fits(self, step: int, *, eval_interval: int) -> tuple[int, int]:
+        """The length of a run that is at `step`, and its eval_interval, shortened for FEWEST evaluations if there is time."""
+        fits = self.steps_that_fit(eval_interval=eval_interval)
+        seconds = self.deadline - time.monotonic()
+        evaluations = max(
+            1, min(FEWEST, int(seconds / 4 / max(self.evaluation_seconds, 1e-9)))
+        )  # a quarter of the time at most
+        if step + fits < evaluations * eval_interval:
+            fits = int(max(0.0, seconds - (1 + evaluations) * self.evaluation_seconds) / self.seconds_per_step)
+            eval_interval = max(1, (step + fits) // evaluations)
+        return step + max(1, fits), eval_interval
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""

@@ -121,18 +121,27 @@ class Trainer:
             raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
         return loss, grad_norm
 
+    def rehearse(self) -> None:
+        """Do the work of a step, without an update: to measure its time. The next step takes the same batch."""
+        self._gradient(self.progress.step)
+        self.weights.refresh()
+
     def rate_of(self, step: int) -> float:
         """The learning rate of a step: the schedule's, halved for every rollback."""
         rate = learning_rate(step, self.config.optim, max_steps=self.config.train.max_steps)
         return rate * 0.5 ** len(self.progress.skipped)
 
-    def set_length(self, max_steps: int) -> None:
-        """Make the run `max_steps` long. The warm-up stays as short as it now becomes, even if the run is extended later."""
-        optim, train = self.config.optim, self.config.train
+    def set_length(self, max_steps: int, *, eval_interval: int) -> None:
+        """Make the run `max_steps` long, evaluated and saved at least every `eval_interval` steps.
+
+        The warm-up stays as short as it now becomes, even if the run is extended later.
+        """
+        config = self.config
         self.config = dataclasses.replace(
-            self.config,
-            train=dataclasses.replace(train, max_steps=max_steps),
-            optim=dataclasses.replace(optim, warmup_steps=min(optim.warmup_steps, max_steps // 2)),
+            config,
+            train=dataclasses.replace(config.train, max_steps=max_steps, eval_interval=eval_interval),
+            optim=dataclasses.replace(config.optim, warmup_steps=min(config.optim.warmup_steps, max_steps // 2)),
+            checkpoint=dataclasses.replace(config.checkpoint, interval=min(config.checkpoint.interval, eval_interval)),
         )
 
     def check_weights(self) -> None:

@@ -1,6 +1,9 @@
 """How a run begins and continues, runs of older versions included."""
 
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from chargpt.runs.checkpoint import newest
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.options import parse_options
-from chargpt.training.startup import new_run, resume_run, roll_back
+from chargpt.training.startup import new_run, resume_run, roll_back, time_limit
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
@@ -64,6 +67,20 @@ def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(tex
 def test_minutes_make_a_run_long_enough_to_measure_its_speed(text, tmp_path):
     training = begin(text, tmp_path / "run", "--minutes", "1", "train.max_steps=1")
     assert training.trainer.config.train.max_steps == 4
+
+
+def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path):
+    arguments = [str(text), *TINY, "--minutes", "10", "train.max_steps=100000", "train.eval_interval=100000"]
+    command = [sys.executable, str(ROOT / "train.py"), *arguments, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (tmp_path / "run" / "step-00000000" / "state.json").exists():
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"])
+    assert 500 < time_limit(options, resume_run(options, root=ROOT).run) < 600
+    given = parse_options(["--resume", "--run", f"{tmp_path}/run", "--minutes", "1"])
+    assert time_limit(given, None) == pytest.approx(60 - 0.6)
 
 
 def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_path):

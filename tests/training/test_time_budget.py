@@ -40,7 +40,7 @@ def test_the_first_lap_counts_no_step_whose_time_it_leaves_out():
 
 def make_budget(seconds: float | None, steps_left: int = 1000) -> TimeBudget:
     """0.1 s a step, 2 s an evaluation."""
-    budget = TimeBudget(steps_left=steps_left, seconds=seconds)
+    budget = TimeBudget(steps_left=steps_left, deadline=seconds and time.monotonic() + seconds)
     budget.steps, budget.seconds, budget.evaluation_seconds = SETTLING_STEPS + 10, 1.0, 2.0
     budget.measure()
     return budget
@@ -76,3 +76,11 @@ def test_the_time_left_is_known_until_the_length_is_fixed():
     assert 99 < budget.seconds_left() <= 100
     budget.plan(20, 1000)
     assert budget.seconds_left() is None
+
+
+def test_a_short_run_is_evaluated_at_least_five_times():
+    budget = make_budget(60)
+    length, interval = budget.length_that_fits(10, eval_interval=500)
+    assert 5 <= length // interval <= 7
+    assert (length - 10) * 0.1 + 2.0 * (length // interval + 1) <= 61
+    assert make_budget(10_000).length_that_fits(10, eval_interval=500)[1] == 500

@@ -102,11 +102,13 @@ def test_a_skipped_step_changes_nothing_and_halves_the_rate_of_all():
 
 def test_the_length_is_the_only_setting_that_changes():
     trainer = make_trainer(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, warmup_steps=8)))
-    trainer.set_length(10)
+    trainer.set_length(10, eval_interval=2)
     assert trainer.config.train.max_steps == 10 and trainer.config.optim.warmup_steps == 5
-    trainer.set_length(100)
+    trainer.set_length(100, eval_interval=2)
     assert trainer.config.optim.warmup_steps == 5  # a warm-up that is over does not begin again
-    assert dataclasses.replace(trainer.config, train=CONFIG.train, optim=CONFIG.optim) == CONFIG
+    assert trainer.config.train.eval_interval == trainer.config.checkpoint.interval == 2
+    parts = {name: getattr(CONFIG, name) for name in ("train", "optim", "checkpoint")}
+    assert dataclasses.replace(trainer.config, **parts) == CONFIG
 
 
 def test_a_run_ends_at_its_length_or_without_patience():
@@ -130,3 +132,11 @@ def test_several_chunks_are_one_large_batch():
         trainer.step()
         vectors.append(trainer.weights.gradient.clone())
     torch.testing.assert_close(*vectors)
+
+
+def test_a_rehearsal_changes_nothing():
+    rehearsed, other = make_trainer(), make_trainer()
+    for _ in range(3):
+        rehearsed.rehearse()
+        assert rehearsed.step() == other.step()
+    assert torch.equal(rehearsed.weights.vector, other.weights.vector) and rehearsed.progress == other.progress

@@ -1,0 +1,37 @@
+"""What a finished training is worth, in one line, and what to try next."""
+
+from chargpt.config import Config
+from chargpt.runs.saved_state import Progress
+
+FAR = 0.5  # nats between training and validation loss: the model knows its training text better than its language
+RISEN = 0.02  # nats above the best validation loss: more than the noise of an evaluation
+
+
+def verdict(progress: Progress, config: Config, *, mark: float, train_loss: float | None) -> str:
+    """The verdict on a run that has ended. `mark` is the loss of an n-gram model; all losses are in nats per character.
+
+    Advice never repeats what the settings already have.
+    """
+    compared = f"an n-gram model has {mark:.2f}, this run {progress.best_loss:.2f}"
+    if progress.best_step == 0 and progress.step > 0:
+        return f"it learned nothing: the loss was lowest before the first step; use a lower optim.learning_rate ({_find_lr()})"
+    if progress.best_loss > mark:
+        more = "more steps (train.max_steps) or --minutes" if progress.best_step == progress.evaluated else "more text"
+        return f"not better than counting: {compared}; use {more}, or another optim.learning_rate ({_find_lr()})"
+    risen = progress.val_loss > progress.best_loss + RISEN
+    if risen or (train_loss is not None and progress.val_loss - train_loss > FAR):
+        losses = {"validation loss": progress.val_loss, "training loss": train_loss}
+        now = ", ".join(f"{name} {loss:.2f}" for name, loss in losses.items() if loss is not None)
+        ways = ["more text", f"optim.weight_decay={_more_decay(config):g}", "fewer steps"]
+        ways += [] if config.train.patience else ["train.patience=3"]
+        taken = f"; sample.py uses the best checkpoint, of step {progress.best_step:,}" if risen else ""
+        return f"it learned parts of the text by heart ({now}); use {', '.join(ways[:-1])} or {ways[-1]}{taken}"
+    return f"better than counting: {compared}"
+
+
+def _find_lr() -> str:
+    return "train.py --find-lr suggests one"
+
+
+def _more_decay(config: Config) -> float:
+    return max(0.5, 2 * config.optim.weight_decay)

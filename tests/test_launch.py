@@ -1,0 +1,64 @@
+"""Before torch is imported: signals, missing packages, and how OpenMP's threads wait."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chargpt.launch import WAITING
+
+ROOT = Path(__file__).parents[1]
+PROBE = """
+import json, os, sys
+sys.modules["probe"] = type(sys)("probe")
+sys.modules["probe"].main = lambda: print(json.dumps({name: os.environ.get(name) for name in %r})) or 0
+from chargpt.launch import launch
+launch("probe")
+"""
+
+
+def waiting(**environment: str) -> dict[str, str | None]:
+    """How the threads of a launched program are told to wait."""
+    environment = {**{key: value for key, value in os.environ.items() if key not in WAITING}, **environment}
+    command = [sys.executable, "-c", PROBE % list(WAITING)]
+    return json.loads(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
+
+
+def test_threads_wait_for_a_bounded_time_unless_the_user_has_chosen():
+    assert waiting() == WAITING
+    assert waiting(GOMP_SPINCOUNT="7") == {"GOMP_SPINCOUNT": "7", "KMP_BLOCKTIME": None}
+    assert waiting(OMP_WAIT_POLICY="passive") == dict.fromkeys(WAITING)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs POSIX signals")
+@pytest.mark.parametrize("program", [["train.py"], ["sample.py", "nobody"], ["-m", "chargpt", "text"]])
+@pytest.mark.parametrize("delay", [0.1, 0.3, 0.8])
+def test_ctrl_c_at_any_moment_is_at_most_one_line(program, delay, tmp_path):
+    if program == ["train.py"]:
+        program = ["train.py", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    process = subprocess.Popen([sys.executable, *program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors
+    assert process.returncode in (130, 2)  # 2: sample.py had found already that there is no such run
+
+
+def test_a_missing_package_is_one_line_that_names_the_interpreter(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "train.py"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: torch: not installed for ")
+    assert "pip install" in done.stderr or ".venv" in done.stderr
+
+
+def test_several_processes_are_one_line(tmp_path):
+    environment = {**os.environ, "WORLD_SIZE": "2"}
+    done = subprocess.run([sys.executable, "train.py"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "WORLD_SIZE" in done.stderr

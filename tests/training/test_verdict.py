@@ -1,0 +1,39 @@
+"""The verdict names what went wrong and what to type, and never what is already set."""
+
+import pytest
+
+from chargpt.config import Config, OptimConfig, TrainConfig
+from chargpt.runs.saved_state import Progress
+from chargpt.training.verdict import verdict
+
+
+def said(
+    val_loss: float, best_loss: float, best_step: int, *, train_loss: float | None = None, config: Config | None = None
+) -> str:
+    progress = Progress(step=1000, evaluated=1000, val_loss=val_loss, best_loss=best_loss, best_step=best_step)
+    return verdict(progress, config or Config(), mark=1.8, train_loss=train_loss)
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ((4.5, 4.2, 0), ["learned nothing", "lower optim.learning_rate", "--find-lr"]),
+        ((2.0, 2.0, 1000), ["not better than counting", "1.80", "--minutes"]),
+        ((2.5, 2.0, 500), ["not better than counting", "more text"]),
+        ((1.7, 1.5, 400), ["by heart", "more text", "optim.weight_decay=0.5", "train.patience=3", "step 400"]),
+        ((1.5, 1.5, 1000), ["better than counting", "1.80", "1.50"]),
+    ],
+)
+def test_every_end_has_its_verdict(losses, words):
+    assert all(word in said(*losses) for word in words)
+
+
+def test_validation_far_above_training_is_learning_by_heart():
+    assert "by heart" in said(1.5, 1.5, 1000, train_loss=0.6) and "sample.py" not in said(1.5, 1.5, 1000, train_loss=0.6)
+    assert "better than counting" in said(1.5, 1.5, 1000, train_loss=1.4)
+
+
+def test_advice_does_not_repeat_what_is_set():
+    config = Config(optim=OptimConfig(weight_decay=1.0), train=TrainConfig(patience=3))
+    line = said(1.7, 1.5, 400, config=config)
+    assert "optim.weight_decay=2" in line and "train.patience" not in line
