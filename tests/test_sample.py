@@ -103,7 +103,7 @@ def test_banning_a_character_that_the_model_cannot_write_changes_nothing(write):
 
 def test_numbers_have_no_negative_zero(call, run, tmp_path):
     assert "temperature 0, " in call(run, "--temperature", "-0.0", "--length", "1")[2]
-    flat = str(publish_run(tmp_path / "flat", Tokenizer("a"), val_loss=-1e-9))
+    flat = str(publish_run(tmp_path / "flat", Tokenizer("a"), val_loss=-0.0))
     _, out, err = call(flat, "--json", "--length", "3")
     assert "-0.0" not in out + err and "validation loss 0.0000" in err
 
