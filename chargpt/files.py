@@ -13,7 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import filelock
+
 ASIDE_NAME = re.compile(r"\.(?P<target>.+)\.tmp-(?P<pid>[0-9]{1,9})")
+LOCK_NAME = ".lock"
 SYNC_EVERY = 2**24  # bytes
 
 
@@ -93,6 +96,8 @@ class SyncedFile:
 
 def sync_folder(path: Path) -> None:
     """Put the names in a folder on the disk: without this, a power cut may undo a rename."""
+    if os.name == "nt":  # Windows cannot open a folder, and NTFS keeps a journal of its names
+        return
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -120,6 +125,8 @@ def remove_left_behind(folder: Path, targets: re.Pattern) -> None:
 
 def _is_another_process(pid: int) -> bool:
     """Whether a living process other than this one has the id `pid`."""
+    if os.name == "nt":  # os.kill would end the process or send it Ctrl-C; its files stay
+        return pid != os.getpid()
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -127,3 +134,35 @@ def _is_another_process(pid: int) -> bool:
     except PermissionError:  # it lives and belongs to another user
         return True
     return pid != os.getpid()
+
+
+class FolderLock:
+    """Keeps other processes from locking a folder until it is released, is deleted, or the process ends."""
+
+    def __init__(self, folder: Path, *, wait: bool) -> None:
+        path = folder / LOCK_NAME
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "a symbolic link, not a lock file; delete it", str(path))
+        self._lock = filelock.FileLock(path, thread_local=False)
+        try:
+            self._lock.acquire(timeout=-1 if wait else 0)
+        except filelock.Timeout:
+            raise BlockingIOError(errno.EAGAIN, "locked by another process", str(folder)) from None
+
+    def release(self) -> None:
+        """Let other processes lock the folder. The lock file stays."""
+        self._lock.release()
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def lock_folder(folder: Path, *, wait: bool) -> FolderLock:
+    """Lock `folder` by a file in it, for this process alone. The lock is also a context manager, which releases it.
+
+    Without `wait`, raises BlockingIOError while another process holds the lock. Raises OSError if the file cannot be made.
+    """
+    return FolderLock(folder, wait=wait)

@@ -15,11 +15,12 @@ ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs POSIX signals")
 
 
-def test_the_first_signal_sets_the_flag_and_its_exit_code(capfd):
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_the_first_signal_sets_the_flag_and_its_exit_code(capfd, name, code):
     with Interrupt(notice="stopping\n") as interrupt:
         assert not interrupt() and interrupt.exit_code == 0
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupt() and interrupt.exit_code == 143
+        os.kill(os.getpid(), getattr(signal, name))
+        assert interrupt() and interrupt.exit_code == code
     assert capfd.readouterr().err == "stopping\n"
 
 

@@ -1,7 +1,5 @@
 """The folder of a run: who may write it, and what is saved there."""
 
-import fcntl
-import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -10,13 +8,13 @@ from pathlib import Path
 from torch import Tensor
 
 from chargpt.config import Config, to_yaml
-from chargpt.files import publish_file
+from chargpt.files import lock_folder, publish_file
 from chargpt.runs.checkpoint import Checkpoint, mark_best, newest, prune, publish, remove_orphans, steps
 from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
 
 # What a run that died before its first checkpoint leaves in its folder.
-LEFT_BEHIND = re.compile(r"config\.yaml|metrics\.jsonl|events\.out\.tfevents\..*|\..*\.tmp-\d+")
+LEFT_BEHIND = re.compile(r"config\.yaml|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|\..*\.tmp-\d+")
 
 
 class Run:
@@ -25,9 +23,12 @@ class Run:
     def __init__(self, folder: Path) -> None:
         """Raises UserError while another process trains this run."""
         folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock = lock_folder(folder, wait=False)
+        except BlockingIOError:
+            raise UserError(f"{shown(folder)}: another process is training this run; wait for it, or stop it") from None
         self.folder = folder
         self.saved: SavedState | None = None  # what the newest checkpoint holds
-        self._lock = _Lock(folder)
         remove_orphans(folder)
 
     def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
@@ -61,20 +62,6 @@ class Run:
     def name(self, checkpoints: Path) -> str:
         """What to call the run on a command line, quoted for a shell."""
         return shlex.quote(self.folder.name if self.folder.parent == checkpoints else shown(self.folder))
-
-
-class _Lock:
-    """Keeps other processes from writing the same run, for as long as this object lives."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{shown(folder)}: another process is training this run; wait for it, or stop it") from None
-
-    def __del__(self) -> None:
-        os.close(self._folder)
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:

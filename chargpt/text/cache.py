@@ -2,14 +2,13 @@
 
     FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards
     FOLDER/seen/<request>    the fingerprint that belongs to a request: files with their inode, size and times, and settings
-    FOLDER/lock              held while an entry is written
+    FOLDER/.lock             held while an entry is written
 
 Reading gigabytes only to find that nothing has changed takes seconds. So `seen` records which files, by name, inode, size and
 times, belong to which entry. `Source.signature` explains why this is safe.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import re
@@ -21,10 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from chargpt.files import SyncedFile, discard, publish_file, publishing, remove_left_behind, sync_folder, write_synced
+from chargpt.files import (
+    SyncedFile,
+    discard,
+    lock_folder,
+    publish_file,
+    publishing,
+    remove_left_behind,
+    sync_folder,
+    write_synced,
+)
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
+MAX_META = 2**26  # bytes; every character of Unicode takes at most 12 of them in JSON
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
@@ -73,7 +82,7 @@ class Cache:
         """The entry `fingerprint`; None if there is none or it is damaged."""
         folder = self.folder / fingerprint
         try:
-            meta = json.loads((folder / "entry.json").read_text())
+            meta = _read_meta(folder / "entry.json")
             tokenizer = Tokenizer.from_json(meta["tokenizer"])
             return EncodedText(
                 fingerprint=fingerprint,
@@ -84,19 +93,19 @@ class Cache:
                 distinct=meta["distinct"],
                 notes=meta["notes"],
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing entries; wait until none does. A process that ends releases the lock."""
         self._seen.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"waiting for another run to finish encoding in {shown(self.folder)}", file=sys.stderr)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            lock = lock_folder(self.folder, wait=False)
+        except BlockingIOError:
+            print(f"waiting for another run to finish encoding in {shown(self.folder)}", file=sys.stderr, flush=True)
+            lock = lock_folder(self.folder, wait=True)
+        with lock:
             for folder in (self.folder, self._seen):
                 remove_left_behind(folder, FINGERPRINT)
             yield
@@ -117,6 +126,19 @@ class Cache:
             write_synced(folder / "counts.int64", memoryview(counts.astype("<i8")).cast("B"))
             write_synced(folder / "entry.json", json.dumps(meta).encode())
             sync_folder(folder)
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    """The content of entry.json. Raises ValueError, KeyError or TypeError if it is not what `publishing` wrote."""
+    if not path.is_file() or path.stat().st_size > MAX_META:
+        raise ValueError(f"{path}: not a file, or too large")
+    meta = json.loads(path.read_text())
+    for name in ("n_train", "n_val", "distinct"):
+        if not isinstance(meta[name], int) or not 0 <= meta[name] < 2**62:
+            raise ValueError(f"{path}: {name} is not a size")
+    if not isinstance(meta["notes"], list) or not all(isinstance(note, str) for note in meta["notes"]):
+        raise ValueError(f"{path}: notes is not a list of text")
+    return meta
 
 
 def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:

@@ -16,6 +16,14 @@ MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginnin
 )
 # The most common characters beyond ASCII in texts of each encoding. Several encodings may decode the same bytes without an
 # error; these characters tell which one is right.
+SAMPLE = 8192  # bytes at the beginning of a file
+MAX_NUL_SHARE = 1 / 4  # of a text
+WIDE = {
+    "utf-32-le": (1, 2, 3),
+    "utf-32-be": (0, 1, 2),
+    "utf-16-le": (1, 3),
+    "utf-16-be": (0, 2),
+}  # bytes of 4 that are mostly 0
 WESTERN = {  # languages in Latin letters, where most letters are ASCII
     "cp1252": "éèàçêôûîâùäöüßñáíóúãõåæøëïœ’‘“”–—…«»£€°½",
     "cp1250": "ąęłśżźćńóěščřžýáíéúůďťňőű„”–",
@@ -38,6 +46,21 @@ def byte_order_mark(head: bytes) -> tuple[bytes, str]:
     return next(((mark, encoding) for mark, encoding in MARKS if head.startswith(mark)), (b"", "utf-8"))
 
 
+def why_not_utf8(head: bytes) -> str | None:
+    """What a file is that begins with `head`, has no byte-order mark and is not UTF-8 text; None if it may be.
+
+    A file in UTF-16 or of zeros can be valid UTF-8: NUL is a character.
+    """
+    if what := binary_format(head):
+        return what
+    sample = head[:SAMPLE]
+    if sample.count(0) <= len(sample) * MAX_NUL_SHARE:
+        return None
+    if guess := likely_encoding(sample):
+        return f"it reads as {guess}, so add data.encoding={guess}"
+    return "most of it is NUL bytes, so it is not text; give a text file"
+
+
 def undecodable(source: Source, offset: int, encoding: str) -> UserError:
     """The error for a text that cannot be decoded at byte `offset`: the line, and which encoding would work."""
     with source.open() as file:
@@ -48,13 +71,16 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
         start = max(0, offset - 2**18)
         file.seek(start)
         around = file.read(2**19)
+    first_bytes = around[offset - start : offset - start + 2]
     if start:
         around = around[around.find(b"\n") + 1 :]  # do not begin inside a character
     if what := binary_format(head):
         return UserError(f"{source.label}: {what}")
     where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
-    guess = likely_encoding(around)
-    if guess:
+    if encoding == "utf-8" and first_bytes[:1] == b"\xed" and first_bytes[1:] >= b"\xa0":
+        what_to_do = "convert the file to UTF-8, or set data.vocabulary=bytes"
+        return UserError(f"{where}, but half of a surrogate pair, as CESU-8 has them; {what_to_do}")
+    if guess := likely_encoding(around):
         return UserError(f"{where}; it reads as {guess}, so add data.encoding={guess}")
     if b"\0" in around:
         return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
@@ -63,9 +89,11 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
 
 def likely_encoding(sample: bytes) -> str | None:
     """The most likely encoding of `sample`, a part of a text that is not UTF-8; None if no encoding fits."""
-    zeros = sample[0::2].count(0), sample[1::2].count(0)
-    if max(zeros) > len(sample) / 8:
-        return "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
+    zeros = [sample[i::4].count(0) * 4 / max(1, len(sample)) for i in range(4)]
+    for encoding, high_bytes in WIDE.items():
+        others = [share for i, share in enumerate(zeros) if i not in high_bytes]
+        if min(zeros[i] for i in high_bytes) > 1 / 4 and max(others) < 1 / 8:
+            return encoding
     if 0 in sample:
         return None
     best = max([*WESTERN, *OTHER], key=lambda encoding: _plausibility(sample, encoding))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import shutil
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import TextCounts, count_characters, write_ids
 from chargpt.text.normalization import TextNormalizer
@@ -21,6 +22,7 @@ from chargpt.text.selection import absolute_text, run_name, select_sources
 from chargpt.text.sources import Sources
 from chargpt.text.tokenizer import Tokenizer
 
+MAKE_ROOM = "free some space there, or name another folder in data.cache"
 FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
 
 
@@ -36,10 +38,10 @@ class Corpus(EncodedText):
         unit = "bytes" if self.tokenizer.characters is None else "characters"
         share = len(self.val) / self.characters
         return [
-            f"text        {self.name}: {self.characters:,} {unit}, {self.distinct:,} distinct",
+            f"text        {one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct",
             f"vocabulary  {_describe_vocabulary(self)}",
             f"split       {len(self.train):,} training {unit}, {len(self.val):,} validation {unit} ({share:.1%})",
-            *(f"note        {note}" for note in self.notes),
+            *(f"note        {one_line(note)}" for note in self.notes),
         ]
 
 
@@ -57,7 +59,7 @@ def load_corpus(
         normalizer = dataclasses.asdict(tokenizer.normalizer)
         config = dataclasses.replace(config, vocabulary=vocabulary, min_count=1, max_vocab=0, **normalizer)
     origin = {"name": run_name(texts), "texts": [absolute_text(text) for text in texts]}
-    cache = _cache(config, root)
+    cache = Cache(cache_folders(config, root=root)[0])
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
         encoded = _find_or_encode(sources, config, tokenizer, cache)
@@ -67,15 +69,28 @@ def load_corpus(
 
 
 def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str) -> Corpus | None:
-    """The corpus with this fingerprint, if it is in the cache. `texts` is that of the Corpus; nothing is read from there."""
+    """The corpus with this fingerprint, if it is in one of `cache_folders`; None if it is not.
+
+    Only the cache is read: `texts` are those of the run, and are not opened. Nothing is encoded or written.
+    """
     if not FINGERPRINT.fullmatch(fingerprint):  # a checkpoint from elsewhere may contain anything, for example a path
         return None
-    encoded = _cache(config, root).open(fingerprint)
-    return encoded and Corpus(**vars(encoded), name=run_name(texts), texts=list(texts))
+    for folder in cache_folders(config, root=root):
+        if encoded := Cache(folder).open(fingerprint):
+            return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts))
+    return None
 
 
-def _cache(config: DataConfig, root: Path) -> Cache:
-    return Cache(Path(config.cache) if config.cache else root / "data" / "cache")
+def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
+    """Where an encoded text may be: the folder in `config`, if it names one, and the default."""
+    named = [Path(config.cache)] if config.cache else []
+    return [*named, root / "data" / "cache"]
+
+
+def absolute_paths(config: DataConfig) -> DataConfig:
+    """The same settings for any working folder. A run saves these, so that it can be resumed from anywhere."""
+    cache = str(Path(config.cache).resolve()) if config.cache else ""
+    return dataclasses.replace(config, val_text=absolute_text(config.val_text), cache=cache)
 
 
 def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, cache: Cache) -> EncodedText:
@@ -118,6 +133,7 @@ def _encode(
             "distinct": distinct,
             "notes": found.notes,
         }
+        _check_free_space(cache, (found.n_train + found.n_val) * tokenizer.dtype.itemsize)
         # The ids must be those of the content that was hashed. If there is a signature, the second pass need not hash again.
         reader = TextReader(sources, config, progress=progress, hashed=signature is None)
         try:
@@ -126,12 +142,17 @@ def _encode(
                 if sources.signature() != signature if signature else reader.digest() != found.digest:
                     raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
         except OSError as error:
-            needed = (found.n_train + found.n_val) * tokenizer.dtype.itemsize
-            raise UserError(
-                f"{shown(cache.folder)}: {error.strerror}, the encoded text needs {needed:,} bytes; free some space there, or "
-                "name another folder in data.cache"
-            ) from None
+            raise UserError(f"{shown(cache.folder)}: {error.strerror}; {MAKE_ROOM}") from None
     return cache.open(fingerprint)
+
+
+def _check_free_space(cache: Cache, size: int) -> None:
+    """Raise UserError before anything is written if `size` bytes do not fit into the cache."""
+    free = shutil.disk_usage(cache.folder).free
+    if size > free:
+        raise UserError(
+            f"{shown(cache.folder)}: the encoded text needs {size:,} bytes, but only {free:,} are free; {MAKE_ROOM}"
+        )
 
 
 def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) -> str:
@@ -189,6 +210,11 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
     n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
     if min(n_train, n_val) >= need:
         return
+    if config.split == "document" and n_val == 0:
+        raise UserError(
+            "data.split: document given, but the text is one document; it needs two documents or more: give several files or "
+            "JSON lines, or set data.split=position"
+        )
     ways = []
     if config.split == "position" and not config.val_text:
         total = corpus.characters

@@ -16,11 +16,15 @@ MAGIC = {
     b"\xd0\xcf\x11\xe0": "an old Office document, not text; save it as plain text",
     b"\x1f\x8b": "compressed with gzip; give it a name that ends in .gz",
     b"\xfd7zXZ": "compressed with xz; give it a name that ends in .xz",
+    b"BZh": "compressed with bzip2; give it a name that ends in .bz2",
+    b"7z\xbc\xaf": "a 7z archive, not text; unpack it",
+    b"SQLite format 3\0": "a database, not text; export its text first",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; give it a name that ends in .zst",
     b"\x89PNG": "a picture, not text; give a text file",
     b"\xff\xd8\xff": "a picture, not text; give a text file",
     b"\x7fELF": "a program, not text; give a text file",
 }
+TAR_OFFSET = 257  # of the mark in the header of a tar archive
 
 
 def _open_zst(path: Path, mode: str) -> BinaryIO:
@@ -55,6 +59,8 @@ def plain_name(path: Path) -> Path:
 
 def binary_format(head: bytes) -> str | None:
     """What a file that begins with `head` is, and what to do about it; None if it may be text."""
+    if head[TAR_OFFSET:].startswith(b"ustar"):
+        return "a tar archive, not text; unpack it and give the folder"
     return next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
 
 

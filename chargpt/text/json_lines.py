@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator
 
 from chargpt.terminal import UserError
 
+MAX_LINE = 2**28  # characters, which must fit into memory
+
 
 def json_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> Iterator[str]:
     """The text in `field` of each line of the text that `pieces` form. `label` names it in errors. Raises UserError."""
-    for number, line in enumerate(_lines(pieces), 1):
+    for number, line in enumerate(_lines(pieces, label), 1):
         if line and not line.isspace():
             yield _document(line, field, where=f"{label}: line {number:,}")
 
@@ -36,12 +38,17 @@ def _document(line: str, field: str, where: str) -> str:
     return text
 
 
-def _lines(pieces: Iterable[bytes | str]) -> Iterator[str]:
-    """The lines of a text that comes in pieces, without their ends. Only \\n ends a line, as JSON lines define it."""
+def _lines(pieces: Iterable[bytes | str], label: str) -> Iterator[str]:
+    """The lines of a text that comes in pieces, without their ends. Only \\n ends a line, as JSON lines define it.
+
+    Raises UserError for a line that may not fit into memory.
+    """
     held: list[str] = []
     for piece in pieces:
         first, *others = (piece if isinstance(piece, str) else piece.decode()).split("\n")
         held.append(first)
+        if sum(map(len, held)) > MAX_LINE:
+            raise UserError(f"{label}: a line is longer than {MAX_LINE:,} characters; split it")
         for other in others:
             yield "".join(held)
             held = [other]

@@ -3,6 +3,7 @@
 import hashlib
 import sysconfig
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 from chargpt.files import publish_file
@@ -24,7 +25,7 @@ def named_corpus(name: str, *, root: Path) -> list[Source]:
         return [Source(label=name, content=_python_docs())]
     if name == "python-source":
         library = Path(sysconfig.get_path("stdlib"))
-        files = walk(library, hidden=[], skipped_folders=NOT_LIBRARY_SOURCE)
+        files = walk(library, skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
         return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
     return [_shakespeare(root / "data" / "shakespeare.txt")]
 
@@ -46,8 +47,12 @@ def _shakespeare(path: Path) -> Source:
         except OSError as error:
             reason = f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
             raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}") from None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        publish_file(path, content)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            publish_file(path, content)
+        except OSError as error:
+            reason = f"cannot be saved as {shown(path)} ({error.strerror})"
+            raise UserError(f"shakespeare: {reason}; download it yourself and give the file") from None
     if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
         raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
     return Source(label=shown(path), path=path)

@@ -51,4 +51,7 @@ class TextNormalizer:
             # None of these characters combines with the one before it, or decides whether a Greek sigma ends a word.
             if text[i] in " \t\r" or "\u4e00" <= text[i] <= "\u9fff" or (text[i] == "\n" and text[i - 1] != "\r"):
                 return i
+            # Nor does the second of two plain letters or digits: a sigma before or after them sees one of the two.
+            if text[i].isascii() and text[i].isalnum() and text[i - 1].isascii() and text[i - 1].isalnum():
+                return i
         return 0

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
-from chargpt.text.charsets import byte_order_mark, undecodable
-from chargpt.text.formats import binary_format, is_binary
+from chargpt.text.charsets import byte_order_mark, undecodable, why_not_utf8
+from chargpt.text.formats import is_binary
 from chargpt.text.json_lines import json_documents
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.sources import Source, Sources
@@ -101,7 +101,7 @@ class TextReader:
             mark, encoding = byte_order_mark(head)
             if mark:
                 self.byte_order_marks.add(encoding)
-            elif what := binary_format(head):
+            elif what := why_not_utf8(head):
                 raise UserError(f"{source.label}: {what}")
         pieces = _decode(source, chunks, encoding, skip=len(mark))
         if not source.is_json_lines:

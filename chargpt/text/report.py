@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +15,12 @@ from chargpt.text.ngram import ngram_bits
 from chargpt.text.tokenizer import Tokenizer, character_name
 
 TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters; a longer text is judged by pieces from all over it
+COMPRESSED_SAMPLE = 300_000  # characters of the training part that the compression programs see; more takes seconds
+MAX_OVERLAP = 0.2  # of the validation part; code and reference texts repeat up to a tenth of their lines
+OVERLAP_WARNING = (
+    "{:.0%} of the validation part is lines of the training part, more than 20%: the validation loss will be too low; remove "
+    "the copies from the text, or set data.val_text to another text"
+)
 LONG_LINE = 12  # characters; shorter lines repeat by chance
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 # UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
@@ -21,16 +28,23 @@ GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
 
 
 def examine(corpus: EncodedText) -> list[str]:
-    """Four lines on the text: rarest and odd characters, repeated lines, and the bits per character to beat."""
+    """Four lines on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
+
+    A fifth one warns if too much of the validation part is in the training part as well.
+    """
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
     sampled = len(train) < len(corpus.train) or len(val) < len(corpus.val)
     estimate = f" (estimated from {len(train) + len(val):,} characters)" if sampled else ""
     train_text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
+    repeated, shared = _repeated_lines(train_text, val_text)
+    warning = [f"warning     {OVERLAP_WARNING.format(shared)}"] if shared > MAX_OVERLAP else []
     return [
         f"rarest      {_rarest(corpus)}",
         f"odd         {_odd(corpus, train_text)}",
-        f"repeats     {_repeats(train_text, val_text)}{estimate}",
-        f"to beat     {_marks(train, val, val_text, corpus.tokenizer)}{estimate}",
+        f"repeats     {repeated:.1%} of the training part is repeated lines; {shared:.1%} of the validation part is lines that "
+        f"are also in the training part{estimate}",
+        *warning,
+        f"to beat     {_marks(train, val, corpus.tokenizer)}{estimate}",
     ]
 
 
@@ -82,22 +96,39 @@ def _odd(corpus: EncodedText, text: str) -> str:
     return ", ".join(found) or "no odd characters"
 
 
-def _repeats(train: str, val: str) -> str:
-    """The share of repeated lines. In the training part they are learned twice; in both parts they lower validation loss."""
+def _repeated_lines(train: str, val: str) -> tuple[float, float]:
+    """The share of the training part that is lines which it already contains, and the share of the validation part that is
+    lines of the training part. The first are learned twice; the second lower the validation loss."""
     lines, val_lines = ([line for line in text.split("\n") if len(line) >= LONG_LINE] for text in (train, val))
     distinct = set(lines)
     repeated = sum(map(len, lines)) - sum(map(len, distinct))
     shared = sum(len(line) for line in val_lines if line in distinct)
+    return repeated / max(1, len(train)), shared / max(1, len(val))
+
+
+def _marks(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:
+    order = 3 if tokenizer.vocab_size**4 < 2**63 else 2
+    ngram = ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
+    seen, content = (_content(ids, tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
+    packed = {"gzip": gzip.compress, "xz": _lzma}
+    marks = [f"{what} {8 * _added_size(compress, seen, content) / len(val):.2f}" for what, compress in packed.items()]
+    unit = "byte" if tokenizer.characters is None else "character"
+    part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(train) > COMPRESSED_SAMPLE else ""
     return (
-        f"{repeated / max(1, len(train)):.1%} of the training part is repeated lines; "
-        f"{shared / max(1, len(val)):.1%} of the validation part is lines that are also in the training part"
+        f"{', '.join(marks)}, order-{order} n-gram {ngram:.2f} bits per {unit} of validation text, having seen the training "
+        f"text{part}; the last is a loss of {ngram * math.log(2):.2f}"
     )
 
 
-def _marks(train: np.ndarray, val: np.ndarray, val_text: str, tokenizer: Tokenizer) -> str:
-    unit, content = ("byte", val.tobytes()) if tokenizer.characters is None else ("character", val_text.encode())
-    order = 3 if tokenizer.vocab_size**4 < 2**63 else 2
-    ngram = ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
-    packed = {"gzip": gzip.compress(content), "xz": lzma.compress(content)}
-    marks = [f"{what} {8 * len(data) / len(val):.2f}" for what, data in packed.items()] + [f"order-{order} n-gram {ngram:.2f}"]
-    return f"{', '.join(marks)} bits per {unit}; the last is a loss of {ngram * math.log(2):.2f}"
+def _content(ids: np.ndarray, tokenizer: Tokenizer) -> bytes:
+    return ids.tobytes() if tokenizer.characters is None else tokenizer.decode(ids).encode()
+
+
+def _lzma(data: bytes) -> bytes:
+    """What xz compresses with, without the padding of its files to whole groups of four bytes."""
+    return lzma.compress(data, lzma.FORMAT_ALONE)
+
+
+def _added_size(compress: Callable[[bytes], bytes], seen: bytes, content: bytes) -> int:
+    """The bytes that `content` adds to the compressed size of `seen`: its size for a program that knows `seen`."""
+    return len(compress(seen + content)) - len(compress(seen))

@@ -3,19 +3,28 @@
 import difflib
 import fnmatch
 import os
+import re
 import shutil
+import stat
 import sys
 import tempfile
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from chargpt.terminal import UserError, shown
+from chargpt.text.duplicates import duplicates
 from chargpt.text.formats import plain_name
 from chargpt.text.named_corpora import DEFAULT, NAMES, named_corpus
 from chargpt.text.sources import Source, Sources
 from chargpt.text.walk import walk
+
+READ_ONCE = "files that are the same as another file, read once"
+HELD_OUT = "files removed from the training text because they are validation text"
+RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # names that Windows keeps for devices
+COPY_CHUNK = 2**20  # bytes
 
 
 def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: Path, copies: Path) -> Sources:
@@ -24,28 +33,36 @@ def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: P
     A stream that can be read only once (standard input, a pipe) is first copied to an unnamed file in the folder `copies`.
     Raises UserError.
     """
-    texts, hidden = list(texts) or [DEFAULT], []
-    train = [source for text in texts for source in _sources(text, pattern, root, copies, hidden)]
-    val = _sources(val_text, pattern, root, copies, hidden) if val_text else []
-    held_out = {source.path.resolve() for source in val if source.path}
-    rest = [source for source in train if not (source.path and source.path.resolve() in held_out)]
-    if not rest:
+    texts, skipped = list(texts) or [DEFAULT], Counter()
+    _check_given_once([*texts, val_text])
+    train = [source for text in texts for source in _sources(text, pattern, root, copies, skipped)]
+    val = _sources(val_text, pattern, root, copies, skipped) if val_text else []
+    same, held_out = duplicates(val + train), set(val)
+    for source, first in same.items():
+        if first in held_out and source not in held_out:
+            skipped[HELD_OUT] += 1
+        elif source.in_folder or first.in_folder:
+            skipped[READ_ONCE] += 1
+        else:
+            raise UserError(f"{source.label}: the same text as {first.label}; give it once")
+    train, val = ([source for source in part if source not in same] for part in (train, val))
+    if not train:
         raise UserError(f"data.val_text: {val_text} is the training text as well; give another, or use data.val_fraction")
-    notes = [f"{len(rest) + len(val):,} files"] if len(rest) + len(val) > 1 else []
-    if len(rest) < len(train):
-        notes.append(f"files removed from the training text because they are validation text: {len(train) - len(rest):,}")
-    if hidden:
-        notes.append(f"hidden files and folders skipped: {len(hidden):,}")
-    return Sources(train=rest, val=val, notes=notes)
+    files = [f"{len(train) + len(val):,} files"] if len(train) + len(val) > 1 else []
+    return Sources(train=train, val=val, notes=files + [f"{what}: {count:,}" for what, count in skipped.items()])
 
 
 def run_name(texts: Sequence[str]) -> str:
-    """The default name of a run on `texts`: that of the first one without its suffixes."""
+    """The default name of a run on `texts`: that of the first one without its suffixes, as a name that every system allows."""
     text = texts[0] if texts else DEFAULT
     if text == "-":
         return "stdin"
     path = Path(text)
-    return path.resolve().name or "text" if path.is_dir() else plain_name(path).stem
+    name = path.resolve().name if path.is_dir() else plain_name(path).stem
+    if not name.isprintable():  # bytes that are not a character in this locale, or control characters
+        name = unicodedata.normalize("NFKD", os.fsencode(name).decode("utf-8", "replace"))
+        name = re.sub(r"[^0-9A-Za-z._-]", "", name)
+    return f"{name}-text" if RESERVED.fullmatch(name) else name or "text"
 
 
 def absolute_text(text: str) -> str:
@@ -53,40 +70,81 @@ def absolute_text(text: str) -> str:
     return text if text in ("", "-") or not os.path.exists(text) else str(Path(text).resolve())
 
 
-def _sources(text: str, pattern: str, root: Path, copies: Path, hidden: list[Path]) -> list[Source]:
-    """The sources that one TEXT means. Hidden files are skipped and appended to `hidden`."""
+def can_be_read_again(text: str) -> bool:
+    """Whether a TEXT argument still means something after it was read: not standard input, a pipe or another device."""
+    path = Path(text)
+    return text != "-" and (path.is_file() or path.is_dir() or not path.exists())
+
+
+def _check_given_once(texts: Sequence[str]) -> None:
+    """Raise UserError if standard input or a folder is given twice. Files are compared later, by their content."""
+    if texts.count("-") > 1:
+        raise UserError("-: given twice; it can be read only once")
+    first: dict[Path, str] = {}
+    for text in texts:
+        if text and os.path.isdir(text):
+            folder = Path(text).resolve()
+            if folder in first:
+                raise UserError(f"{text}: the same folder as {first[folder]}; give it once")
+            first[folder] = text
+
+
+def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter[str]) -> list[Source]:
+    """The sources that one TEXT means. `skipped` counts what is left out in folders."""
     path = Path(text)
     if text == "-":
         return [_copied("standard input", sys.stdin.buffer, copies)]
     if path.is_dir():
-        return _in_folder(path, pattern, hidden)
+        return _in_folder(path, pattern, skipped)
     if path.is_file():
         return [Source(label=shown(path), path=path)]
     if path.exists():
-        with open(path, "rb") as pipe:
-            return [_copied(shown(path), pipe, copies)]
+        return [_from_pipe(path, copies)]
     if text in NAMES:
         return named_corpus(text, root=root)
     raise UserError(f"{text}: no such file or folder; {_suggestion(path)}")
 
 
+def _from_pipe(path: Path, copies: Path) -> Source:
+    if not stat.S_ISFIFO(path.stat().st_mode) and not _is_terminal(path):
+        raise UserError(f"{shown(path)}: a device or a socket, not a text; give a file, a folder or a pipe")
+    print(f"reading the pipe {shown(path)}", file=sys.stderr, flush=True)  # opening it waits for a writer
+    with open(path, "rb") as pipe:
+        return _copied(shown(path), pipe, copies)
+
+
+def _is_terminal(path: Path) -> bool:
+    """Whether a device is a terminal, as /dev/stdin may be."""
+    if not stat.S_ISCHR(path.stat().st_mode):
+        return False
+    with open(path, "rb", buffering=0) as device:
+        return device.isatty()
+
+
 def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
+    """A copy of `stream`. It may take half of the free space: the rest is for its ids, and a stream may never end."""
     if stream.isatty():
         print(f"reading {label}; end it with Ctrl-D", file=sys.stderr)
+    what_to_do = "free some space there, or name another folder in data.cache"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=folder)  # it has no name: the system removes it when the process ends
-        shutil.copyfileobj(stream, copy, 2**20)
+        size, limit = 0, shutil.disk_usage(folder).free // 2
+        while chunk := stream.read(COPY_CHUNK):
+            size += len(chunk)
+            if size > limit:
+                copy.close()
+                raise UserError(f"{label}: more than {limit:,} bytes, half of the free space in {shown(folder)}; {what_to_do}")
+            copy.write(chunk)
         copy.flush()
     except OSError as error:
-        reason = f"{error.strerror} while copying it to {shown(folder)}"
-        raise UserError(f"{label}: {reason}; free some space there, or name another folder in data.cache") from None
+        raise UserError(f"{label}: {error.strerror} while copying it to {shown(folder)}; {what_to_do}") from None
     return Source(label=label, copy=copy)
 
 
-def _in_folder(folder: Path, pattern: str, hidden: list[Path]) -> list[Source]:
+def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:
     """The files anywhere below `folder` that match `pattern`, sorted."""
-    files = list(walk(folder, hidden=hidden))
+    files = list(walk(folder, skipped=skipped))
     matching = [path for path in files if fnmatch.fnmatch(plain_name(path), pattern)]
     if not matching:
         raise UserError(f"{shown(folder)}: {_no_match(files, pattern)}")

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any, BinaryIO
 from chargpt.terminal import UserError
 from chargpt.text.formats import is_compressed, open_decompressed, plain_name
 
+MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
+BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
 RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 
 
@@ -35,16 +38,29 @@ class Source:
         return open_decompressed(self.path)
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """The content in pieces of `size` bytes. Raises UserError if it cannot be read."""
+        """The content in pieces of `size` bytes. Raises UserError if it cannot be read.
+
+        A file that grows is read up to the size that it has now, so that the end is reached.
+        """
         try:
             with self.open() as file:
-                while chunk := file.read(size):
+                done, end = 0, self.size or sys.maxsize  # files in /proc have a size of 0
+                while chunk := file.read(min(size, end - done)):
+                    done += len(chunk)
+                    if done > BOMB_SIZE and self.path is not None and is_compressed(self.path):
+                        self._check_ratio(done)
                     yield chunk
         except UserError:
             raise
         except Exception as error:  # each decompressor has its own exceptions
             reason = getattr(error, "strerror", None) or f"damaged or cut off ({error})"
             raise UserError(f"{self.label}: {reason}; give a file that can be read") from None
+
+    def _check_ratio(self, size: int) -> None:
+        """Raise UserError if a file that unpacks to `size` bytes is far smaller than a compressed text would be."""
+        if size > MAX_RATIO * self.path.stat().st_size:
+            what_to_do = "unpack it yourself if it really is a text"
+            raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
 
     @property
     def is_json_lines(self) -> bool:
@@ -58,11 +74,19 @@ class Source:
             return os.fstat(self.copy.fileno()).st_size if self.copy else len(self.content)
         return None if is_compressed(self.path) else self.path.stat().st_size
 
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode of a file: equal for all names of the same file. None for a text that is not a file."""
+        if self.path is None:
+            return None
+        stat = self.path.stat()
+        return stat.st_dev, stat.st_ino
+
     def signature(self) -> list[Any] | None:
         """A value that changes whenever the content changes; None if there is no such value.
 
-        A file's change time cannot be set back. But a file that was changed just now may change again within the same tick
-        of the clock, unnoticed (git calls such index entries racy): it has no signature.
+        On POSIX, a file's change time cannot be set back. But a file that was changed just now may change again within the
+        same tick of the clock, unnoticed (git calls such index entries racy): it has no signature.
         """
         if self.path is None:
             return None if self.copy else [self.label, hashlib.sha256(self.content).hexdigest()]

@@ -41,7 +41,7 @@ def test_what_cannot_be_decoded_says_in_one_line_what_to_do(content, message, lo
     with pytest.raises(UserError, match=message) as error:
         load(path)
     assert "\n" not in str(error.value)
-    assert {path.name for path in (tmp_path / ".cache").iterdir()} == {"lock", "seen"}
+    assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
@@ -57,3 +57,9 @@ def test_an_encoding_can_be_named(encoding, load, tmp_path):
     content = ("Un été à la mer\n" if encoding != "gb18030" else "春眠不觉晓，处处闻啼鸟。") * 100_000
     (tmp_path / "text.txt").write_bytes(content.encode(encoding))
     assert text_of(load(tmp_path / "text.txt", encoding=encoding)) == content
+
+
+def test_surrogate_bytes_are_called_what_they_are(load, tmp_path):
+    (tmp_path / "text.txt").write_bytes("the sea \ud83c\udf0a\n".encode("utf-8", "surrogatepass") * 50)
+    with pytest.raises(UserError, match="byte 8 .*is not utf-8, but half of a surrogate pair, as CESU-8 has them; convert"):
+        load(tmp_path / "text.txt")

@@ -1,12 +1,17 @@
 """A corpus: its fingerprint, its parts, its vocabulary, and errors that say what to do."""
 
+import io
+import json
+import os
+import sys
+
 import numpy as np
 import pytest
 from text_helpers import text_of
 
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
-from chargpt.text.corpus import cached_corpus
+from chargpt.text.corpus import absolute_paths, cached_corpus
 from chargpt.text.tokenizer import FOLDED, UnknownCharacters
 
 TOO_SHORT = {
@@ -73,10 +78,77 @@ def test_a_text_edited_during_a_run_does_not_touch_the_run_but_its_resumption(lo
     assert text_of(again) == "the sea and the stone"
 
 
-def test_a_split_by_documents_needs_several(load, tmp_path):
+def test_a_text_from_standard_input_is_found_again_by_its_fingerprint_alone(load, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the sea and the stone")))
+    corpus = load("-", cache="elsewhere")
+    saved = absolute_paths(DataConfig(cache="elsewhere", val_text="stone.txt"))
+    assert saved.cache == str(tmp_path / "elsewhere") and saved.val_text == "stone.txt"
+    monkeypatch.chdir("/")
+    again = cached_corpus(corpus.texts, saved, root=tmp_path, fingerprint=corpus.fingerprint)
+    assert text_of(again) == "the sea and the stone" and (again.name, again.texts) == ("stdin", ["-"])
+    for found in (
+        cached_corpus(["-"], DataConfig(), root=tmp_path, fingerprint=corpus.fingerprint),
+        cached_corpus(["-"], saved, root=tmp_path, fingerprint="0" * 64),
+        cached_corpus(["-"], saved, root=tmp_path, fingerprint="../elsewhere/" + corpus.fingerprint),
+    ):
+        assert found is None
+    (tmp_path / "elsewhere").rename(tmp_path / "moved")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "moved").rename(tmp_path / "data" / "cache")  # the default is searched as well
+    assert cached_corpus(["-"], saved, root=tmp_path, fingerprint=corpus.fingerprint).fingerprint == corpus.fingerprint
+
+
+def test_looking_into_the_cache_reads_no_text_and_writes_nothing(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever
+    config = DataConfig(cache=str(tmp_path / "cache"))
+    assert cached_corpus([str(tmp_path / "pipe")], config, root=tmp_path, fingerprint="0" * 64) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    (tmp_path / "cache" / ("0" * 64)).mkdir(parents=True)
+    os.mkfifo(tmp_path / "cache" / ("0" * 64) / "entry.json")
+    assert cached_corpus(["-"], config, root=tmp_path, fingerprint="0" * 64) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_train": "10"},
+        {"n_train": -1},
+        {"notes": "x"},
+        {"notes": [1]},
+        {"distinct": 10**400},
+        {"distinct": None},
+        {"n_val": 1e3},
+    ],
+    ids=str,
+)
+def test_an_entry_that_somebody_has_edited_is_not_used(change, load, tmp_path):
     (tmp_path / "text.txt").write_text("the sea and the stone")
-    with pytest.raises(UserError, match="set data.split=position, or give a longer text"):
-        load(tmp_path / "text.txt", split="document")
+    corpus = load(tmp_path / "text.txt")
+    path = tmp_path / ".cache" / corpus.fingerprint / "entry.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    config = DataConfig(cache=str(tmp_path / ".cache"))
+    assert cached_corpus(corpus.texts, config, root=tmp_path, fingerprint=corpus.fingerprint) is None
+    assert text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
+
+
+def test_names_cannot_control_the_terminal(load, tmp_path):
+    (tmp_path / "a\x1b[31m\u202eb.txt").write_text("the sea and the stone")
+    assert all(line.isprintable() for line in load(tmp_path / "a\x1b[31m\u202eb.txt").describe())
+
+
+def test_a_split_by_documents_needs_several(load, tmp_path):
+    message = "data.split: document given, but the text is one document; it needs two documents or more: give several files or"
+    (tmp_path / "text.txt").write_text("the sea and the stone")
+    (tmp_path / "one.jsonl").write_text('{"text": "the sea and the stone"}')
+    for name in ("text.txt", "one.jsonl"):
+        with pytest.raises(UserError, match=message):
+            load(tmp_path / name, split="document")
+    (tmp_path / "two.jsonl").write_text('{"text": "the sea"}\n{"text": "a"}')
+    with pytest.raises(
+        UserError, match="two: 7 training and 1 validation characters.*set data.split=position, or give a longer"
+    ):
+        load(tmp_path / "two.jsonl", split="document")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ def test_ids_mean_the_text_byte_for_byte(content, load, tmp_path):
 def test_any_text_at_all(load, tmp_path, text):
     if text.startswith("\ufeff") or text.encode()[:4] in (b"PK\x03\x04", b"%PDF"):
         text = "." + text
+    if text.count("\0") > len(text) / 4:  # not a text
+        text = text.replace("\0", "0")
     (tmp_path / "text.txt").write_bytes(text.encode())
     corpus = load(tmp_path / "text.txt")
     assert text_of(corpus) == text and corpus.train.max() < corpus.tokenizer.vocab_size

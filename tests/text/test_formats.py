@@ -2,7 +2,9 @@
 
 import bz2
 import gzip
+import io
 import lzma
+import tarfile
 
 import pytest
 from text_helpers import text_of
@@ -41,3 +43,41 @@ def test_zstd_where_there_is_a_library_and_a_line_on_what_is_missing_where_not(l
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="damaged or cut off"):
             load(path)
+
+
+def tar_of(content: bytes, mode: str = "w") -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as archive:
+        member = tarfile.TarInfo("sea.txt")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+NOT_TEXT = {
+    "a.txt": (tar_of(TEXT.encode()), "a tar archive, not text; unpack it and give the folder"),
+    "a.tar": (tar_of(TEXT.encode() * 1000), "a tar archive"),
+    "a.tar.gz": (tar_of(TEXT.encode(), "w:gz"), "a tar archive"),
+    "a.tgz": (tar_of(TEXT.encode(), "w:gz"), "compressed with gzip; give it a name that ends in .gz"),
+    "zeros.txt": (bytes(100_000), "most of it is NUL bytes, so it is not text"),
+    "zeros.gz": (gzip.compress(bytes(100_000)), "most of it is NUL bytes"),
+    "sea.txt": (TEXT.encode("utf-16-le"), "it reads as utf-16-le, so add data.encoding=utf-16-le"),
+    "stone.txt": (TEXT.encode("utf-32-be"), "it reads as utf-32-be"),
+    "b.txt": (bz2.compress(TEXT.encode()), "compressed with bzip2; give it a name that ends in .bz2"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_TEXT)
+def test_a_file_that_is_not_text_is_recognised_when_it_is_named_and_in_a_folder(name, load, tmp_path):
+    content, message = NOT_TEXT[name]
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name}: {message}"):
+        load(tmp_path / "all" / name)
+    with pytest.raises(UserError, match="binary files skipped: 1"):
+        load(tmp_path / "all", pattern="*")
+
+
+def test_a_vocabulary_of_bytes_takes_any_file(load, tmp_path):
+    (tmp_path / "zeros").write_bytes(bytes(1000))
+    assert load(tmp_path / "zeros", vocabulary="bytes").characters == 1000

@@ -7,6 +7,7 @@ import pytest
 from text_helpers import text_of
 
 from chargpt.terminal import UserError
+from chargpt.text import json_lines
 
 
 def test_json_lines_take_the_field_named(load, tmp_path):
@@ -34,6 +35,13 @@ def test_json_lines_take_the_field_named(load, tmp_path):
 def test_json_lines_errors_name_the_line(line, message, load, tmp_path):
     (tmp_path / "all.jsonl").write_text('{"text": "fine"}\n' + line)
     with pytest.raises(UserError, match=message):
+        load(tmp_path / "all.jsonl")
+
+
+def test_a_line_that_would_not_fit_into_memory_is_an_error(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(json_lines, "MAX_LINE", 2_000_000)
+    (tmp_path / "all.jsonl").write_text('{"text": "' + "a" * 10_000_000)
+    with pytest.raises(UserError, match="all.jsonl: a line is longer than 2,000,000 characters; split it"):
         load(tmp_path / "all.jsonl")
 
 

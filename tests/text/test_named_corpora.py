@@ -8,6 +8,7 @@ import pytest
 from text_helpers import ROOT, text_of
 
 from chargpt.terminal import UserError
+from chargpt.text import named_corpora
 from chargpt.text.named_corpora import SHAKESPEARE_SHA256, named_corpus
 
 
@@ -33,6 +34,18 @@ def test_shakespeare_is_taken_from_data_and_nothing_else_for_it(load, tmp_path, 
     (tmp_path / "data" / "shakespeare.txt").write_bytes(content[:-1])
     with pytest.raises(UserError, match="not the Shakespeare text, by its SHA-256; delete it to download it again"):
         load("shakespeare")
+
+
+def test_a_download_that_cannot_be_saved_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "answer").write_bytes(b"the sea")
+    monkeypatch.setattr(named_corpora, "SHAKESPEARE_URL", (tmp_path / "answer").as_uri())
+    (tmp_path / "data").write_text("a file in place of the folder")
+    with pytest.raises(UserError, match="cannot be saved as .*shakespeare.txt .*; download it yourself and give the file"):
+        named_corpora.named_corpus("shakespeare", root=tmp_path)
+    (tmp_path / "data").unlink()
+    with pytest.raises(UserError, match="not the Shakespeare text, by its SHA-256"):
+        named_corpora.named_corpus("shakespeare", root=tmp_path)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["shakespeare.txt"]
 
 
 def test_without_a_network_shakespeare_says_where_to_put_the_file(tmp_path):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from chargpt.text.normalization import TextNormalizer
 
-TRICKY = st.text(st.sampled_from("\r\n\t .'aAΣσς\u0301\u0338é가\u1100\u1161\u11a8ﬁ가か\u3099中文İß"))
+TRICKY = st.text(st.sampled_from("\r\n\t .'aAb1Σσς\u0301\u0338é가\u1100\u1161\u11a8ﬁ가か\u3099中文İß"))
 
 
 NORMALIZERS = st.builds(

@@ -49,24 +49,26 @@ def peak():
     return int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text()).group(1)) * 1024
 Path("/proc/self/clear_refs").write_text("5")  # what the imports needed for a moment does not count
 before = peak()
-corpus = load_corpus([sys.argv[1]], DataConfig(cache=sys.argv[2]), root=Path("."), block_size=64)
+config = DataConfig(cache=sys.argv[2], lowercase=sys.argv[3] == "lower")
+corpus = load_corpus([sys.argv[1]], config, root=Path("."), block_size=64)
 print(peak() - before, corpus.characters)
 """
 
 
-def memory_to_encode(path: Path, cache: Path) -> tuple[int, int]:
+def memory_to_encode(path: Path, cache: Path, case: str = "keep") -> tuple[int, int]:
     """Bytes above what the imports take, at the peak, and the characters encoded."""
     output = subprocess.run(
-        [sys.executable, "-c", MEASURE, path, cache], cwd=ROOT, capture_output=True, check=True, text=True
+        [sys.executable, "-c", MEASURE, path, cache, case], cwd=ROOT, capture_output=True, check=True, text=True
     ).stdout
     peak, characters = output.split()
     return int(peak), int(characters)
 
 
-def test_64_mib_on_one_line_with_one_emoji_take_little_memory(tmp_path):
+@pytest.mark.parametrize("case", ["keep", "lower"])
+def test_64_mib_on_one_line_with_one_emoji_take_little_memory(case, tmp_path):
     path = tmp_path / "line.txt"
     path.write_bytes(b"a" * 2**25 + "🌊".encode() + b"b" * 2**25)
-    peak, characters = memory_to_encode(path, tmp_path / ".cache")
+    peak, characters = memory_to_encode(path, tmp_path / ".cache", case)
     assert peak < 100_000_000 and characters == 2**26 + 1
 
 

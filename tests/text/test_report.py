@@ -32,6 +32,10 @@ def line(corpus: Corpus, what: str) -> str:
     return next(text for text in examine(corpus) if text.startswith(what))
 
 
+def marks(said: str) -> list[float]:
+    return [float(mark.split()[-1]) for mark in said.split(" bits per")[0].split(", ")]
+
+
 def test_odd_characters_are_counted_and_explained(load_string):
     said = line(load_string("ab\x00\x00\u200b\ue000\ufffd\r\n\tÃ© Ã¼ a\r\n" + "a\n" * 10), "odd")
     for part in ("2 control", "1 invisible", "1 private use", "1 U+FFFD", "2 like Ã©", "mixed line ends, 2 \\r and 12 \\n"):
@@ -55,10 +59,29 @@ def test_repeated_lines_and_lines_in_both_parts(load_string):
     assert "95.6% of the training part" in said
 
 
+def test_much_validation_text_in_the_training_text_is_a_warning(load_string):
+    poem = [f"line number {n:04} of the poem" for n in range(100)]
+    said = line(load_string("\n".join(poem + poem)), "warning")
+    assert (
+        said.startswith("warning     97% of the validation part is lines of the training part, more than 20%")
+        and "; remove" in said
+    )
+    assert not any(text.startswith("warning") for text in examine(load_string("\n".join(poem + poem[:10]))))
+
+
+def test_the_marks_of_a_short_text_are_free_of_what_every_archive_begins_with(load_string):
+    noise = "".join(random.Random(0).choices("abcdefgh", k=4000))  # 3 bits per character
+    gzip_bits, xz_bits, _ = marks(line(load_string(noise, val_fraction=0.1), "to beat"))
+    assert 2.8 < gzip_bits < 4 and 2.8 < xz_bits < 4
+    gzip_bits, xz_bits, _ = marks(line(load_string(noise[:1000] * 2, val_fraction=0.5), "to beat"))
+    assert gzip_bits < 0.3 and xz_bits < 0.5, "the training text has been seen"
+
+
 def test_the_marks_of_shakespeare_are_plausible(load_string, corpora):
     said = line(load_string((corpora / "shakespeare.txt").read_text(), val_fraction=0.1), "to beat")
-    gzip_bits, xz_bits, ngram = (float(mark.split()[-1]) for mark in said.split(" bits per")[0].split(", "))
-    assert 3.0 < gzip_bits < 3.5 and 2.7 < xz_bits < 3.2 and 2.3 < ngram < 2.8
+    gzip_bits, xz_bits, ngram = marks(said)
+    assert 3.0 < gzip_bits < 3.2 and 2.5 < xz_bits < 2.75 and 2.3 < ngram < 2.8
+    assert "character of validation text, having seen the training text (gzip and xz: 300,000 characters of it)" in said
     assert float(said.split()[-1]) == pytest.approx(ngram * math.log(2), abs=0.01)
 
 

@@ -3,13 +3,17 @@
 import gzip
 import io
 import os
+import shutil
+import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
-from text_helpers import text_of
+from text_helpers import ENCODE, ROOT, text_of
 
 from chargpt.terminal import UserError
+from chargpt.text.selection import run_name
 
 TEXT = "the sea and the stone\n" * 20
 
@@ -41,7 +45,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
 def test_a_folder_without_matches_names_the_pattern_that_would_match(load, tmp_path):
     for name in ("a.py", "b.py", "c.md"):
         (tmp_path / "code" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "code" / name).write_text("x = 1\n" * 10)
+        (tmp_path / "code" / name).write_text(f"{name[0]} = 1\n" * 10)
     with pytest.raises(UserError, match=r"code: none of its 3 files matches \*.txt, 2 match \*.py; add data.pattern='\*.py'"):
         load(tmp_path / "code")
     assert load(tmp_path / "code", pattern="*.py").characters == 121
@@ -74,3 +78,59 @@ def test_a_name_that_is_nearly_right_gets_the_right_one(load, tmp_path):
         load(tmp_path / "shakspeare.txt")
     with pytest.raises(UserError, match="no such file or folder; give a text file, a folder, - for standard input, or one of"):
         load(tmp_path / "nowhere" / "x")
+
+
+def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
+    (tmp_path / "poems").mkdir()
+    (tmp_path / "poems" / "sea.txt").write_text(TEXT)
+    (tmp_path / "poems" / "loop.txt").symlink_to("loop.txt")
+    corpus = load(tmp_path / "poems")
+    assert text_of(corpus) == TEXT and corpus.notes == ["broken links skipped: 1"]
+    with pytest.raises(UserError, match="loop.txt: no such file or folder"):
+        load(tmp_path / "poems" / "loop.txt")
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
+def test_a_device_is_not_a_text(device, load):
+    with pytest.raises(UserError, match=f"{device}: a device or a socket, not a text; give a file, a folder or a pipe"):
+        load(device)
+
+
+def test_a_stream_without_end_does_not_fill_the_disk(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20_000_000))
+    with open("/dev/zero", "rb") as zeros:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=zeros))
+        with pytest.raises(
+            UserError, match="standard input: more than 10,000,000 bytes, half of the free space in .*cache; free"
+        ):
+            load("-")
+
+
+def test_a_pipe_says_what_it_waits_for(load, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[TEXT])
+    writer.start()
+    load(tmp_path / "pipe")
+    writer.join()
+    assert capsys.readouterr().err == f"reading the pipe {tmp_path}/pipe\n"
+
+
+NAMES = {
+    "sea.txt": "sea", "sea.txt.gz": "sea", "été.txt": "été", "中文.txt": "中文", "aux.txt": "aux-text", 
+    "COM1.txt.gz": "COM1-text",
+    os.fsdecode("été.txt".encode("latin-1")): "t", "\udcc3\udca9t\udcc3\udca9.txt": "ete", "\udce4\udcb8\udcad.txt": "text",
+    "a\x1bb.txt": "ab",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_the_default_name_of_a_run_is_allowed_everywhere(name):
+    assert run_name([name]) == NAMES[name]
+
+
+def test_a_text_with_a_name_beyond_ascii_in_an_ascii_locale(tmp_path):
+    (tmp_path / "été.txt").write_text(TEXT * 3)
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", f"{ENCODE}\nprint(ascii(corpus.name))", tmp_path / "été.txt", tmp_path / "cache"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.stdout.endswith("'ete'\n"), result.stderr

@@ -1,5 +1,8 @@
 """A change of a text is noticed, and a text that did not change is not read again."""
 
+import bz2
+import gzip
+import lzma
 import os
 import threading
 import time
@@ -10,6 +13,7 @@ import pytest
 from text_helpers import aged, entries_in, text_of
 
 from chargpt.terminal import UserError
+from chargpt.text.sources import Source
 
 
 def bytes_read() -> int:
@@ -66,3 +70,27 @@ def test_a_text_that_grows_while_it_is_read_is_an_error_not_a_mixture(settled, l
         stop.set()
         writer.join()
     assert not entries_in(tmp_path / ".cache")
+
+
+def test_a_file_that_grows_faster_than_it_is_read_comes_to_an_end(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"the sea ")
+    read = b""
+    for chunk in Source(label="text", path=path).chunks(4):
+        read += chunk
+        with open(path, "ab") as file:
+            file.write(b"and more")
+    assert read == b"the sea "
+
+
+def test_a_file_of_the_kernel_has_no_size_but_content():
+    assert b"".join(Source(label="version", path=Path("/proc/version")).chunks(100)).startswith(b"Linux")
+
+
+@pytest.mark.parametrize("name, pack", [("bomb.txt.gz", gzip.compress), ("bomb.xz", lzma.compress), ("bomb.bz2", bz2.compress)])
+def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(pack(b"a" * 2**24) * 30)  # half a gigabyte, unpacked
+    with pytest.raises(UserError, match=f"{name}: unpacks to more than 200 times its size; unpack it yourself"):
+        load(path)
+    assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000

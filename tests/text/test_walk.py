@@ -1,6 +1,9 @@
 """All files below a folder, in a stable order."""
 
-from chargpt.text.walk import walk
+import os
+from collections import Counter
+
+from chargpt.text.walk import BROKEN, HIDDEN, walk
 
 
 def test_files_come_in_order_without_hidden_ones_and_linked_folders(tmp_path):
@@ -9,7 +12,10 @@ def test_files_come_in_order_without_hidden_ones_and_linked_folders(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
-    hidden = []
-    found = walk(tmp_path, hidden=hidden, skipped_folders=frozenset({"tests"}))
+    (tmp_path / "self.txt").symlink_to(tmp_path / "self.txt")
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe.txt")
+    skipped = Counter()
+    found = walk(tmp_path, skipped=skipped, skipped_folders=frozenset({"tests"}))
     assert [str(path.relative_to(tmp_path)) for path in found] == ["a/z.txt", "b.txt", "link.txt"]
-    assert sorted(path.name for path in hidden) == [".git", ".hidden"]
+    assert skipped == {HIDDEN: 2, BROKEN: 2}

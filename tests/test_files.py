@@ -1,0 +1,161 @@
+"""Files appear whole or not at all, and what dead processes left is recognised."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chargpt.files import (
+    LOCK_NAME,
+    SyncedFile,
+    aside,
+    discard,
+    lock_folder,
+    publish_file,
+    publishing,
+    remove_left_behind,
+    sync_folder,
+    write_synced,
+)
+
+ROOT = Path(__file__).parent.parent
+HOLD = """
+import sys
+from pathlib import Path
+from chargpt.files import lock_folder
+lock = lock_folder(Path(sys.argv[1]), wait=True)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_published_file_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_path):
+    target = tmp_path / "config.yaml"
+    for content in (b"one", b"two"):
+        publish_file(target, content)
+        assert target.read_bytes() == content and os.listdir(tmp_path) == ["config.yaml"]
+
+
+def test_a_failure_leaves_the_old_file(tmp_path):
+    target = tmp_path / "config.yaml"
+    publish_file(target, b"old")
+    with pytest.raises(RuntimeError), publishing(target) as path:
+        write_synced(path, b"half")
+        raise RuntimeError
+    assert target.read_bytes() == b"old" and os.listdir(tmp_path) == ["config.yaml"]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path):
+    (tmp_path / "precious").write_bytes(b"mine")
+    (tmp_path / "config.yaml").symlink_to("precious")
+    publish_file(tmp_path / "config.yaml", b"new")
+    assert (tmp_path / "precious").read_bytes() == b"mine" and not (tmp_path / "config.yaml").is_symlink()
+
+
+def test_a_folder_is_published_as_a_whole_and_never_over_another(tmp_path):
+    for attempt in range(2):
+        try:
+            with publishing(tmp_path / "step") as path:
+                path.mkdir()
+                write_synced(path / "file", b"x" * (attempt + 1))
+        except OSError:
+            assert attempt == 1
+    assert (tmp_path / "step" / "file").read_bytes() == b"x" and os.listdir(tmp_path) == ["step"]
+
+
+def test_an_existing_file_is_never_written_to(tmp_path):
+    write_synced(tmp_path / "file", b"first")
+    with pytest.raises(FileExistsError):
+        write_synced(tmp_path / "file", b"second")
+    assert (tmp_path / "file").read_bytes() == b"first"
+
+
+def test_a_large_file_arrives_in_order(tmp_path):
+    with SyncedFile(tmp_path / "ids") as file:
+        for number in range(40):
+            file.write(memoryview(bytes([number]) * 2**20))
+    content = (tmp_path / "ids").read_bytes()
+    assert len(content) == 40 * 2**20 and content[:: 2**20] == bytes(range(40))
+
+
+def test_only_what_dead_processes_left_of_known_names_is_removed(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for name in (f".best.json.tmp-{dead.pid}", f".notes.tmp-{dead.pid}", f".best.json.tmp-{os.getppid()}", "best.json"):
+        (tmp_path / name).write_bytes(b"")
+    remove_left_behind(tmp_path, re.compile(r"best\.json"))
+    assert sorted(os.listdir(tmp_path)) == sorted([f".notes.tmp-{dead.pid}", f".best.json.tmp-{os.getppid()}", "best.json"])
+
+
+def test_the_small_parts(tmp_path):
+    assert aside(tmp_path / "a.json") == tmp_path / f".a.json.tmp-{os.getpid()}"
+    sync_folder(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("folder", "file", "missing"):
+        discard(tmp_path / name)
+    assert os.listdir(tmp_path) == []
+
+
+def holder(folder: Path) -> subprocess.Popen:
+    """A process that holds the lock until its standard input closes."""
+    command = [sys.executable, "-c", HOLD, folder]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "locked\n"
+    return process
+
+
+def test_a_locked_folder_can_be_locked_again_when_its_process_ends(tmp_path):
+    process = holder(tmp_path)
+    with pytest.raises(BlockingIOError):
+        lock_folder(tmp_path, wait=False)
+    process.kill()
+    process.communicate()
+    with lock_folder(tmp_path, wait=True):
+        with pytest.raises(BlockingIOError):
+            lock_folder(tmp_path, wait=False)
+    lock_folder(tmp_path, wait=False).release()
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
+
+
+def test_a_lock_that_is_deleted_is_released(tmp_path):
+    lock = lock_folder(tmp_path, wait=False)
+    del lock
+    lock_folder(tmp_path, wait=False).release()
+
+
+def test_a_link_in_place_of_the_lock_file_is_neither_followed_nor_emptied(tmp_path):
+    (tmp_path / "precious").write_text("content")
+    (tmp_path / LOCK_NAME).symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="a symbolic link, not a lock file"):
+        lock_folder(tmp_path, wait=False)
+    (tmp_path / LOCK_NAME).unlink()
+    (tmp_path / LOCK_NAME).hardlink_to(tmp_path / "precious")
+    lock_folder(tmp_path, wait=False).release()
+    assert (tmp_path / "precious").read_text() == "content"
+
+
+HIDDEN = """
+import os, sys
+from pathlib import Path
+for name in ("fcntl", "resource", "termios", "grp", "pwd"):
+    sys.modules[name] = None
+for name in ("posix_fadvise", "O_DIRECTORY", "O_NOFOLLOW", "mkfifo", "sync"):
+    if hasattr(os, name):
+        delattr(os, name)
+from chargpt.config import DataConfig
+from chargpt.text.corpus import load_corpus
+config = DataConfig(cache=sys.argv[2], val_fraction=0.5)
+for _ in range(2):
+    print(load_corpus([sys.argv[1]], config, root=Path(), block_size=4).fingerprint)
+"""
+
+
+def test_a_text_is_encoded_without_anything_that_only_posix_has(tmp_path):
+    (tmp_path / "text.txt").write_text("the sea and the stone")
+    command = [sys.executable, "-c", HIDDEN, tmp_path / "text.txt", tmp_path / "cache"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0 and len(set(result.stdout.split())) == 1, result.stderr

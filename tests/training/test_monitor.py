@@ -1,0 +1,28 @@
+"""The monitor records what it is told, and changes nothing."""
+
+import math
+
+from helpers import logged
+
+from chargpt.training.monitor import Monitor
+from chargpt.training.trainer import Step
+
+
+def test_losses_and_samples_are_recorded_once(tmp_path):
+    with Monitor(tmp_path, step=0, total=40, is_new=True) as monitor:
+        monitor.log_evaluation(0, 2.0, sample="text")
+        monitor.step_done()
+        monitor.log_training(20, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
+        monitor.log_evaluation(20, math.log(2), sample="")
+    first, second, third = logged(tmp_path)
+    assert first == {"step": 0, "val/loss": 2.0, "val/bits_per_char": 2.0 / math.log(2), "sample": "text"}
+    assert second == {"step": 20, "train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7}  # a speed that is not known yet is left out
+    assert third == {"step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0}
+
+
+def test_a_resumed_run_drops_what_it_logs_again(tmp_path):
+    for is_new in (True, False):
+        with Monitor(tmp_path, step=0 if is_new else 10, total=40, is_new=is_new) as monitor:
+            for step in (0, 10, 20) if is_new else (20, 30):
+                monitor.log_evaluation(step, 1.0 + is_new, sample="")
+    assert [(line["step"], line["val/loss"]) for line in logged(tmp_path)] == [(0, 2.0), (10, 2.0), (20, 1.0), (30, 1.0)]

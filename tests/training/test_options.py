@@ -1,0 +1,33 @@
+"""The command line of train.py: texts and settings are told apart, contradictions are one line."""
+
+import pytest
+
+from chargpt.terminal import UserError
+from chargpt.training.options import parse_options
+
+
+def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a=b.txt").write_text("")  # a file whose name looks like a setting
+    options = parse_options(["a=b.txt", "train.seed=1", "more.txt", "--device", "cpu", "--minutes", "1.5"])
+    assert options.texts == ["a=b.txt", "more.txt"] and options.settings == ["train.seed=1", "runtime.device=cpu"]
+    assert options.given == {"train.seed", "runtime.device"} and options.minutes == 1.5 and not options.resume
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["x.txt", "./x.txt"], "TEXT: the same text given twice"),
+        ([""], "TEXT: an empty name"),
+        (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
+        (["--minutes", "inf"], "--minutes: inf given"),
+        (["--resume", "x.txt"], "--resume: text, settings and weights come from the run"),
+        (["--resume", "--init-from", "x"], "--resume: "),
+        (["--find-lr", "--minutes", "3"], "--find-lr: "),
+        (["--find-lr", "--resume"], "--find-lr: "),
+    ],
+)
+def test_a_contradiction_is_one_line_that_says_what_to_do(words, says):
+    with pytest.raises(UserError) as caught:
+        parse_options(words)
+    assert says in str(caught.value) and "\n" not in str(caught.value)

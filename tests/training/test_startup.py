@@ -1,0 +1,77 @@
+"""How a run begins and continues, runs of older versions included."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import bits, logged
+
+import sample
+import train
+from chargpt.config import DataConfig
+from chargpt.runs.checkpoint import newest
+from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+from chargpt.training.options import parse_options
+from chargpt.training.startup import new_run, resume_run, roll_back
+
+ROOT = Path(__file__).parents[2]
+FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
+TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
+
+
+@pytest.fixture
+def older_run(tmp_path) -> Path:
+    """The run of the older version, its text in a cache."""
+    shutil.copytree(FORMAT_1, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
+    load_corpus([str(FORMAT_1 / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
+    return tmp_path / "run"
+
+
+def test_a_run_of_an_older_version_is_resumed_to_its_end(older_run, tmp_path):
+    assert newest(older_run)[0].state.progress.step == 20
+    whole = tmp_path / "whole"
+    shutil.copytree(older_run, whole)
+    settings = [f"data.cache={tmp_path}/cache", "train.max_steps=40"]
+    assert train.main(["--resume", "--run", str(whole), *settings]) == 0
+    assert [line["step"] for line in logged(whole) if "val/loss" in line] == [0, 10, 20, 30, 40]
+    assert logged(whole)[-1]["val/loss"] < logged(whole)[0]["val/loss"] - 0.3
+    assert train.main(["--resume", "--run", str(older_run), *settings[:1], "train.max_steps=30"]) == 0
+    assert train.main(["--resume", "--run", str(older_run), *settings]) == 0  # now by way of the newest format
+    assert bits(older_run).keys() == bits(whole).keys()
+
+
+def test_a_run_of_an_older_version_writes_text(older_run, capsys):
+    assert sample.main([str(older_run), "--length", "40", "--seed", "1", "--device", "cpu"]) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out) >= 40 and "validation loss" in captured.err
+
+
+def begin(text: Path, folder: Path, *words: str):
+    return new_run(
+        parse_options([str(text), *TINY, "--run", str(folder), f"data.cache={folder.parent}/cache", *words]), root=ROOT
+    )
+
+
+def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(text, tmp_path):
+    training = begin(text, tmp_path / "run")
+    assert training.trainer.progress.step == 0 and training.run.saved is None
+    with pytest.raises(UserError):
+        begin(text, tmp_path / "other", "model.block_size=100000")
+    assert not (tmp_path / "other").exists()
+
+
+def test_minutes_make_a_run_long_enough_to_measure_its_speed(text, tmp_path):
+    training = begin(text, tmp_path / "run", "--minutes", "1", "train.max_steps=1")
+    assert training.trainer.config.train.max_steps == 4
+
+
+def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_path):
+    assert train.main([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
+    options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=30"])
+    trainer, _, run = resume_run(options, root=ROOT)
+    before = trainer.weights.vector.clone()
+    trainer.step()
+    assert roll_back(trainer, run, without=20).name == "step-00000020"
+    assert trainer.progress.step == 20 and trainer.progress.skipped == [20]
+    assert (trainer.weights.vector == before).all()
