@@ -1,7 +1,7 @@
 """Train a character-level GPT: text in, run out.
 
-The story: read the options; begin a run, or continue one; then step, log, evaluate and save until the run has its length or a
-signal comes; say how it ended. chargpt/ holds everything that this page calls.
+The steps: read the options; begin a run, or continue one; step, log, evaluate and save until the run is finished or a signal
+comes; say how it ended. Everything that this file calls is in chargpt/.
 """
 
 import itertools
@@ -66,7 +66,7 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, started: float
         except NotFinite as problem:
             if trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MOST_ROLLBACKS:
                 print(
-                    f"error: {problem}; nothing of it was saved. The last good checkpoint is {shown(run.last_checkpoint())}; "
+                    f"error: {problem}; this step was not saved. The last good checkpoint is {shown(run.last_checkpoint())}; "
                     f"continue from it with --resume --run {run.name(CHECKPOINTS)} and a lower optim.learning_rate, or with "
                     "train.on_nonfinite=rollback",
                     file=sys.stderr,
@@ -214,7 +214,7 @@ def find_learning_rate(options: TrainOptions) -> int:
     if not any(loss < math.inf for _, loss in curve):
         if interrupt():
             return interrupt.exit_code
-        raise UserError("--find-lr: every rate diverged; look for an extreme setting, such as optim.weight_decay")
+        raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
     say("drawn", f"{shown(record(curve, folder))}   (and in tensorboard --logdir {shown(folder.parent)})")
     say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
     return interrupt.exit_code

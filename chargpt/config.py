@@ -1,27 +1,24 @@
-"""Settings: one tree of frozen dataclasses, filled from YAML and `section.key=value`, strictly.
+"""Settings: one tree of frozen dataclasses, read strictly from YAML and `section.key=value`.
 
 Precedence: the defaults below, which are those of configs/cpu.yaml, < a YAML file < the command line. Every mistake is a
-UserError of one line that names the dotted key, what was given and what is allowed.
+UserError in one line that names the key, the value given and what is allowed.
 """
 
 import dataclasses
 import difflib
-import io
 import math
 import re
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import UserError
 from model import GPTConfig
 
-MAX_BYTES = 1_000_000  # a YAML file larger than this is not a configuration
-MAX_CHARACTERS = 2**27  # in one batch; what exceeds it is a slip of the keyboard
+MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 
 
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -31,7 +28,7 @@ def _require(ok: bool, name: str, value: object, allowed: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """How the weights move."""
+    """The optimizer and the learning rate."""
 
     name: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 3e-3
@@ -57,14 +54,14 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How long, how much at a time, and what to show on the way."""
+    """How long, in which batches, and what to evaluate and show meanwhile."""
 
     max_steps: int = 3000
     batch_size: int = 16
     accumulate: int = 1
     eval_interval: int = 500
     eval_chars: int = 150_000
-    patience: int = 0  # evaluations without a better loss after which the run ends; 0: it never ends before its time
+    patience: int = 0  # evaluations without a better loss after which the run ends; 0: it never ends early
     log_interval: int = 20
     sample_length: int = 300
     seed: int = 1337
@@ -81,27 +78,27 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What is read from the text files, how it becomes ids, and which part of it validates."""
+    """What is read from the text files, how it becomes ids, and which part of it is for validation."""
 
     val_fraction: float = 0.1
-    split: Literal["position", "document"] = "position"  # the last characters, or whole files and JSON lines from all over
-    val_text: str = ""  # a text to validate on, instead of a part of the one that is learned
+    split: Literal["position", "document"] = "position"  # the end of the text, or whole files and JSON lines spread evenly
+    val_text: str = ""  # a text for validation, in place of a part of the training text
     pattern: str = "*.txt"  # which files of a folder
     encoding: str = "utf-8"
     field: str = "text"  # of JSON lines
     separator: str = "\n"  # between documents
-    newlines: Literal["keep", "fold"] = "keep"  # fold makes \r\n and \r into \n
+    newlines: Literal["keep", "fold"] = "keep"  # fold turns \r\n and \r into \n
     normalize: Literal["none", "NFC", "NFKC"] = "none"
     lowercase: bool = False
     vocabulary: Literal["characters", "bytes"] = "characters"
-    min_count: int = 1  # rarer characters share one id, which is never sampled; so do the rarest beyond
-    max_vocab: int = 0  # ids in all; 0 is no limit
+    min_count: int = 1  # rarer characters share one id, which is never sampled
+    max_vocab: int = 0  # the largest number of ids; the rarest characters share one; 0 is no limit
     cache: str = ""  # the folder for encoded texts; empty for data/cache
 
     def __post_init__(self) -> None:
         _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")
         one_split = not (self.val_text and self.split == "document")
-        _require(one_split, "split", self.split, "position, since data.val_text already is the validation part")
+        _require(one_split, "split", self.split, "position, because data.val_text is the validation part already")
         _require(bool(self.pattern), "pattern", self.pattern, "a file pattern such as *.txt")
         try:
             "".encode(self.encoding)
@@ -110,17 +107,17 @@ class DataConfig:
         try:
             self.unescaped_separator.encode()
         except ValueError:
-            _require(False, "separator", self.separator, "text, with \\n, \\t, \\x20 or \\u2028 for what is hard to type")
+            _require(False, "separator", self.separator, "text, with escapes such as \\n, \\t, \\x20 or \\u2028")
         _require(self.min_count >= 1, "min_count", self.min_count, "a whole number of 1 (every character) or more")
         _require(
             self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", self.max_vocab, "0 (no limit) or a number of 2 or more"
         )
         whole = self.vocabulary == "characters" or (self.min_count == 1 and self.max_vocab == 0)
-        _require(whole, "vocabulary", self.vocabulary, "characters, since bytes are never folded by min_count or max_vocab")
+        _require(whole, "vocabulary", self.vocabulary, "characters, because min_count and max_vocab do not apply to bytes")
 
     @property
     def unescaped_separator(self) -> str:
-        """`separator` with its backslash escapes read: a command line cannot hold a line end otherwise."""
+        """`separator` with its backslash escapes replaced."""
         return self.separator.encode("ascii", "backslashreplace").decode("unicode_escape")
 
 
@@ -134,19 +131,19 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         _require(self.interval >= 1, "interval", self.interval, "a whole number of 1 or more")
         _require(
-            self.keep >= 2, "keep", self.keep, "a whole number of 2 or more, so that one bad checkpoint never is the only one"
+            self.keep >= 2, "keep", self.keep, "a whole number of 2 or more, so that a damaged checkpoint is never the only one"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
-    """What to compute on; `auto` is decided by the machine, and printed."""
+    """What to compute with. The machine decides every `auto`, and the choice is printed."""
 
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 0
-    attention: Literal["auto", "plain"] = "auto"  # auto: compiled from C where that can be had, on a CPU in bfloat16
-    compile: Literal["auto", "on", "off"] = "auto"  # by torch; auto: on a GPU, for a run that is long enough to win it back
+    attention: Literal["auto", "plain"] = "auto"  # auto: on a CPU in bfloat16, compiled from C if possible
+    compile: Literal["auto", "on", "off"] = "auto"  # by torch; auto: on a GPU, for a run long enough to make up for it
 
     def __post_init__(self) -> None:
         known = re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
@@ -156,7 +153,7 @@ class RuntimeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that decides a run, a section for each concern."""
+    """Everything that decides a run, in sections."""
 
     model: GPTConfig = field(default_factory=GPTConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -178,55 +175,13 @@ class Config:
         return self.train.batch_size * self.train.accumulate * self.model.block_size
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader without aliases (a few lines of them can fill any memory), and without silently repeated keys."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=self.peek_event().start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The settings in a YAML file, section by section, unchecked. Raises UserError if it is not a mapping."""
-    path = Path(path)
-    with open(path, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise UserError(f"{shown(path)}: larger than {MAX_BYTES:,} bytes; give a YAML file of settings")
-    try:
-        tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    except RecursionError:
-        raise UserError(f"{shown(path)}: nested too deeply; a configuration has sections and keys") from None
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}:" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise UserError(f"{shown(path)}:{line} not valid YAML, {problem}; correct it there") from None
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise UserError(f"{shown(path)}: holds a {type(tree).__name__}; write sections such as `train:` with keys below them")
-    return tree
-
-
 def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
     """`config` with the settings of `tree`, {section: {key: value}}. `where` begins the error messages."""
     changed = {}
     for section, values in tree.items():
         known = [f.name for f in dataclasses.fields(Config)]
         if section not in known:
-            raise UserError(f"{where}: {section}: no such section; {_nearest(str(section), known)}")
+            raise UserError(f"{where}: {section}: no such section; {_nearest_section(str(section), known)}")
         if values is None:
             continue
         if not isinstance(values, Mapping):
@@ -281,7 +236,8 @@ def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: st
     changed = {}
     for key, value in values.items():
         if key not in hints:
-            raise UserError(f"{where}: {name}.{key}: no such key; {_nearest(str(key), hints, prefix=name + '.')}")
+            hint = _elsewhere(str(key)) or _nearest(str(key), hints, prefix=name + ".")
+            raise UserError(f"{where}: {name}.{key}: no such key; {hint}")
         try:
             changed[key] = _coerce(value, hints[key])
         except ValueError as error:
@@ -291,6 +247,19 @@ def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: st
         return dataclasses.replace(section, **changed)
     except ValueError as error:
         raise UserError(f"{where}: {name}.{error}") from None
+
+
+def _nearest_section(given: str, known: list[str]) -> str:
+    section, dot, key = given.partition(".")
+    if dot and section in known:
+        return f"write {key}: on a line of its own, indented, below {section}:"
+    return _elsewhere(given) or _nearest(given, known)
+
+
+def _elsewhere(key: str) -> str:
+    """A hint if `key` is a setting of some section; empty if not."""
+    sections = [section.name for section in dataclasses.fields(Config) if key in typing.get_type_hints(section.default_factory)]
+    return f"did you mean {' or '.join(f'{section}.{key}' for section in sections)}?" if sections else ""
 
 
 def _nearest(given: str, known: Iterable[str], prefix: str = "") -> str:
@@ -310,6 +279,8 @@ def _coerce(value: Any, hint: Any) -> Any:
     """`value` as the declared type, or ValueError saying what is allowed. Nothing is guessed: no bool for a number."""
     typed = isinstance(value, _FromCommandLine)
     if typing.get_origin(hint) is Literal:
+        if isinstance(value, bool):
+            value = "on" if value else "off"  # YAML reads on and off as true and false
         if isinstance(value, str) and value in typing.get_args(hint):
             return str(value)
         raise ValueError(f"one of {', '.join(typing.get_args(hint))}")
@@ -322,14 +293,16 @@ def _coerce(value: Any, hint: Any) -> Any:
     if hint is bool:
         if isinstance(value, bool):
             return value
-        if typed and value.lower() in ("true", "false"):
-            return value.lower() == "true"
+        if typed and value.lower() in ("true", "yes", "on", "false", "no", "off"):  # as in YAML
+            return value.lower() in ("true", "yes", "on")
         raise ValueError("true or false")
     if hint is int:
         if isinstance(value, int) and not isinstance(value, bool):
             return int(value)
         if typed and re.fullmatch(r"[+-]?\d{1,30}", value):
             return int(value)
+        if isinstance(value, str) and re.fullmatch(r"\d{1,3}e\d{1,2}", value):  # 5e3
+            return int(float(value))
         raise ValueError("a whole number")
     if hint is float:
         number = math.nan

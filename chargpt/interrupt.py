@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-SAVING = "\nstopping: saving this step first (once more to stop at once)\n"
+SAVING = "\nstopping: this step is saved first; a second signal stops at once\n"
 
 
 class Interrupt:

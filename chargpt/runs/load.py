@@ -7,9 +7,9 @@ from pathlib import Path
 from chargpt.config import Config
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, steps
 from chargpt.runs.model_shape import blank_model
-from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
-from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
+from chargpt.text.corpus import Corpus, cache_folders, cached_corpus, load_corpus
+from chargpt.text.selection import can_be_read_again
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 
@@ -24,7 +24,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     if name is None:
         newest = max(_runs(checkpoints), key=lambda run: steps(run)[-1].stat().st_mtime, default=None)
         if newest is None:
-            raise UserError(f"{shown(checkpoints)}: no run there yet; train one first with python train.py")
+            raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with python train.py")
         return newest
     candidates = [Path(name)]
     if name and Path(name).name == name:  # a plain name, not a path such as ../runs/a
@@ -71,21 +71,29 @@ def without_cache(config: Config) -> Config:
 
 
 def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
-    """The corpus that a run was trained on, by its settings. Raises UserError if its text has changed or is gone."""
+    """The corpus that a run was trained on, by its settings. Raises UserError if its text has changed or is gone.
+
+    Standard input and pipes cannot be read again; their encoded copy is looked for in the cache of `config`, the default one
+    and the one that the run recorded.
+    """
     state = checkpoint.state
-    for path in map(Path, [*state.texts, config.data.val_text]):
-        if path.exists() and not (path.is_file() or path.is_dir()):  # reading it might wait for ever
-            raise CheckpointError(
-                f"{shown(checkpoint.path)}: was trained on {shown(path)}, which is not a file; use another one"
-            )
-    if "-" not in state.texts:
+    texts = filter(None, [*state.texts, config.data.val_text])
+    once = [text for text in texts if text == "-" or (Path(text).exists() and not can_be_read_again(text))]
+    if not once:
         block_size = config.model.block_size
         corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
-    else:  # standard input is gone, but its encoded form may still be in the cache
-        corpus = cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
-    if corpus is None or corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
+    else:
+        saved = {"root": root, "fingerprint": state.fingerprint}
+        corpus = cached_corpus(state.texts, config.data, **saved) or cached_corpus(state.texts, state.config.data, **saved)
+        if corpus is None:
+            folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
+            raise UserError(
+                f"{'standard input' if once[0] == '-' else once[0]}: cannot be read again, and its encoded copy is not in "
+                f"{folders}; restore it, or start a new run with --run NAME"
+            )
+    if corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
         run = shown(checkpoint.path.parent)
         raise UserError(
-            f"{run}: its text has changed or is gone since the run began; restore it, or start a new run with --run NAME"
+            f"{run}: its text has changed or was removed after the run began; restore it, or start a new run with --run NAME"
         )
     return corpus

@@ -22,9 +22,9 @@ def check_size(shape: GPTConfig, vocab_size: int) -> None:
     cached = 2 * shape.n_layer * positions
     if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS or cached > MOST_CACHED:
         raise UserError(
-            f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights, {cached:,} keys and "
-            f"values; use at most {MOST_LAYERS:,} layers, {MOST_NUMBERS:,} weights, and {MOST_CACHED:,} keys and values "
-            "(2 x layers x block_size x n_embd)"
+            f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights, "
+            f"{cached:,} keys and values; use at most {MOST_LAYERS:,} layers, {MOST_NUMBERS:,} weights, and "
+            f"{MOST_CACHED:,} keys and values (2 x layers x block_size x n_embd)"
         )
 
 

@@ -80,5 +80,5 @@ def new_folder(name: str, checkpoints: Path) -> Path:
     if folder.is_dir() and steps(folder):
         raise UserError(f"{shown(folder)}: a run of this name exists; continue it with --resume, or choose another --run NAME")
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
-        raise UserError(f"{shown(folder)}: a folder that is not a run; choose another --run NAME")
+        raise UserError(f"{shown(folder)}: this folder exists and is not a run; choose another --run NAME")
     return folder

@@ -26,7 +26,7 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
             f"{shown(source.path)}: one model reads bytes, the other characters; set data.vocabulary to what that run uses"
         )
     if dataclasses.replace(old.config, dropout=model.config.dropout) != model.config:
-        raise UserError(f"{shown(source.path)}: its shape is different; change nothing of model but model.dropout")
+        raise UserError(f"{shown(source.path)}: its shape is different; of the model settings, change only model.dropout")
     weights = old.state_dict()
     rows = weights.pop(EMBEDDING)
     missing, unexpected = model.load_state_dict(weights, strict=False)

@@ -6,7 +6,7 @@ import lzma
 from pathlib import Path
 from typing import BinaryIO
 
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import UserError
 
 # How a file begins: what it is, and what to do about it.
 MAGIC = {
@@ -27,7 +27,7 @@ MAGIC = {
 TAR_OFFSET = 257  # of the mark in the header of a tar archive
 
 
-def _open_zst(path: Path, mode: str) -> BinaryIO:
+def _open_zst(file: Path | BinaryIO, mode: str) -> BinaryIO:
     try:
         from compression import zstd  # Python 3.14
     except ImportError:
@@ -35,8 +35,8 @@ def _open_zst(path: Path, mode: str) -> BinaryIO:
             from backports import zstd
         except ImportError:
             what_to_do = "unpack it (zstd -d), or pip install backports.zstd"
-            raise UserError(f"{shown(path)}: this Python cannot read .zst; {what_to_do}") from None
-    return zstd.open(path, mode)
+            raise UserError(f"{Path(file.name).name}: this Python cannot read .zst; {what_to_do}") from None
+    return zstd.open(file, mode)
 
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zst}
@@ -47,9 +47,12 @@ def is_compressed(path: Path) -> bool:
     return path.suffix.lower() in OPENERS
 
 
-def open_decompressed(path: Path) -> BinaryIO:
-    """A buffered reader of the content. Raises OSError, and UserError where this Python lacks the decompressor."""
-    return OPENERS.get(path.suffix.lower(), open)(path, "rb")
+def open_unpacked(path: Path, *, packed: BinaryIO | None = None) -> BinaryIO:
+    """A reader of the content of a file. `packed` is the same file, already open: its position tells how much was read.
+
+    Raises OSError, and UserError where this Python lacks the decompressor.
+    """
+    return OPENERS.get(path.suffix.lower(), open)(packed or path, "rb")
 
 
 def plain_name(path: Path) -> Path:

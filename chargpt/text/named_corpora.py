@@ -41,18 +41,30 @@ def _python_docs() -> bytes:
 def _shakespeare(path: Path) -> Source:
     """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked."""
     if not path.exists():
-        try:
-            with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
-                content = answer.read(MAX_DOWNLOAD)
-        except OSError as error:
-            reason = f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
-            raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}") from None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            publish_file(path, content)
-        except OSError as error:
-            reason = f"cannot be saved as {shown(path)} ({error.strerror})"
-            raise UserError(f"shakespeare: {reason}; download it yourself and give the file") from None
-    if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
+        _download(path)
+    if not _is_shakespeare(path.read_bytes()):
         raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
     return Source(label=shown(path), path=path)
+
+
+def _download(path: Path) -> None:
+    """Save the Shakespeare text as `path`. Raises UserError, and then saves nothing."""
+    try:
+        with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
+            content = answer.read(MAX_DOWNLOAD)
+    except OSError as error:
+        reason = f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
+        raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}") from None
+    if not _is_shakespeare(content):  # for example the login page of a network
+        reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"
+        raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        publish_file(path, content)
+    except OSError as error:
+        reason = f"cannot be saved as {shown(path)} ({error.strerror})"
+        raise UserError(f"shakespeare: {reason}; download it yourself and give the file") from None
+
+
+def _is_shakespeare(content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == SHAKESPEARE_SHA256

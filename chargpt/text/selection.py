@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.duplicates import duplicates
 from chargpt.text.formats import plain_name
 from chargpt.text.named_corpora import DEFAULT, NAMES, named_corpus
@@ -71,9 +71,8 @@ def absolute_text(text: str) -> str:
 
 
 def can_be_read_again(text: str) -> bool:
-    """Whether a TEXT argument still means something after it was read: not standard input, a pipe or another device."""
-    path = Path(text)
-    return text != "-" and (path.is_file() or path.is_dir() or not path.exists())
+    """Whether a TEXT argument names an existing file or folder or a named corpus: not standard input or a pipe."""
+    return text != "-" and (text in NAMES or os.path.isfile(text) or os.path.isdir(text))
 
 
 def _check_given_once(texts: Sequence[str]) -> None:
@@ -108,7 +107,7 @@ def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter
 def _from_pipe(path: Path, copies: Path) -> Source:
     if not stat.S_ISFIFO(path.stat().st_mode) and not _is_terminal(path):
         raise UserError(f"{shown(path)}: a device or a socket, not a text; give a file, a folder or a pipe")
-    print(f"reading the pipe {shown(path)}", file=sys.stderr, flush=True)  # opening it waits for a writer
+    print(f"reading the pipe {one_line(shown(path))}", file=sys.stderr, flush=True)  # opening it waits for a writer
     with open(path, "rb") as pipe:
         return _copied(shown(path), pipe, copies)
 
@@ -124,7 +123,7 @@ def _is_terminal(path: Path) -> bool:
 def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
     """A copy of `stream`. It may take half of the free space: the rest is for its ids, and a stream may never end."""
     if stream.isatty():
-        print(f"reading {label}; end it with Ctrl-D", file=sys.stderr)
+        print(f"reading {one_line(label)}; end it with Ctrl-D", file=sys.stderr)
     what_to_do = "free some space there, or name another folder in data.cache"
     try:
         folder.mkdir(parents=True, exist_ok=True)

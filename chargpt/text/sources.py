@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chargpt.terminal import UserError
-from chargpt.text.formats import is_compressed, open_decompressed, plain_name
+from chargpt.text.formats import is_compressed, open_unpacked, plain_name
 
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
@@ -35,7 +35,7 @@ class Source:
             return open(os.dup(self.copy.fileno()), "rb")
         if self.path is None:
             return io.BytesIO(self.content)
-        return open_decompressed(self.path)
+        return open_unpacked(self.path)
 
     def chunks(self, size: int) -> Iterator[bytes]:
         """The content in pieces of `size` bytes. Raises UserError if it cannot be read.
@@ -43,12 +43,13 @@ class Source:
         A file that grows is read up to the size that it has now, so that the end is reached.
         """
         try:
+            if self.path is not None and is_compressed(self.path):
+                yield from self._unpacked_chunks(size)
+                return
             with self.open() as file:
-                done, end = 0, self.size or sys.maxsize  # files in /proc have a size of 0
-                while chunk := file.read(min(size, end - done)):
-                    done += len(chunk)
-                    if done > BOMB_SIZE and self.path is not None and is_compressed(self.path):
-                        self._check_ratio(done)
+                left = self.size or sys.maxsize  # files in /proc have a size of 0
+                while chunk := file.read(min(size, left)):
+                    left -= len(chunk)
                     yield chunk
         except UserError:
             raise
@@ -56,11 +57,16 @@ class Source:
             reason = getattr(error, "strerror", None) or f"damaged or cut off ({error})"
             raise UserError(f"{self.label}: {reason}; give a file that can be read") from None
 
-    def _check_ratio(self, size: int) -> None:
-        """Raise UserError if a file that unpacks to `size` bytes is far smaller than a compressed text would be."""
-        if size > MAX_RATIO * self.path.stat().st_size:
-            what_to_do = "unpack it yourself if it really is a text"
-            raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
+    def _unpacked_chunks(self, size: int) -> Iterator[bytes]:
+        """The same for a compressed file. Raises UserError early for one that unpacks to far more than a text would."""
+        done = 0
+        with open(self.path, "rb") as packed, open_unpacked(self.path, packed=packed) as file:
+            while chunk := file.read(size):
+                done += len(chunk)
+                if done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):
+                    what_to_do = "unpack it yourself if it really is a text"
+                    raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
+                yield chunk
 
     @property
     def is_json_lines(self) -> bool:

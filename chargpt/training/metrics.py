@@ -1,7 +1,6 @@
 """One `log(step, {...})` for TensorBoard and metrics.jsonl. A failure to log never ends a training."""
 
 import contextlib
-import html
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from torch.utils.tensorboard import summary
 from tqdm import tqdm
 
 from chargpt.files import publish_file
-from chargpt.terminal import one_line, shown
+from chargpt.terminal import escape_controls, one_line, shown
 
 
 class Metrics:
@@ -80,7 +79,7 @@ class Metrics:
 
 
 class EventFile:
-    """A TensorBoard event file, written without a thread: in the thread of tensorboard's own writer, a full disk is a traceback.
+    """A TensorBoard event file, written without a thread: in tensorboard's own writer thread, a full disk is a traceback.
 
     TensorBoard ignores the entries of older files in the folder from `purge_step` on.
     """
@@ -102,8 +101,8 @@ class EventFile:
 
 
 def _as_markdown(text: str) -> str:
-    """TensorBoard renders Markdown: indented and escaped text is shown unchanged."""
-    return "\n".join("    " + line for line in html.escape(text, quote=False).splitlines())
+    """TensorBoard renders Markdown and removes unsafe HTML; an indented text is a code block, which is shown unchanged."""
+    return "\n".join("    " + line for line in escape_controls(text).splitlines())
 
 
 def _finite(value: float | str) -> float | str | None:

@@ -75,7 +75,7 @@ def _check(options: TrainOptions) -> None:
     if "" in options.texts:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
-        raise UserError("TEXT: the same text given twice; its validation part would be learned; give it once")
+        raise UserError("TEXT: the same text given twice, so that its validation part would be trained on; give it once")
     if options.minutes is not None and not 0 < options.minutes < math.inf:
         raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0")
     if options.find_lr and (options.resume or options.minutes is not None):

@@ -28,13 +28,13 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
         lines += examine(corpus)
     evaluated = len(validation_part(corpus.val, config.train.eval_chars)) - 1
     if evaluated < len(corpus.val) - 1:
-        lines.append(f"evaluated   on the first {evaluated:,} characters of the validation part; train.eval_chars=0 takes all")
+        lines.append(f"evaluated   on the first {evaluated:,} characters of the validation part; train.eval_chars=0 uses all")
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
     lines += [
         f"model       {trainer.model.parameter_count():,} parameters: {model.n_layer} layers, {model.n_head} heads, "
         f"width {model.n_embd}, context {model.block_size}, {model.positions} positions, dropout {model.dropout:g}",
         f"machine     {trainer.runtime.describe()}",
-        f"training    {config.train.max_steps:,} steps of {config.chars_per_step:,} characters, {epochs:.1f} times the text; "
+        f"training    {config.train.max_steps:,} steps of {config.chars_per_step:,} characters, {epochs:.1f} epochs; "
         f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
     ]
     if run is not None:
@@ -60,12 +60,12 @@ def _overfitting(epochs: float, parameters_per_character: float) -> str:
     2305.16264), and a model with more parameters than characters then learns the text by heart.
     """
     if epochs < 1:
-        return "it will not see all of the text; more steps would help"
+        return "the run will not see all of the text; more steps would help"
     if epochs <= 4:
         return "no overfitting expected"
     if epochs <= 16 or parameters_per_character < 1:
-        return "little overfitting expected, watch val/loss"
-    return "overfitting expected, the best checkpoint will be an early one; more text, weight decay or a smaller model help"
+        return "little overfitting expected; watch val/loss"
+    return "overfitting expected: the best checkpoint will be an early one; use more text, more weight decay or a smaller model"
 
 
 def characters_per_second(trainer: Trainer) -> float:

@@ -18,6 +18,7 @@ class ProgressBar:
         self._total, self._first = total, step
         self._started = self._last_line = time.monotonic()
         self._numbers: dict[str, float] = {}
+        self._evaluated = 0  # the step of the last validation loss
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -34,15 +35,18 @@ class ProgressBar:
         self._bar.refresh()
 
     def show(self, step: int, values: dict[str, float | str]) -> None:
-        """Show numbers that were just logged: beside the bar, or as a line for an evaluation or when one is due."""
+        """Show numbers that were just logged: beside the bar, or as a line for an evaluation or when one is due.
+
+        A line holds a validation loss only if it is new. Beside the bar, an older one has the step that it belongs to.
+        """
         self._numbers.update((name, value) for name, value in values.items() if isinstance(value, float))
-        losses = [name for name in ("train/loss", "val/loss") if name in self._numbers]
-        words = [f"{name.split('/')[0]} {self._numbers[name]:.3f}" for name in losses]
-        self._bar.set_postfix_str(", ".join(words), refresh=False)
-        now = time.monotonic()
+        words = [f"train {self._numbers['train/loss']:.3f}"] if "train/loss" in self._numbers else []
         if "val/loss" in values:
-            words.append(f"{values['val/bits_per_char']:.3f} bits/char")
-        elif not self._bar.disable or now - self._last_line < PLAIN_SECONDS:
+            self._evaluated = step
+            words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
+        self._bar.set_postfix_str(", ".join([*words[:1], *self._last_evaluation()]), refresh=False)
+        now = time.monotonic()
+        if "val/loss" not in values and (not self._bar.disable or now - self._last_line < PLAIN_SECONDS):
             return
         self._last_line = now
         if "chars_per_second" in self._numbers:
@@ -51,6 +55,11 @@ class ProgressBar:
             left = (now - self._started) / (step - self._first) * (self._total - step)
             words.append(f"{clock(left)} left")
         self.say(f"step {step:,}/{self._total:,}: " + ", ".join(words))
+
+    def _last_evaluation(self) -> list[str]:
+        if "val/loss" not in self._numbers:
+            return []
+        return [f"val {self._numbers['val/loss']:.3f} (step {self._evaluated:,})"]
 
     def close(self) -> None:
         """Leave the bar as it is."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, apply, apply_overrides, read_yaml
+from chargpt.config import Config, apply, apply_overrides
 from chargpt.device import choose_device
 from chargpt.terminal import UserError, shown
+from chargpt.yaml_file import read_yaml
 from model import GPT
 
 # Measured with AdamW and 0.8 million parameters. On 90,000 characters of tiny Shakespeare, 18 epochs: a validation loss of
@@ -70,5 +71,5 @@ def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Co
         changes["optim.weight_decay"] = decay
         chosen.append(f"weight decay {decay:g}")
     config = apply_overrides(config, [f"{key}={value}" for key, value in changes.items() if key not in given])
-    why = f"{parameters:,} parameters would learn {characters:,} characters by heart"
+    why = f"{parameters:,} parameters would memorise {characters:,} characters"
     return config, f"{' and '.join(chosen)}, since {why}" if chosen else ""

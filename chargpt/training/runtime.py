@@ -73,7 +73,7 @@ def keep_freed_memory() -> None:
 
 
 def choose_runtime(config: Config, *, worth_compiling: bool = False) -> Runtime:
-    """Resolve every `auto` for this machine and this model. Sets torch's thread count and float32 product mode: call it once."""
+    """Resolve every `auto` for this machine and model. Sets torch's thread count and float32 product mode: call it once."""
     asked = config.runtime
     device = choose_device(asked.device)
     if asked.threads:
@@ -86,7 +86,7 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False) -> Runtime:
     trouble = _why_not_compile(device) if compile else ""
     if trouble and asked.compile == "on":
         raise UserError(
-            f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or omit this setting"
+            f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or omit it"
         )
     compile = compile and not trouble
     # The kernel in C computes in bfloat16 on the CPU; model.py's own attention does everything else.

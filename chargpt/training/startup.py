@@ -13,8 +13,7 @@ from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import Run, new_folder
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, one_line, say, shown
-from chargpt.text.corpus import Corpus, load_corpus
-from chargpt.text.selection import absolute_text
+from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.training.options import TrainOptions
 from chargpt.training.recipes import adapt_to_text, load_settings
 from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
@@ -76,8 +75,8 @@ def _adapted(config: Config, corpus: Corpus, options: TrainOptions) -> Config:
         config, chosen = adapt_to_text(config, **size, given=given)
         if chosen:
             say("chosen", chosen)
-    data = dataclasses.replace(config.data, val_text=absolute_text(config.data.val_text))
-    return _long_enough(dataclasses.replace(config, data=data), step=0, seconds=options.minutes)
+    config = dataclasses.replace(config, data=absolute_paths(config.data))  # so that a run finds its text from any folder
+    return _long_enough(config, step=0, seconds=options.minutes)
 
 
 def resume_run(options: TrainOptions, *, root: Path) -> Training:

@@ -138,7 +138,7 @@ class Trainer:
     def check_weights(self) -> None:
         """Raise NotFinite if a weight is not finite: such weights must not be saved."""
         if not self.weights.are_finite():
-            raise NotFinite("it made weights that are not finite", step=self.progress.step - 1)
+            raise NotFinite("the weights are not finite after it", step=self.progress.step - 1)
 
     def state(self) -> TrainerState:
         """The state, as views: the next step changes them."""

@@ -27,7 +27,7 @@ from train_speed import ROOT, prepare_nanogpt
 
 sys.path.insert(0, str(ROOT))
 from chargpt.runs.checkpoint import load, steps  # noqa: E402
-from chargpt.runs.load import expected_weights, restore_model  # noqa: E402
+from chargpt.runs.load import restore_model  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 
 
@@ -151,7 +151,7 @@ def train_ours(text: Path, words: list[str], folder: Path, val: np.ndarray, *, p
     rate = statistics.median(line["chars_per_second"] for line in lines if line.get("chars_per_second"))
     found = []
     for path in steps(run):
-        checkpoint = load(path, expected=expected_weights, training=False)
+        checkpoint = load(path, training=False)
         if checkpoint.step == 0:
             continue
         model, _, config = restore_model(checkpoint)

@@ -225,7 +225,7 @@ def start_up(text: Path, folder: Path) -> None:
     ]
     torch_alone = [sys.executable, "-c", "import torch; print('ready')"]
     pairs = []
-    for i in range(5):
+    for _ in range(5):
         shutil.rmtree(folder / "start", ignore_errors=True)
         pairs.append(
             (seconds_to([*ours, "--run", str(folder / "start")], "step 1/1", folder), seconds_to(torch_alone, "ready", folder))

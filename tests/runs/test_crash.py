@@ -48,7 +48,7 @@ class Trainer:
         assert self.server.stdout.readline() == "ready\n"
 
     def run(self, name: str, optimizer: str, *, kill_when: Callable[[float], bool] | None = None) -> tuple[int, float]:
-        """Begin the run or go on with it; the exit code and the seconds it took. `kill_when` is asked with the seconds so far."""
+        """Begin or continue the run; the exit code and the seconds it took. `kill_when` is asked with the seconds so far."""
         run = self.folder / name
         if run.is_dir() and steps(run):
             arguments = ["--resume", "--run", str(run)]

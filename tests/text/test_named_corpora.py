@@ -36,16 +36,19 @@ def test_shakespeare_is_taken_from_data_and_nothing_else_for_it(load, tmp_path, 
         load("shakespeare")
 
 
-def test_a_download_that_cannot_be_saved_is_one_line(tmp_path, monkeypatch):
+def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "answer").write_bytes(b"the sea")
     monkeypatch.setattr(named_corpora, "SHAKESPEARE_URL", (tmp_path / "answer").as_uri())
+    with pytest.raises(UserError, match="answer gave another text, by its SHA-256; download that file elsewhere"):
+        named_corpora.named_corpus("shakespeare", root=tmp_path)
+    assert not (tmp_path / "data").exists()
+    monkeypatch.setattr(named_corpora, "SHAKESPEARE_SHA256", hashlib.sha256(b"the sea").hexdigest())
     (tmp_path / "data").write_text("a file in place of the folder")
     with pytest.raises(UserError, match="cannot be saved as .*shakespeare.txt .*; download it yourself and give the file"):
         named_corpora.named_corpus("shakespeare", root=tmp_path)
     (tmp_path / "data").unlink()
-    with pytest.raises(UserError, match="not the Shakespeare text, by its SHA-256"):
-        named_corpora.named_corpus("shakespeare", root=tmp_path)
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["shakespeare.txt"]
+    (source,) = named_corpora.named_corpus("shakespeare", root=tmp_path)
+    assert source.path.read_bytes() == b"the sea" and list((tmp_path / "data").iterdir()) == [source.path]
 
 
 def test_without_a_network_shakespeare_says_where_to_put_the_file(tmp_path):

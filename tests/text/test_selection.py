@@ -13,7 +13,7 @@ import pytest
 from text_helpers import ENCODE, ROOT, text_of
 
 from chargpt.terminal import UserError
-from chargpt.text.selection import run_name
+from chargpt.text.selection import can_be_read_again, run_name
 
 TEXT = "the sea and the stone\n" * 20
 
@@ -113,6 +113,13 @@ def test_a_pipe_says_what_it_waits_for(load, tmp_path, capsys):
     load(tmp_path / "pipe")
     writer.join()
     assert capsys.readouterr().err == f"reading the pipe {tmp_path}/pipe\n"
+
+
+def test_what_can_be_read_again(tmp_path):
+    (tmp_path / "sea.txt").write_text(TEXT)
+    os.mkfifo(tmp_path / "pipe")
+    assert all(map(can_be_read_again, ["shakespeare", str(tmp_path), str(tmp_path / "sea.txt")]))
+    assert not any(map(can_be_read_again, ["-", "/dev/zero", str(tmp_path / "pipe"), str(tmp_path / "gone.txt")]))
 
 
 NAMES = {

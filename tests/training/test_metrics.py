@@ -31,7 +31,7 @@ def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
     events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
     events.Reload()
     text = events.Tensors("sample/text_summary")[0].tensor_proto.string_val[0].decode()
-    assert "    # not a &lt;b&gt;" in text
+    assert "    # not a <b>heading</b>" in text
 
 
 @pytest.mark.parametrize("step, expected", [(-1, [0, 5, 10, 15]), (0, [0, 5, 10, 15]), (10, [0, 5, 10, 15])])

@@ -13,7 +13,7 @@ from model import GPTConfig
 
 
 @pytest.mark.parametrize(
-    "steps, expected", [(1, "not see all"), (300, "no overfitting"), (900, "little"), (9000, "overfitting expected, the best")]
+    "steps, expected", [(1, "not see all"), (300, "no overfitting"), (900, "little"), (9000, "overfitting expected: the best")]
 )
 def test_the_outlook_counts_epochs_and_warns(steps, expected, tmp_path):
     (tmp_path / "text.txt").write_text("ab" * 5000)

@@ -1,0 +1,63 @@
+"""Reading a YAML file of settings: no code, no aliases, no surprises."""
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from chargpt.terminal import UserError, shown
+
+MAX_BYTES = 1_000_000  # a larger YAML file is not a configuration
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader without aliases (a few lines of them can fill the memory), repeated keys, and octal numbers."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+    def construct_decimal(self, node: yaml.ScalarNode) -> int:
+        """YAML 1.1 would read 010 as 8 and 1:30 as 90."""
+        if not re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", node.value):
+            problem = f"{node.value} is not a decimal number, write it without leading zeros, colons or prefixes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return self.construct_yaml_int(node)
+
+    yaml_constructors = {**yaml.SafeLoader.yaml_constructors, "tag:yaml.org,2002:int": construct_decimal}
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The settings in a YAML file, section by section, unchecked. Raises UserError if it is not a mapping."""
+    path = Path(path)
+    with open(path, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise UserError(f"{shown(path)}: larger than {MAX_BYTES:,} bytes; give a YAML file of settings")
+    try:
+        tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    except RecursionError:
+        raise UserError(f"{shown(path)}: nested too deeply; a configuration has sections and keys") from None
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise UserError(f"{shown(path)}:{line} not valid YAML, {problem}; correct it there") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise UserError(f"{shown(path)}: holds a {type(tree).__name__}; write sections such as `train:` with keys below them")
+    return tree
