@@ -15,11 +15,12 @@ ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs POSIX signals")
 
 
-def test_the_first_signal_sets_the_flag_and_its_exit_code(capfd):
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_the_first_signal_sets_the_flag_and_its_exit_code(capfd, name, code):
     with Interrupt(notice="stopping\n") as interrupt:
         assert not interrupt() and interrupt.exit_code == 0
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupt() and interrupt.exit_code == 143
+        os.kill(os.getpid(), getattr(signal, name))
+        assert interrupt() and interrupt.exit_code == code
     assert capfd.readouterr().err == "stopping\n"
 
 
@@ -46,7 +47,7 @@ def ended(code: str) -> subprocess.CompletedProcess:
 def test_the_second_signal_ends_the_program_at_once():
     twice = "os.kill(os.getpid(), signal.SIGINT)\n" * 2
     done = ended(f"with Interrupt():\n    {twice.strip().replace(chr(10), chr(10) + '    ')}\n    print('here')")
-    assert done.returncode == 130 and not done.stdout and b"once more" in done.stderr
+    assert done.returncode == 130 and not done.stdout and b"a second signal stops at once" in done.stderr
 
 
 def test_before_there_is_anything_to_finish_the_first_one_does():

@@ -103,7 +103,7 @@ def test_banning_a_character_that_the_model_cannot_write_changes_nothing(write):
 
 def test_numbers_have_no_negative_zero(call, run, tmp_path):
     assert "temperature 0, " in call(run, "--temperature", "-0.0", "--length", "1")[2]
-    flat = str(publish_run(tmp_path / "flat", Tokenizer("a"), val_loss=0.0))
+    flat = str(publish_run(tmp_path / "flat", Tokenizer("a"), val_loss=-0.0))
     _, out, err = call(flat, "--json", "--length", "3")
     assert "-0.0" not in out + err and "validation loss 0.0000" in err
 
@@ -319,7 +319,7 @@ def test_a_damaged_best_checkpoint_gives_way_with_a_warning(call, tmp_path):
 @pytest.mark.parametrize("name", ["tiney", "", "no/such/run", "step-00000500"])
 def test_an_unknown_run_is_an_error_that_names_the_known(call, tmp_path, monkeypatch, name):
     monkeypatch.setattr(sample, "CHECKPOINTS", tmp_path)
-    assert "train one first" in call()[2]
+    assert "train one with" in call()[2]
     publish_run(tmp_path / "tiny")
     code, out, err = call(name)
     assert (code, out) == (2, "") and "use tiny" in err and err.count("\n") == 1

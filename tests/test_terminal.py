@@ -1,4 +1,103 @@
-from chargpt.terminal import escape_controls
+"""A mistake is one line and exit code 2; output that cannot be written is dropped."""
+
+import argparse
+import io
+
+import pytest
+
+from chargpt.terminal import (
+    BestEffortStream,
+    Parser,
+    UserError,
+    escape_controls,
+    number,
+    numbers,
+    one_line,
+    run_program,
+    say,
+    shown,
+    whole_number,
+)
+
+
+def failing(error: BaseException):
+    def main() -> int:
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (UserError("--run: 'x' given; use y"), "error: --run: 'x' given; use y\n"),
+        (UserError("a\nforged: line\x1b[2J"), "error: a\\nforged: line\\x1b[2J\n"),
+        (FileNotFoundError(2, "No such file", "x.txt"), "error: x.txt: No such file; check the path"),
+        (MemoryError(), "error: memory: there is not enough (none left)"),
+        (RuntimeError("CUDA out of memory. Tried"), "error: memory: there is not enough (CUDA out of memory"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(capsys, error, line):
+    assert run_program(failing(error)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(line) and said.count("\n") == 1
+
+
+def test_our_own_mistakes_keep_their_traceback():
+    with pytest.raises(RuntimeError, match="shape"):
+        run_program(failing(RuntimeError("shape mismatch")))
+
+
+def test_ctrl_c_is_130_and_success_is_the_programs_own_code(capsys):
+    assert run_program(failing(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == "stopped\n"
+    assert run_program(lambda: 3) == 3
+
+
+def test_a_stream_that_fails_ends_nothing():
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    stream = BestEffortStream(Full())
+    assert stream.write("text") == 4
+    stream.flush()
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = Parser(prog="x.py")
+    parser.add_argument("--length", type=whole_number(1))
+    parser.add_argument("--temperature", type=numbers)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--lenght", "5"], "--lenght 5: no such option; did you mean --length?"),
+        (["--len", "5"], "did you mean --length?"),
+        (["--length", "0"], "use a whole number of 1 or more"),
+        (["--length", "1" * 30], "use a whole number of 1 or more"),
+        (["--length"], "--length: expected one argument; if its value begins with a dash, write --length=VALUE"),
+        (["--temperature", "hot"], "use a number"),
+    ],
+)
+def test_a_wrong_option_says_what_to_do(words, says):
+    with pytest.raises(UserError) as caught:
+        parsed(*words)
+    assert says in str(caught.value)
+
+
+def test_options_are_read():
+    assert parsed("--length", "+5", "--temperature", "0.5,1").length == 5
+    assert parsed("--temperature", "0.5,1").temperature == [0.5, 1.0] and number("1e3") == 1000
+
+
+def test_notices_stand_in_two_columns_and_paths_are_short(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    say("run", shown(tmp_path / "a" / "b"))
+    assert capsys.readouterr().out == f"run         {(tmp_path / 'a' / 'b').relative_to(tmp_path)}\n"
+    assert shown("/elsewhere") == "/elsewhere" and one_line("中\t") == "中\\t"
 
 
 def test_control_characters_are_escaped_and_scripts_are_not():
