@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chargpt.kernels.compiler import check_sizes, load
+from chargpt.kernels.compiler import Unavailable, check_sizes, load
 from model import GPTConfig
 
 SOURCE = Path(__file__).with_name("attention.c")
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fopenmp")
+FLAGS = ("-O3", "-std=gnu11", "-fopenmp")
 # Linked without -fopenmp, which would load a second OpenMP library, whose threads would compete with torch's for the cores.
 # The library that torch has loaded is used instead; where torch has none, loading fails.
 LINK = ("-lm",)
+
+PANEL = 32  # attention.c pads sizes to multiples of this
 
 Attention = Callable[[Tensor, int, Tensor | None], Tensor]
 
@@ -32,18 +34,16 @@ class _Shape(Structure):
 
 def supports(config: GPTConfig) -> bool:
     """Whether attention.c computes this model's attention. Other models keep the attention of model.py."""
-    if config.n_embd % config.n_head:
+    if config.n_embd % config.n_head or config.block_size * (config.n_embd // config.n_head + PANEL) >= 2**31:
         return False
     if config.positions == "rotary":
         return config.n_embd // config.n_head % 2 == 0  # pairs are rotated
     return config.positions in ("learned", "sinusoidal")  # added before attention
 
 
-def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL | None:
-    """attention.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. None if it does not compile or load."""
+def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
+    """attention.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. Raises Unavailable."""
     kernel = load(SOURCE, flags=flags, link=LINK, cache=cache)
-    if kernel is None:
-        return None
     check_sizes(kernel, attention_shape_size=_Shape)
     kernel.attention_scratch_size.argtypes = [POINTER(_Shape)]
     kernel.attention_scratch_size.restype = c_size_t
@@ -59,8 +59,10 @@ def fused_attention(kernel: ctypes.CDLL | None = None) -> Attention | None:
     The function takes the projection's output (B, T, 3 C) in bfloat16, the number of heads, and the rotary table (2, T, d / 2)
     or None. It returns the outputs of the heads side by side, (B, T, C). It is for models that `supports` accepts.
     """
-    kernel = kernel or load_kernel()
-    return None if kernel is None else functools.partial(_attend, kernel)
+    try:
+        return functools.partial(_attend, kernel or load_kernel())
+    except Unavailable:
+        return None
 
 
 def _attend(kernel: ctypes.CDLL, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:

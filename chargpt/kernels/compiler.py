@@ -9,17 +9,29 @@ import tempfile
 from pathlib import Path
 
 from chargpt.files import publish_file
+from chargpt.terminal import one_line
+
+COMPILERS = ("cc", "gcc", "clang")
+# The first that the compiler accepts is used: clang for ARM has only the second, and some compilers neither.
+NATIVE = (("-march=native",), ("-mcpu=native",), ())
+SECONDS = 120  # after which a compiler is given up
 
 
-def load(source: Path, *, flags: tuple[str, ...], link: tuple[str, ...], cache: Path | None = None) -> ctypes.CDLL | None:
-    """The library of `source`, from `cache` (default: ~/.cache/chargpt) or compiled with `flags` and linked with `link`.
+class Unavailable(Exception):
+    """A kernel cannot be compiled or loaded on this machine. The message is the reason, on one line."""
 
-    None where there is no compiler, where `cache` cannot be written, or where the source does not compile for this CPU.
+
+def load(source: Path, *, flags: tuple[str, ...], link: tuple[str, ...], cache: Path | None = None) -> ctypes.CDLL:
+    """The library of `source`, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU with `flags` and `link`.
+
+    Raises Unavailable where there is no compiler, where `cache` cannot be written, or where the source does not compile.
     """
     try:
         return ctypes.CDLL(str(_library(source, flags, link, cache or Path.home() / ".cache" / "chargpt")))
-    except (OSError, RuntimeError, subprocess.SubprocessError):
-        return None
+    except subprocess.CalledProcessError as error:
+        raise Unavailable(one_line(f"{Path(error.cmd[0]).name}: {_first_error(error.stderr)}")) from error
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        raise Unavailable(one_line(str(error))) from error
 
 
 def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> None:
@@ -32,22 +44,55 @@ def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> No
 
 def _library(source: Path, flags: tuple[str, ...], link: tuple[str, ...], cache: Path) -> Path:
     """The compiled source. Raises OSError or subprocess.SubprocessError where it cannot be compiled."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
-        raise FileNotFoundError("no C compiler")
-    # The predefined macros name the compiler, its version, and every instruction set of this CPU.
-    macros = _run(compiler, *flags, "-dM", "-E", "-x", "c", os.devnull)
-    key = hashlib.sha256(b"\0".join((source.read_bytes(), " ".join((*flags, "", *link)).encode(), macros)))
+        raise FileNotFoundError("no C compiler found")
+    native, macros = _target(compiler, flags)
+    key = hashlib.sha256(b"\0".join((source.read_bytes(), " ".join((*native, *flags, "", *link)).encode(), macros)))
     library = cache / f"{source.stem}-{key.hexdigest()[:32]}.so"
-    if not library.exists():
+    record = library.with_suffix(".sha256")
+    if not _is_intact(library, record):
+        data = _compiled(compiler, source, (*native, *flags), link)
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
-            object_file, unpublished = Path(folder) / "code.o", Path(folder) / "code.so"
-            _run(compiler, *flags, "-fPIC", "-c", str(source), "-o", str(object_file))
-            _run(compiler, "-shared", str(object_file), "-o", str(unpublished), *link)
-            publish_file(library, unpublished.read_bytes())
+        publish_file(record, hashlib.sha256(data).hexdigest().encode() + b"\n")
+        publish_file(library, data)
     return library
 
 
+def _target(compiler: str, flags: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:
+    """The flags of NATIVE that the compiler accepts, and the macros that it predefines with them.
+
+    The macros name the compiler, its version, and every instruction set of this CPU.
+    """
+    for native in NATIVE:
+        try:
+            return native, _run(compiler, *native, *flags, "-dM", "-E", "-x", "c", os.devnull)
+        except subprocess.CalledProcessError as error:
+            refused = error
+    raise refused
+
+
+def _is_intact(library: Path, record: Path) -> bool:
+    """Whether the library has the SHA-256 in `record`. To load a truncated one would end the process by SIGBUS."""
+    try:
+        return hashlib.sha256(library.read_bytes()).hexdigest().encode() == record.read_bytes().strip()
+    except OSError:
+        return False
+
+
+def _compiled(compiler: str, source: Path, flags: tuple[str, ...], link: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        object_file, library = Path(folder) / "code.o", Path(folder) / "code.so"
+        _run(compiler, *flags, "-fPIC", "-c", str(source), "-o", str(object_file))
+        _run(compiler, "-shared", str(object_file), "-o", str(library), *link)
+        return library.read_bytes()
+
+
 def _run(*command: str) -> bytes:
-    return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, check=True, timeout=SECONDS).stdout
+
+
+def _first_error(output: bytes) -> str:
+    """The line of a compiler's output that says most."""
+    lines = output.decode("utf-8", "replace").splitlines() or ["it failed without a message"]
+    return next((line for line in lines if "error" in line), lines[-1]).strip()[:200]

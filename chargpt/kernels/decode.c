@@ -28,6 +28,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #if defined(__AVX512F__)
 enum { LANES = 16, TALL = 6 }; /* the sums of TALL rows of a panel fill the registers */
@@ -46,7 +47,14 @@ enum {
     ROWS = 96,            /* rows that go through the layers together */
     KEYS = 64,            /* keys stored side by side */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
-    SPINS = 5000,         /* reads of a variable before waiting otherwise: some microseconds */
+    SPINS = 3000,         /* reads of a variable before a thread sleeps: about 100 microseconds, */
+    EAGER_SPINS = 1000,   /* the first of them without a pause */
+    TRIAL = 2,            /* steps for which one thread is tried instead of all, or all instead of one; the last is timed */
+    FIRST_TRIAL = 4,      /* steps before the first trial, */
+    NEXT_TRIAL = 1024,    /* between later ones of one thread, */
+    SHORTEST_WAIT = 32,   /* and of all threads: twice as long each time */
+    LONGEST_WAIT = 1024,
+    MEAN_OF = 256,
 };
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
@@ -80,28 +88,39 @@ typedef struct { /* the rules of chargpt/sampling; temperature 0 takes the likel
     const uint8_t *forbidden; /* (V,): 1 for an id that must not be chosen */
 } Rules;
 
-typedef struct { /* the arguments of decoder_run, and the core that called it */
-    int core;
+typedef struct { /* one step: read `count` ids of each text, then choose one more for each unless `chosen` is NULL */
     const Rules *rules;
-    int start, count;
     const int64_t *ids;
-    int steps;
     const float *noise;
     int64_t *chosen;
     float *log_probabilities;
+    int start, count;
+    int active; /* threads that take part: all, or the caller's alone */
+    int core;   /* of the caller */
 } Job;
 
-typedef struct { /* a thread */
+typedef struct { /* how long steps take with all threads [0] and with the caller's alone [1]; see `choose_alone` */
+    double seconds[2];      /* mean of the last MEAN_OF steps or so, for a row of ids */
+    int timed[2];           /* steps that the mean is of; 0 if there is none */
+    int alone;              /* 1 if the caller's thread is in use, 0 if all are */
+    int until_trial, trial; /* steps until the other is tried, and steps left of a trial */
+    int wait;               /* value of until_trial after the next change to one thread */
+    int count;              /* of the last step */
+} Pace;
+
+typedef struct { /* a share of the model, and the thread that computes it */
     Share share;
     int rows;                       /* number of rows in x, */
     int text[ROWS], position[ROWS]; /* and the text and the position of each */
     Matrix x, normal;               /* the residual stream, and the norm's output, (ROWS, C) each */
     Matrix qkv, mixed, hidden;      /* q k v, attention's output, and the MLP's hidden units */
-    Matrix partial[2];              /* what the thread's heads, and its hidden units, add to x, (ROWS, C) each */
+    Matrix partial[2];              /* what its heads, and its hidden units, add to x, (ROWS, C) each */
+    const float *next_weights;      /* in the order of use */
     float *keys, *values;           /* the cache, see `cache_offset` */
-    float *scores;                  /* (block_size padded to KEYS) */
+    float *scores;                  /* (capacity) */
+    size_t capacity;                /* positions that the cache has memory for, a multiple of KEYS */
     Candidate *candidates;          /* (V,) */
-    void *memory;
+    void *memory, *cache;           /* the allocations of the matrices; of keys, values and scores */
     pthread_t thread;
     struct Decoder *decoder;
 } Rank;
@@ -109,13 +128,15 @@ typedef struct { /* a thread */
 typedef struct Decoder {
     Shape shape;
     Job job;
+    Pace pace;
     atomic_int arrived;  /* threads that wait at the barrier */
     atomic_int barriers; /* barriers passed */
     atomic_int jobs;     /* jobs started */
+    atomic_int sleepers; /* threads that wait for `counted` */
     bool stop;           /* the next job is none: threads end */
     pthread_mutex_t lock;
-    pthread_cond_t job_started;
-    int ranks; /* threads: rank 0 is the caller's, the others are the decoder's own */
+    pthread_cond_t counted; /* `barriers` or `jobs` has changed */
+    int ranks; /* rank 0 is computed by the caller's thread, each other one by a thread of the decoder */
     Rank rank[];
 } Decoder;
 
@@ -126,6 +147,17 @@ size_t decoder_share_size(void) { return sizeof(Share); }
 size_t decoder_rules_size(void) { return sizeof(Rules); }
 
 static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* Tells the CPU that this is a loop that waits. */
+static inline void pause_spinning(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 static inline float min(float a, float b) { return a < b ? a : b; }
 static inline float max(float a, float b) { return a > b ? a : b; }
 
@@ -212,24 +244,53 @@ static const float *norm(Matrix out, Matrix in, int rows, int C, const float *w)
     return bias + in.stride;
 }
 
-/* Returns when every thread has called it. */
-static void barrier(Decoder *decoder)
+/* Returns when `counter` is no longer `old`. The thread spins for a while, as threads usually arrive soon after each other, and
+ * then sleeps: if another program has the core of the thread it waits for, spinning takes time from both. */
+static void await_change(Decoder *decoder, atomic_int *counter, int old)
 {
-    const int passed = atomic_load(&decoder->barriers);
-    if (atomic_fetch_add(&decoder->arrived, 1) + 1 == decoder->shape.ranks) {
-        atomic_store(&decoder->arrived, 0);
-        atomic_store(&decoder->barriers, passed + 1);
+    for (int spins = 0; spins < SPINS; spins++) {
+        if (atomic_load(counter) != old)
+            return;
+        if (spins > EAGER_SPINS)
+            pause_spinning();
     }
-    for (int spins = 0; atomic_load(&decoder->barriers) == passed; spins++)
-        if (spins > SPINS) /* the other thread has no core, or needs this one */
-            sched_yield();
+    pthread_mutex_lock(&decoder->lock);
+    atomic_fetch_add(&decoder->sleepers, 1); /* before the counter is read again: either side sees what the other has done */
+    while (atomic_load(counter) == old)
+        pthread_cond_wait(&decoder->counted, &decoder->lock);
+    atomic_fetch_sub(&decoder->sleepers, 1);
+    pthread_mutex_unlock(&decoder->lock);
 }
 
-/* x (rows, C) += the sum over all threads of partial[which] (rows, C). */
-static void all_reduce(Decoder *decoder, Rank *my, int which)
+/* Adds 1 to `counter` and wakes the threads that sleep. */
+static void count_up(Decoder *decoder, atomic_int *counter)
 {
-    barrier(decoder);
-    for (int r = 0; r < decoder->shape.ranks; r++) {
+    atomic_fetch_add(counter, 1);
+    if (atomic_load(&decoder->sleepers)) {
+        pthread_mutex_lock(&decoder->lock);
+        pthread_cond_broadcast(&decoder->counted);
+        pthread_mutex_unlock(&decoder->lock);
+    }
+}
+
+/* Returns when every active thread has called it. */
+static void barrier(Decoder *decoder)
+{
+    const int active = decoder->job.active, passed = atomic_load(&decoder->barriers);
+    if (active == 1)
+        return;
+    if (atomic_fetch_add(&decoder->arrived, 1) + 1 == active) { /* from here on the job may be another one */
+        atomic_store(&decoder->arrived, 0);
+        count_up(decoder, &decoder->barriers);
+    } else {
+        await_change(decoder, &decoder->barriers, passed);
+    }
+}
+
+/* x (rows, C) += the sum over all ranks of partial[which] (rows, C). */
+static void add_partials(Decoder *decoder, Rank *my, int which)
+{
+    for (int r = 0; r < decoder->ranks; r++) {
         const float *partial = decoder->rank[r].partial[which].data;
         for (size_t i = 0; i < my->rows * my->x.stride; i++)
             my->x.data[i] += partial[i];
@@ -248,12 +309,12 @@ static void rotate(float *x, int position, const Shape *shape)
     }
 }
 
-/* Where the keys and the values of a head begin in the cache. Keys are (block_size / KEYS, d, KEYS), that is, KEYS of them side
- * by side; values are (block_size, d). block_size is padded to KEYS and d to LANES. */
-static size_t cache_offset(const Shape *shape, const Rank *my, int layer, int text, int head)
+/* Where the keys and the values of a head begin in a cache for `capacity` positions. Keys are (capacity / KEYS, d, KEYS), that
+ * is, KEYS of them side by side; values are (capacity, d). d is padded to LANES. */
+static size_t cache_offset(const Shape *shape, const Rank *my, size_t capacity, int layer, int text, int head)
 {
-    const size_t positions = padded(shape->block_size, KEYS), d = padded(shape->n_embd / shape->n_head, LANES);
-    return (((size_t)layer * shape->texts + text) * my->share.heads + head) * positions * d;
+    const size_t d = padded(shape->n_embd / shape->n_head, LANES);
+    return (((size_t)layer * shape->texts + text) * my->share.heads + head) * capacity * d;
 }
 
 /* Stores one position's key k (d) and value v (d) in one head's part of the cache. */
@@ -297,7 +358,7 @@ static void attend(float *out, const float *q, const float *keys, const float *v
 }
 
 /* x = E[id] + position, for ids [first, first + rows) of (texts, count). The first id of each text is at position `start`. */
-static void embed(const Shape *shape, Rank *my, const int64_t *ids, int start, int count, int first, int rows)
+static void embed(const Shape *shape, Rank *my, const int64_t *ids, int start, int count, int64_t first, int rows)
 {
     const int C = shape->n_embd;
     my->rows = rows;
@@ -318,7 +379,7 @@ static void cache_store_rows(const Shape *shape, Rank *my, int layer)
     const int d = shape->n_embd / shape->n_head, own = my->share.heads * d;
     for (int row = 0; row < my->rows; row++)
         for (int head = 0; head < my->share.heads; head++) {
-            const size_t at = cache_offset(shape, my, layer, my->text[row], head);
+            const size_t at = cache_offset(shape, my, my->capacity, layer, my->text[row], head);
             float *q = my->qkv.data + row * my->qkv.stride + head * d, *k = q + own, *v = k + own;
             if (shape->rotary) {
                 rotate(q, my->position[row], shape);
@@ -334,7 +395,7 @@ static void attend_rows(const Shape *shape, Rank *my, int layer)
     const int d = shape->n_embd / shape->n_head;
     for (int row = 0; row < my->rows; row++)
         for (int head = 0; head < my->share.heads; head++) {
-            const size_t at = cache_offset(shape, my, layer, my->text[row], head);
+            const size_t at = cache_offset(shape, my, my->capacity, layer, my->text[row], head);
             const float *q = my->qkv.data + row * my->qkv.stride + head * d;
             float *out = my->mixed.data + row * my->mixed.stride + head * d;
             attend(out, q, my->keys + at, my->values + at, my->position[row] + 1, d, my->scores);
@@ -355,32 +416,64 @@ static void keep_only(Rank *my, int last)
     my->rows = kept;
 }
 
-/* All layers for the rows, and the logits of those at position `last`. In the last layer only the keys and values of the other
- * rows are computed. */
-static void forward(Decoder *decoder, Rank *my, int last)
+/* partial[0] = attention(norm(x)) W_proj^T of a rank's heads. After the last layer only the rows at position `last` matter. */
+static void attention_part(const Shape *shape, Rank *my, int layer, int last)
 {
-    const Shape *shape = &decoder->shape;
-    const int C = shape->n_embd, own = my->share.heads * (C / shape->n_head), hidden = my->share.hidden;
-    const float *w = my->share.weights;
-    for (int layer = 0; layer < shape->n_layer; layer++) {
-        w = norm(my->normal, my->x, my->rows, C, w);
-        w = linear(my->qkv, my->normal, my->rows, C, 3 * own, w);
-        cache_store_rows(shape, my, layer);
-        if (layer == shape->n_layer - 1)
-            keep_only(my, last);
-        attend_rows(shape, my, layer);
-        w = linear(my->partial[0], my->mixed, my->rows, own, C, w);
-        all_reduce(decoder, my, 0);
-        w = norm(my->normal, my->x, my->rows, C, w);
-        w = linear(my->hidden, my->normal, my->rows, C, hidden, w);
-        for (size_t i = 0; i < my->rows * my->hidden.stride; i++)
-            my->hidden.data[i] = gelu(my->hidden.data[i]);
-        w = linear(my->partial[1], my->hidden, my->rows, hidden, C, w);
-        all_reduce(decoder, my, 1);
-    }
+    const int C = shape->n_embd, own = my->share.heads * (C / shape->n_head);
+    const float *w = norm(my->normal, my->x, my->rows, C, my->next_weights);
+    w = linear(my->qkv, my->normal, my->rows, C, 3 * own, w);
+    cache_store_rows(shape, my, layer);
+    if (layer == shape->n_layer - 1)
+        keep_only(my, last);
+    attend_rows(shape, my, layer);
+    my->next_weights = linear(my->partial[0], my->mixed, my->rows, own, C, w);
+}
+
+/* partial[1] = gelu(norm(x) W_up^T) W_down^T of a rank's hidden units. */
+static void mlp_part(const Shape *shape, Rank *my)
+{
+    const int C = shape->n_embd, hidden = my->share.hidden;
+    const float *w = norm(my->normal, my->x, my->rows, C, my->next_weights);
+    w = linear(my->hidden, my->normal, my->rows, C, hidden, w);
+    for (size_t i = 0; i < my->rows * my->hidden.stride; i++)
+        my->hidden.data[i] = gelu(my->hidden.data[i]);
+    my->next_weights = linear(my->partial[1], my->hidden, my->rows, hidden, C, w);
+}
+
+/* logits = norm(x) E^T of a rank's ids. */
+static void logits_part(const Shape *shape, Rank *my)
+{
     const Matrix logits = { shape->logits, padded(shape->vocab_size, PANEL) };
-    w = norm(my->normal, my->x, my->rows, C, w);
-    linear(part_of(logits, my->text[0], my->share.first_id), my->normal, my->rows, C, my->share.ids, w);
+    const float *w = norm(my->normal, my->x, my->rows, shape->n_embd, my->next_weights);
+    linear(part_of(logits, my->text[0], my->share.first_id), my->normal, my->rows, shape->n_embd, my->share.ids, w);
+}
+
+/* All layers for ids [first, first + rows) of the job, and the logits of those at the job's last position. A thread computes
+ * its own rank, or all of them if it is alone. */
+static void forward(Decoder *decoder, int thread, int64_t first, int rows)
+{
+    const Job *job = &decoder->job;
+    const Shape *shape = &decoder->shape;
+    const int last = job->start + job->count - 1;
+    Rank *begin = &decoder->rank[thread], *end = job->active == 1 ? &decoder->rank[decoder->ranks] : begin + 1;
+    for (Rank *my = begin; my < end; my++) {
+        embed(shape, my, job->ids, job->start, job->count, first, rows);
+        my->next_weights = my->share.weights;
+    }
+    for (int layer = 0; layer < shape->n_layer; layer++) {
+        for (Rank *my = begin; my < end; my++)
+            attention_part(shape, my, layer, last);
+        barrier(decoder);
+        for (Rank *my = begin; my < end; my++) {
+            add_partials(decoder, my, 0);
+            mlp_part(shape, my);
+        }
+        barrier(decoder);
+        for (Rank *my = begin; my < end; my++)
+            add_partials(decoder, my, 1);
+    }
+    for (Rank *my = begin; my < end; my++)
+        logits_part(shape, my);
 }
 
 /* For qsort: larger values first, the lower id first among equal ones. */
@@ -451,30 +544,20 @@ static int choose(
     return winner;
 }
 
-/* Rank r's part of the job. */
-static void work(Decoder *decoder, int r)
+/* A thread's part of a step. */
+static void work(Decoder *decoder, int thread)
 {
     const Job *job = &decoder->job;
-    Rank *my = &decoder->rank[r];
     const int texts = decoder->shape.texts, V = decoder->shape.vocab_size;
-    const int64_t *ids = job->ids;
-    int start = job->start, count = job->count, step = 0;
-    do {
-        for (int first = 0, left; (left = texts * count - first) > 0; first += ROWS) {
-            embed(&decoder->shape, my, ids, start, count, first, left < ROWS ? left : ROWS);
-            forward(decoder, my, start + count - 1);
-        }
-        barrier(decoder);
-        for (int text = r; text < texts && job->steps; text += decoder->shape.ranks) {
-            const size_t at = (size_t)step * texts + text;
-            job->chosen[at] = choose(decoder->shape.logits + text * padded(V, PANEL), V, job->rules, job->noise + at * V,
-                                     my->candidates, &job->log_probabilities[at]);
-        }
-        barrier(decoder);
-        ids = job->chosen + (size_t)step * texts;
-        start += count;
-        count = 1;
-    } while (++step < job->steps);
+    for (int64_t first = 0, left; (left = (int64_t)texts * job->count - first) > 0; first += ROWS)
+        forward(decoder, thread, first, left < ROWS ? left : ROWS);
+    barrier(decoder);
+    for (int text = thread; text < texts && job->chosen; text += job->active) {
+        const float *logits = decoder->shape.logits + text * padded(V, PANEL);
+        const float *noise = job->noise ? job->noise + (size_t)text * V : NULL;
+        Candidate *candidates = decoder->rank[thread].candidates;
+        job->chosen[text] = choose(logits, V, job->rules, noise, candidates, &job->log_probabilities[text]);
+    }
     barrier(decoder); /* no thread reads the job after this */
 }
 
@@ -503,12 +586,7 @@ static void *worker(void *argument)
     Rank *my = argument;
     Decoder *decoder = my->decoder;
     for (int jobs = 0;; jobs++) {
-        for (int spins = 0; spins < SPINS && atomic_load(&decoder->jobs) == jobs; spins++)
-            ;
-        pthread_mutex_lock(&decoder->lock);
-        while (atomic_load(&decoder->jobs) == jobs)
-            pthread_cond_wait(&decoder->job_started, &decoder->lock);
-        pthread_mutex_unlock(&decoder->lock);
+        await_change(decoder, &decoder->jobs, jobs);
         if (decoder->stop)
             return NULL;
         leave_core(decoder->job.core);
@@ -516,62 +594,174 @@ static void *worker(void *argument)
     }
 }
 
-static void start_job(Decoder *decoder)
+/* n floats, all zeros, aligned; `allocation` is for free(). NULL if there is not enough memory. Pages of a large block take
+ * memory only when they are written. */
+static float *zeros(size_t n, void **allocation)
 {
-    pthread_mutex_lock(&decoder->lock);
-    atomic_fetch_add(&decoder->jobs, 1);
-    pthread_cond_broadcast(&decoder->job_started);
-    pthread_mutex_unlock(&decoder->lock);
+    char *start = *allocation = calloc(n * sizeof(float) + ALIGNMENT, 1);
+    return start ? (float *)(start + padded((uintptr_t)start, ALIGNMENT) - (uintptr_t)start) : NULL;
+}
+
+/* Moves a thread's cache to memory for `capacity` positions. False, and no change, if there is not enough. */
+static bool move_cache(Rank *my, const Shape *shape, size_t capacity)
+{
+    const size_t size = cache_offset(shape, my, capacity, shape->n_layer, 0, 0);
+    const size_t head_size = my->capacity * padded(shape->n_embd / shape->n_head, LANES) * sizeof(float);
+    void *allocation;
+    float *keys = zeros(2 * size + capacity, &allocation), *values = keys + size;
+    if (!keys)
+        return false;
+    for (int layer = 0; layer < shape->n_layer && my->capacity; layer++)
+        for (int text = 0; text < shape->texts; text++)
+            for (int head = 0; head < my->share.heads; head++) {
+                const size_t from = cache_offset(shape, my, my->capacity, layer, text, head);
+                const size_t to = cache_offset(shape, my, capacity, layer, text, head);
+                memcpy(keys + to, my->keys + from, head_size);
+                memcpy(values + to, my->values + from, head_size);
+            }
+    free(my->cache);
+    my->cache = allocation;
+    my->keys = keys;
+    my->values = values;
+    my->scores = values + size;
+    my->capacity = capacity;
+    return true;
+}
+
+/* Makes room for `positions` positions, at most block_size, in the cache. It at least doubles, so that copying takes
+ * little of the time. False if there is not enough memory. */
+static bool reserve(Decoder *decoder, size_t positions)
+{
+    const size_t all = padded(decoder->shape.block_size, KEYS), needed = padded(positions, KEYS);
+    for (int r = 0; r < decoder->ranks; r++) {
+        Rank *rank = &decoder->rank[r];
+        const size_t capacity = needed > 2 * rank->capacity ? needed : 2 * rank->capacity;
+        if (needed > rank->capacity && !move_cache(rank, &decoder->shape, capacity < all ? capacity : all))
+            return false;
+    }
+    return true;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + 1e-9 * time.tv_nsec;
+}
+
+/* Whether the caller's thread computes the next step alone. Where other programs use the cores, all threads wait for one that
+ * has none, and a single thread can be many times faster. The mean time of a step decides, and the other way is tried now and
+ * then. The results are the same, as the sums are the same. */
+static int choose_alone(Pace *pace)
+{
+    if (!pace->trial && pace->until_trial-- <= 0)
+        pace->trial = TRIAL;
+    return pace->trial ? !pace->alone : pace->alone;
+}
+
+/* Adds the time of a step to its mean and decides again. A trial that fails, or success that does not last, doubles the time
+ * until all threads are tried again. */
+static void record(Pace *pace, int alone, double seconds)
+{
+    const bool tried = pace->trial > 0;
+    int *timed = &pace->timed[alone];
+    *timed = tried ? 1 : *timed < MEAN_OF ? *timed + 1 : MEAN_OF;
+    pace->seconds[alone] += (seconds - pace->seconds[alone]) / *timed;
+    pace->trial -= tried;
+    if (pace->trial || !pace->timed[0] || !pace->timed[1])
+        return;
+    const int was_alone = pace->alone;
+    pace->alone = pace->seconds[1] < pace->seconds[0];
+    if (pace->alone && (tried || !was_alone)) {
+        pace->until_trial = pace->wait;
+        pace->wait = 2 * pace->wait < LONGEST_WAIT ? 2 * pace->wait : LONGEST_WAIT;
+    } else if (!pace->alone && tried) {
+        pace->until_trial = NEXT_TRIAL;
+        if (!was_alone)
+            pace->wait = pace->wait / 2 > SHORTEST_WAIT ? pace->wait / 2 : SHORTEST_WAIT;
+    }
+}
+
+/* One step of the job, by all threads or by this one alone. Steps that read as many ids as the one before are timed. */
+static void run_step(Decoder *decoder)
+{
+    Job *job = &decoder->job;
+    Pace *pace = &decoder->pace;
+    const bool timed = decoder->ranks > 1 && job->count == pace->count;
+    const int alone = decoder->ranks == 1 || (timed ? choose_alone(pace) : pace->alone);
+    const double started = timed ? now() : 0;
+    pace->count = job->count;
+    job->active = alone ? 1 : decoder->ranks;
+    job->core = current_core();
+    if (!alone)
+        count_up(decoder, &decoder->jobs);
+    work(decoder, 0);
+    if (timed)
+        record(pace, alone, (now() - started) / job->count);
 }
 
 /* Reads `count` ids of each text, (texts, count), the first at position `start`, then chooses `steps` more for each. At most
  * block_size positions are read. `noise` is (steps, texts, V), exponentially distributed, or NULL at temperature 0. Results are
  * `chosen` and `log_probabilities`, (steps, texts) each; the last chosen ids are not read. With steps = 0, the result is
- * shape.logits. */
-void decoder_run(Decoder *decoder, const Rules *rules, int start, int count, const int64_t *ids, int steps,
-                 const float *noise, int64_t *chosen, float *log_probabilities)
+ * shape.logits. Returns 0, or -1 and changes nothing if there is not enough memory for the cache. */
+int decoder_run(Decoder *decoder, const Rules *rules, int start, int count, const int64_t *ids, int steps,
+                const float *noise, int64_t *chosen, float *log_probabilities)
 {
-    decoder->job = (Job){ current_core(), rules, start, count, ids, steps, noise, chosen, log_probabilities };
-    start_job(decoder);
-    work(decoder, 0);
+    const size_t texts = decoder->shape.texts, V = decoder->shape.vocab_size;
+    Job *job = &decoder->job;
+    if (!reserve(decoder, (size_t)start + count + (steps > 1 ? steps - 1 : 0)))
+        return -1;
+    *job = (Job){ .rules = rules, .ids = ids, .start = start, .count = count };
+    for (int step = 0; step == 0 || step < steps; step++) {
+        job->noise = noise ? noise + step * texts * V : NULL;
+        job->chosen = steps ? chosen + step * texts : NULL;
+        job->log_probabilities = steps ? log_probabilities + step * texts : NULL;
+        run_step(decoder);
+        job->ids = job->chosen;
+        job->start += job->count;
+        job->count = 1;
+    }
+    return 0;
 }
 
-/* Allocates a thread's memory, all zeros. False if there is not enough. */
+/* Allocates a thread's matrices. False if there is not enough memory. */
 static bool allocate(Rank *my, const Shape *shape)
 {
-    const size_t own = my->share.heads * (shape->n_embd / shape->n_head), cache = cache_offset(shape, my, shape->n_layer, 0, 0);
+    const size_t own = my->share.heads * (shape->n_embd / shape->n_head);
     my->x.stride = my->normal.stride = my->partial[0].stride = my->partial[1].stride = padded(shape->n_embd, PANEL);
     my->qkv.stride = padded(3 * own, PANEL);
     my->mixed.stride = padded(own, PANEL);
     my->hidden.stride = padded(my->share.hidden, PANEL);
     Matrix *matrices[] = { &my->x, &my->normal, &my->partial[0], &my->partial[1], &my->qkv, &my->mixed, &my->hidden };
     const int n = sizeof matrices / sizeof *matrices;
-    size_t total = 2 * cache + padded(shape->block_size, KEYS);
+    size_t total = 0;
     for (int i = 0; i < n; i++)
         total += ROWS * matrices[i]->stride;
-    float *at = my->memory = aligned_alloc(ALIGNMENT, total * sizeof *at);
+    float *at = zeros(total, &my->memory);
     my->candidates = calloc(shape->vocab_size, sizeof *my->candidates);
     if (!at || !my->candidates)
         return false;
-    memset(at, 0, total * sizeof *at);
     for (int i = 0; i < n; at += ROWS * matrices[i++]->stride)
         matrices[i]->data = at;
-    my->keys = at;
-    my->values = my->keys + cache;
-    my->scores = my->values + cache;
     return true;
+}
+
+static void release(Rank *my)
+{
+    free(my->memory);
+    free(my->cache);
+    free(my->candidates);
 }
 
 /* Ends the threads and frees the memory. */
 void decoder_free(Decoder *decoder)
 {
     decoder->stop = true;
-    start_job(decoder);
+    count_up(decoder, &decoder->jobs);
     for (int r = 0; r < decoder->ranks; r++) {
         if (r > 0)
             pthread_join(decoder->rank[r].thread, NULL);
-        free(decoder->rank[r].memory);
-        free(decoder->rank[r].candidates);
+        release(&decoder->rank[r]);
     }
     free(decoder);
 }
@@ -584,15 +774,15 @@ Decoder *decoder_new(const Shape *shape, const Share *shares)
     if (!decoder)
         return NULL;
     decoder->shape = *shape;
+    decoder->pace = (Pace){ .until_trial = FIRST_TRIAL, .wait = SHORTEST_WAIT };
     pthread_mutex_init(&decoder->lock, NULL);
-    pthread_cond_init(&decoder->job_started, NULL);
+    pthread_cond_init(&decoder->counted, NULL);
     for (int r = 0; r < shape->ranks; r++, decoder->ranks++) {
         Rank *rank = &decoder->rank[r];
         rank->share = shares[r];
         rank->decoder = decoder;
         if (!allocate(rank, shape) || (r > 0 && pthread_create(&rank->thread, NULL, worker, rank))) {
-            free(rank->memory);
-            free(rank->candidates);
+            release(rank);
             decoder_free(decoder);
             return NULL;
         }

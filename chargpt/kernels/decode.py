@@ -14,7 +14,6 @@ SOURCE = Path(__file__).with_name("decode.c")
 # The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.
 FLAGS = (
     "-O3",
-    "-march=native",
     "-std=gnu11",
     "-pthread",
     "-fno-math-errno",
@@ -24,7 +23,9 @@ FLAGS = (
     "-ffinite-math-only",
 )
 LINK = ("-pthread", "-lm")
-MOST_CACHED = 2**27  # keys and values of one text; half a GiB
+
+
+MOST_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
 
 
 class Shape(Structure):
@@ -49,29 +50,24 @@ class Rules(Structure):
 
 
 def supports(config: GPTConfig) -> bool:
-    """Whether decode.c computes this model. Other models are for the decoder in PyTorch.
-
-    decode.c reserves the keys and values of a full block, padded. PyTorch's cache grows with the text, so it takes long blocks.
-    """
-    head_size, rest = divmod(config.n_embd, config.n_head)
-    padded = -(-head_size // 16) * 16 * -(-config.block_size // 64) * 64
-    if rest or 2 * config.n_layer * config.n_head * padded > MOST_CACHED:
+    """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
+    if config.positions != "learned" and config.block_size * config.n_embd > MOST_POSITIONS:
+        return False
+    if config.n_embd % config.n_head or max(config.n_layer, 4 * config.n_embd, config.block_size) >= 2**31:
         return False
     if config.positions == "rotary":
         return config.n_embd // config.n_head % 2 == 0  # pairs are rotated
     return config.positions in ("learned", "sinusoidal")
 
 
-def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL | None:
-    """decode.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. None if it does not compile or load."""
+def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
+    """decode.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. Raises Unavailable."""
     kernel = load(SOURCE, flags=flags, link=LINK, cache=cache)
-    if kernel is None:
-        return None
     check_sizes(kernel, decoder_shape_size=Shape, decoder_share_size=Share, decoder_rules_size=Rules)
     kernel.decoder_new.argtypes = [POINTER(Shape), POINTER(Share)]
     kernel.decoder_new.restype = c_void_p
     kernel.decoder_free.argtypes = [c_void_p]
     kernel.decoder_free.restype = None
-    kernel.decoder_run.restype = None
+    kernel.decoder_run.restype = c_int
     kernel.decoder_run.argtypes = [c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p]
     return kernel

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import Rules, Shape, Share, load_kernel, supports
 from chargpt.sampling.decoder import Decoder, Piece
 from chargpt.sampling.rules import Sampling
@@ -26,10 +27,12 @@ LONGEST = 64  # ids in a piece
 
 def choose_decoder(device: torch.device, config: GPTConfig) -> tuple[Callable[..., Decoder], str]:
     """The fastest decoder for a model of this shape on `device`, and its name for the user."""
-    kernel = load_kernel() if device.type == "cpu" and supports(config) else None
-    if kernel is None:
+    if device.type != "cpu" or not supports(config):
         return Decoder, str(device)
-    return functools.partial(CDecoder, kernel=kernel), f"{device} (compiled)"
+    try:
+        return functools.partial(CDecoder, kernel=load_kernel()), f"{device} (compiled)"
+    except Unavailable as reason:
+        return Decoder, f"{device} (not compiled: {reason})"
 
 
 def _padded(n: int, to: int) -> int:
@@ -123,7 +126,7 @@ class CDecoder(Decoder):
         )
         self._decoder = kernel.decoder_new(byref(shape), layout.shares())
         if not self._decoder:
-            raise MemoryError(f"{batch_size} texts at once: not enough memory, or no more threads allowed; ask for fewer")
+            raise MemoryError(f"{batch_size} texts at once: no memory, or no more threads allowed; ask for fewer")
         weakref.finalize(self, kernel.decoder_free, self._decoder)
 
     def read(self, new: Tensor) -> Tensor:
@@ -176,7 +179,7 @@ class CDecoder(Decoder):
     def _run(self, rules: Rules, start: int, ids: Tensor, noise: Tensor | None = None, piece: Piece | None = None) -> None:
         ids = ids.contiguous()
         chosen, log_probabilities = (tensor.data_ptr() for tensor in piece) if piece else (None, None)
-        self._kernel.decoder_run(
+        failed = self._kernel.decoder_run(
             self._decoder,
             byref(rules),
             start,
@@ -187,3 +190,5 @@ class CDecoder(Decoder):
             chosen,
             log_probabilities,
         )
+        if failed:
+            raise MemoryError(f"{len(ids)} texts at once: not enough memory for their keys and values; ask for fewer")

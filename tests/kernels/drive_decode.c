@@ -53,7 +53,9 @@ static void generate(Decoder *decoder, const Rules *rules)
             ids[i] = i % V;
         for (size_t i = 0; i < (size_t)chosen_steps * texts * V; i++)
             noise[i] = fabsf(uniform());
-        decoder_run(decoder, rules, position, reads, ids, chosen_steps, noise, chosen, log_probabilities);
+        if (decoder_run(decoder, rules, position, reads, ids, chosen_steps, rules->temperature > 0 ? noise : NULL, chosen,
+                        log_probabilities))
+            abort();
         for (int i = 0; i < texts * chosen_steps; i++)
             if (chosen[i] < 0 || chosen[i] >= V || !(log_probabilities[i] <= 1e-4f))
                 abort();

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from chargpt.kernels.attention import FLAGS, fused_attention, load_kernel, supports
+from chargpt.kernels.compiler import Unavailable
 from chargpt.training.weights import FlatWeights
 from model import (
     GPT,
@@ -29,18 +30,19 @@ EMULATION = Path(__file__).parent / "emulation"
 
 @pytest.fixture(scope="module")
 def native(tmp_path_factory):
-    kernel = load_kernel(tmp_path_factory.mktemp("kernel"))
-    if kernel is None:
-        pytest.skip("needs a C compiler, and a CPU that multiplies bfloat16 numbers")
-    return fused_attention(kernel)
+    try:
+        return fused_attention(load_kernel(tmp_path_factory.mktemp("kernel")))
+    except Unavailable as reason:
+        pytest.skip(f"needs a C compiler, and a CPU that multiplies bfloat16 numbers: {reason}")
 
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory):
-    kernel = load_kernel(tmp_path_factory.mktemp("kernel"), flags=(*FLAGS, "-O2", "-Wno-psabi", "-I", str(EMULATION)))
-    if kernel is None:
-        pytest.skip("needs a C compiler with OpenMP")
-    return fused_attention(kernel)
+    flags = (*FLAGS, "-O2", "-Wno-psabi", "-I", str(EMULATION))
+    try:
+        return fused_attention(load_kernel(tmp_path_factory.mktemp("kernel"), flags=flags))
+    except Unavailable as reason:
+        pytest.skip(f"needs a C compiler with OpenMP: {reason}")
 
 
 @pytest.fixture(params=["native", "emulated"])
@@ -238,7 +240,9 @@ def test_every_kind_of_position_that_the_model_has_is_supported():
     assert all(supports(GPTConfig(n_head=2, n_embd=8, positions=positions)) for positions in POSITIONS)
 
 
-@pytest.mark.parametrize("changes", [{"positions": "fake"}, {"positions": "rotary", "n_embd": 6}, {"n_embd": 7}])
+@pytest.mark.parametrize(
+    "changes", [{"positions": "fake"}, {"positions": "rotary", "n_embd": 6}, {"n_embd": 7}, {"block_size": 2**31}]
+)
 def test_an_unknown_position_or_shape_is_not_supported(changes):
     config = GPTConfig(n_head=2, n_embd=8)
     assert not supports(SimpleNamespace(**{field.name: getattr(config, field.name) for field in fields(config)} | changes))
@@ -261,4 +265,5 @@ def test_the_emulated_instructions_do_what_the_cpus_do(tmp_path, emulation):
 
 def test_without_a_compiler_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert load_kernel(tmp_path / "cache") is None
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert fused_attention() is None

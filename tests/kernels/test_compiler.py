@@ -1,10 +1,24 @@
-import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from chargpt.kernels.compiler import load
+import chargpt
+from chargpt.files import publish_file
+from chargpt.kernels.compiler import Unavailable, load
 
+ROOT = Path(chargpt.__file__).parent.parent
 SOURCE = "int answer(void) { return 42; }\n"
+LOAD = """
+import sys
+from pathlib import Path
+from chargpt.files import publish_file
+from chargpt.kernels.compiler import load
+print(load(Path(sys.argv[1]), flags=("-O1",), link=(), cache=Path(sys.argv[2])).answer())
+"""
 
 
 @pytest.fixture
@@ -20,43 +34,116 @@ def cache(tmp_path):
 
 
 @pytest.fixture
-def compiled(source, cache):
-    """Compiles and loads the source; skips where there is no compiler."""
-    compiled = functools.partial(load, source, flags=("-O1",), link=(), cache=cache)
-    if compiled() is None:
-        pytest.skip("needs a C compiler")
-    return compiled
+def library(source, cache):
+    """The compiled source. Skips where there is no compiler."""
+    try:
+        assert load(source, flags=("-O1",), link=(), cache=cache).answer() == 42
+    except Unavailable as reason:
+        pytest.skip(f"needs a C compiler: {reason}")
+    (library,) = cache.glob("*.so")
+    return library
+
+
+def answer(source: Path, cache: Path) -> int:
+    """What another process gets from the library: one that is loaded twice in a process is read once."""
+    command = [sys.executable, "-c", LOAD, str(source), str(cache)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    return int(done.stdout)
+
+
+def only_compiler(folder: Path, script: str, monkeypatch) -> None:
+    """Makes `script` the only compiler that is found. It can call the real one as "$REAL"."""
+    real = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), "false")
+    (folder / "cc").write_text(f"#!/bin/sh\nREAL={real}\n{script}\n")
+    (folder / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{Path(real).parent}")
+
+
+needs_shell = pytest.mark.skipif(os.name == "nt", reason="needs a shell for a compiler that is a script")
+
+
+@needs_shell
+@pytest.mark.parametrize(
+    "script, reason",
+    [
+        ("echo 'cc: error: no licence' >&2; exit 1", "cc: cc: error: no licence"),
+        ("exit 1", "cc: it failed without a message"),
+        ("exit 0", "code.so"),
+        (
+            'while [ $# -gt 1 ]; do [ "$1" = -o ] && echo nonsense > "$2"; shift; done; exit 0',
+            "invalid ELF|too short|not a valid",
+        ),
+    ],
+)
+def test_a_compiler_that_fails_is_a_reason_on_one_line(source, cache, tmp_path, monkeypatch, script, reason):
+    only_compiler(tmp_path, script, monkeypatch)
+    with pytest.raises(Unavailable, match=reason) as error:
+        load(source, flags=(), link=(), cache=cache)
+    assert "\n" not in str(error.value)
+
+
+def test_without_a_compiler_the_reason_says_so(source, cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match="no C compiler found"):
+        load(source, flags=(), link=(), cache=cache)
+
+
+def test_a_source_that_does_not_compile_names_its_error_and_leaves_no_file(library, source, cache):
+    before = sorted(cache.iterdir())
+    source.write_text("#error needs another CPU\n")
+    with pytest.raises(Unavailable, match="needs another CPU"):
+        load(source, flags=("-O1",), link=(), cache=cache)
+    assert sorted(cache.iterdir()) == before
+
+
+def test_a_cache_that_cannot_be_written_is_a_reason(library, source, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="file"):
+        load(source, flags=(), link=(), cache=tmp_path / "file")
+
+
+def test_a_source_is_compiled_once_and_leaves_the_library_and_its_record(library, source, cache):
+    made = library.stat().st_mtime_ns
+    assert answer(source, cache) == 42
+    assert sorted(cache.iterdir()) == [library.with_suffix(".sha256"), library] and library.stat().st_mtime_ns == made
+
+
+def test_a_changed_source_is_compiled_again(library, source, cache):
+    source.write_text(SOURCE.replace("42", "43"))
+    assert load(source, flags=("-O1",), link=(), cache=cache).answer() == 43
+
+
+DAMAGE = {
+    "truncated": lambda data: data[:8192],  # the header promises more: a process that loads it ends by SIGBUS
+    "empty": lambda data: b"",
+    "altered": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    "longer": lambda data: data + b"x",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_library_is_compiled_again(library, source, cache, damage):
+    right = library.read_bytes()
+    publish_file(library, damage(right))  # a new file: this process has loaded the old one
+    assert answer(source, cache) == 42
+    assert library.read_bytes() == right
 
 
 @pytest.mark.parametrize(
-    "script", ["exit 1", "exit 0", 'while [ $# -gt 1 ]; do [ "$1" = -o ] && echo nonsense > "$2"; shift; done; exit 0', None]
+    "damage", [lambda path: path.unlink(), lambda path: path.write_text("?"), lambda path: path.write_bytes(b"")]
 )
-def test_with_no_compiler_or_one_that_fails_there_is_no_library(source, cache, tmp_path, monkeypatch, script):
-    if script:
-        (tmp_path / "cc").write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / "cc").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert load(source, flags=(), link=(), cache=cache) is None
+def test_a_damaged_record_means_compiling_again(library, source, cache, damage):
+    record = library.with_suffix(".sha256")
+    right = record.read_bytes()
+    damage(record)
+    assert answer(source, cache) == 42
+    assert record.read_bytes() == right
 
 
-def test_a_source_that_does_not_compile_gives_no_library_and_leaves_no_file(source, cache):
-    source.write_text("#error\n")
-    assert load(source, flags=(), link=(), cache=cache) is None
-    assert not cache.exists() or not list(cache.iterdir())
-
-
-def test_a_cache_that_cannot_be_written_gives_no_library(source, tmp_path):
-    (tmp_path / "file").touch()
-    assert load(source, flags=(), link=(), cache=tmp_path / "file") is None
-
-
-def test_a_source_is_compiled_once_and_leaves_nothing_else(compiled, cache):
-    (library,) = cache.iterdir()
-    made = library.stat().st_mtime_ns
-    assert compiled().answer() == 42
-    assert [library] == list(cache.iterdir()) and library.stat().st_mtime_ns == made
-
-
-def test_a_changed_source_is_compiled_again(compiled, source):
-    source.write_text(SOURCE.replace("42", "43"))
-    assert compiled().answer() == 43
+@needs_shell
+@pytest.mark.parametrize("refused", ["-march=native", "-m*=native"])
+def test_a_compiler_that_cannot_name_this_cpu_is_used_without(library, source, cache, tmp_path, monkeypatch, refused):
+    refuse = f'for flag; do case "$flag" in {refused}) echo "error: unsupported argument" >&2; exit 1;; esac; done'
+    only_compiler(tmp_path, f'{refuse}; exec "$REAL" "$@"', monkeypatch)
+    assert load(source, flags=("-O1",), link=(), cache=cache.with_name("other")).answer() == 42

@@ -11,6 +11,7 @@ import torch
 from helpers import publish_run
 
 import sample
+from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import load_kernel
 from chargpt.sampling.c_decoder import CDecoder, choose_decoder
 from chargpt.sampling.decoder import Decoder, pieces
@@ -23,10 +24,10 @@ VOCAB = 11
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
-    kernel = load_kernel(tmp_path_factory.mktemp("kernel"))
-    if kernel is None:
-        pytest.skip("needs a C compiler")
-    return kernel
+    try:
+        return load_kernel(tmp_path_factory.mktemp("kernel"))
+    except Unavailable as reason:
+        pytest.skip(f"needs a C compiler: {reason}")
 
 
 @pytest.fixture
@@ -214,7 +215,7 @@ def program(run: str, **environment: str) -> tuple[str, str]:
 
 def test_without_a_compiler_the_text_is_the_same(kernel, run, tmp_path):
     plain, said = program(run, PATH="", HOME=str(tmp_path))
-    assert "parameters, cpu; " in said
+    assert "parameters, cpu (not compiled: no C compiler found); " in said
     compiled, said = program(run, PATH=os.environ["PATH"], HOME=str(tmp_path))
     assert "parameters, cpu (compiled); " in said and compiled == plain
 
@@ -226,6 +227,86 @@ def test_a_position_that_the_kernel_does_not_know_is_decoded_in_torch(kernel, tm
     assert decoder.func is CDecoder and name == "cpu (compiled)"
     fake = SimpleNamespace(**{field.name: getattr(config, field.name) for field in fields(config)} | {"positions": "fake"})
     assert choose_decoder(cpu, fake) == (Decoder, "cpu")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_the_logits_stay_the_models_while_the_cache_grows(c_decoder, positions, threads):
+    torch.set_num_threads(threads)
+    model = random_model(positions=positions, block_size=700, n_head=3, n_embd=30, scale=2.0)
+    ids = torch.randint(VOCAB, (2, 700))
+    expected, decoder, read = model(ids), c_decoder(model, 2), 0
+    for piece in (1, 63, 1, 127, 300, 1, 207):
+        read += piece
+        torch.testing.assert_close(decoder.read(ids[:, read - piece : read]), expected[:, read - 1].detach(), rtol=0, atol=1e-4)
+
+
+def in_a_process(code: str) -> str:
+    """The output of a program with `code`, in which `decoder` makes a decoder in C."""
+    start = """
+import functools, os, resource, sys, time, torch
+from chargpt.kernels.decode import load_kernel
+from chargpt.sampling.c_decoder import CDecoder
+from chargpt.sampling.decoder import pieces
+from chargpt.sampling.rules import Sampling
+from model import GPT, GPTConfig
+decoder = functools.partial(CDecoder, kernel=load_kernel())
+"""
+    command = [sys.executable, "-c", start + code]
+    done = subprocess.run(command, capture_output=True, timeout=100, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux to measure memory and to choose cores")
+
+
+@needs_linux
+def test_a_large_block_takes_memory_only_for_what_is_written(kernel):
+    grown = in_a_process("""
+model = GPT(GPTConfig(n_layer=64, n_head=1, n_embd=2, block_size=2**18, positions="rotary"), 5).eval()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+list(pieces(decoder(model, 1), torch.zeros(1, 1, dtype=torch.long), 20, Sampling(), generator=torch.Generator()))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+""")
+    assert int(grown) < 100_000  # KB; the whole cache is 1 GB
+
+
+@needs_linux
+def test_too_little_memory_for_the_cache_is_an_error(kernel):
+    said = in_a_process("""
+model = GPT(GPTConfig(n_layer=64, n_head=1, n_embd=2, block_size=64), 5).eval()
+prompt, generators = torch.zeros(20000, 1, dtype=torch.long), [torch.Generator()] * 20000
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 10**9,) * 2)
+try:
+    list(pieces(decoder(model, 20000), prompt, 2, Sampling(), generator=generators))
+except MemoryError as error:
+    print(error)
+""")
+    assert said.startswith("20000 texts at once: not enough memory")
+
+
+@needs_linux
+def test_two_threads_that_share_a_core_with_another_program_are_not_much_slower_than_one(kernel):
+    """A thread that spins while the other waits for the core needs fifty times as long."""
+    times = in_a_process("""
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+busy, end = os.fork(), time.monotonic() + 100
+while not busy:
+    if time.monotonic() > end:
+        os._exit(0)
+model = GPT(GPTConfig(n_layer=4, n_head=4, n_embd=64, block_size=64), 50).eval()
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    started = time.perf_counter()
+    writing = decoder(model, 1, overflow="refill")
+    list(pieces(writing, torch.zeros(1, 1, dtype=torch.long), 3000, Sampling(), generator=torch.Generator()))
+    print(time.perf_counter() - started)
+os.kill(busy, 9)
+""")
+    one, two = map(float, times.split())
+    assert two < 5 * one
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to count threads")

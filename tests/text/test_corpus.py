@@ -154,8 +154,8 @@ def test_a_split_by_documents_needs_several(load, tmp_path):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"split": "document", "val_text": "x"}, "split: 'document' given; use position, since data.val_text already"),
-        ({"vocabulary": "bytes", "max_vocab": 50}, "vocabulary: 'bytes' given; use characters, since bytes are never folded"),
+        ({"split": "document", "val_text": "x"}, "split: 'document' given; use position, because data.val_text"),
+        ({"vocabulary": "bytes", "max_vocab": 50}, "vocabulary: 'bytes' given; use characters, because min_count"),
         ({"separator": "\\"}, "separator: .* given; use text, with"),
         ({"encoding": "utf-88"}, "encoding: 'utf-88' given; use a text encoding that Python knows"),
         ({"min_count": 0}, "min_count: 0 given"),

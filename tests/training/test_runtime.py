@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chargpt.config import Config, RuntimeConfig
-from chargpt.kernels.attention import load_kernel
+from chargpt.kernels.attention import fused_attention
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
 from model import GPTConfig
@@ -17,7 +17,7 @@ def runtime(**settings: object):
 
 
 def test_the_attention_setting_decides_and_is_recorded():
-    if load_kernel() is None:
+    if fused_attention() is None:
         pytest.skip("needs a C compiler, and a CPU that multiplies bfloat16 numbers")
     chosen = {name: runtime(precision="bfloat16", attention=name) for name in ("auto", "plain")}
     assert chosen["auto"].attention is not None and "attention compiled from C" in chosen["auto"].describe()
