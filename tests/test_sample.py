@@ -342,8 +342,9 @@ def test_a_reader_that_leaves_ends_the_program_quietly(run):
 def test_a_mistyped_option_does_not_wait_for_torch_nor_a_text_for_its_compiler(run):
     code = f"""
 import sys, sample
-print(sample.run_program(lambda: sample.main(["--nosuch"])), "torch" in sys.modules)
-print(sample.run_program(lambda: sample.main([{run!r}, "--prompt", "a", "--length", "0"])), "torch._dynamo" in sys.modules)
+from chargpt.terminal import run_program
+print(run_program(lambda: sample.main(["--nosuch"])), "torch" in sys.modules)
+print(run_program(lambda: sample.main([{run!r}, "--prompt", "a", "--length", "0"])), "torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60, text=True)
     assert done.stdout == "2 False\na\n0 False\n", done.stderr

@@ -58,7 +58,7 @@ def estimate(trainer: Trainer, corpus: Corpus) -> str:
         seconds.append(time.perf_counter() - started)
         if sum(seconds) > 3:
             break
-    config, step = trainer.config, min(seconds)
+    config, step = trainer.config, min(seconds) * trainer.config.train.accumulate
     left = config.train.max_steps - trainer.progress.step
     # An evaluation computes no gradient, which is two thirds of a step.
     evaluated = len(validation_part(corpus.val, config.train.eval_chars)) / config.chars_per_step

@@ -122,8 +122,8 @@ class Trainer:
         return loss, grad_norm
 
     def rehearse(self) -> None:
-        """Do the work of a step, without an update: to measure its time. The next step takes the same batch."""
-        self._gradient(self.progress.step)
+        """Compute the gradient of one chunk of the next step and discard it: to measure the time that this takes."""
+        self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step)))
         self.weights.refresh()
 
     def rate_of(self, step: int) -> float:

@@ -36,9 +36,9 @@ def test_an_unknown_position_or_shape_is_not_supported(changes):
     assert not supports(config_like(**changes))
 
 
-def test_a_long_block_whose_keys_and_values_would_fill_the_memory_is_not_supported():
-    assert supports(GPTConfig(n_layer=12, n_head=12, n_embd=768, block_size=4096))
-    assert not supports(GPTConfig(n_layer=300, n_head=1, n_embd=1, block_size=2**18))
+def test_a_table_of_positions_that_would_fill_the_memory_is_not_supported():
+    assert supports(GPTConfig(n_layer=12, n_head=12, n_embd=768, block_size=4096, positions="rotary"))
+    assert not supports(GPTConfig(n_layer=1, n_head=1, n_embd=1, block_size=2**27, positions="sinusoidal"))
 
 
 def test_the_structures_have_the_sizes_that_c_gives_them(kernel):

@@ -8,7 +8,7 @@ import pytest
 
 HERE = Path(__file__).parent
 EMULATION = HERE / "emulation"
-SANITIZERS = ["address,undefined", "thread"]
+SANITIZERS = ["address,undefined", pytest.param("thread", marks=pytest.mark.nightly)]
 
 
 def compiler_with(sanitizer: str, folder: Path) -> list[str]:
