@@ -6,7 +6,7 @@ result. The text goes to standard output as it is made; everything else goes to 
 
 from chargpt.launch import launch
 
-if __name__ == "__main__":  # before the other imports, so that a signal during them is handled
+if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
     launch("sample")
 
 import argparse

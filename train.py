@@ -6,7 +6,7 @@ comes; say how it ended. Everything that this file calls is in chargpt/.
 
 from chargpt.launch import launch
 
-if __name__ == "__main__":  # before the other imports, which take seconds, so that a signal during them is handled
+if __name__ == "__main__":  # imports this file as a module, which takes seconds, runs its main() and exits
     launch("train")
 
 import itertools
@@ -110,7 +110,7 @@ def should_evaluate(trainer: Trainer) -> bool:
 
 
 def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, interrupt: Interrupt) -> None:
-    """The loss over the validation part, and a sample; neither counts when a signal comes."""
+    """The loss over the validation part, and a sample; a signal that comes meanwhile discards both."""
     progress = trainer.progress
     part = validation_part(corpus.val, trainer.config.train.eval_chars)
     loss = evaluate(trainer.weights.working, part, interrupt=interrupt)
@@ -140,7 +140,9 @@ def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:
     if saved and (saved.progress, saved.config) == (progress, trainer.config):
         return False
     is_best = progress.best_step == progress.step
-    saved_before = saved is not None and saved.progress.step == progress.step  # and evaluated or changed since
+    saved_before = (
+        saved is not None and saved.progress.step == progress.step
+    )  # an evaluation or a change of settings has made it outdated
     is_due = progress.step % trainer.config.checkpoint.interval == 0
     return is_best or saved_before or is_due or trainer.is_finished or interrupt()
 
@@ -221,6 +223,6 @@ def find_learning_rate(options: TrainOptions) -> int:
         if interrupt():
             return interrupt.exit_code
         raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
-    say("drawn", f"{shown(record(curve, folder))}   (and in tensorboard --logdir {shown(folder.parent)})")
+    say("drawn", f"{shown(record(curve, folder))}   (and in python -m tensorboard.main --logdir {shown(folder.parent)})")
     say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
     return interrupt.exit_code

@@ -153,7 +153,7 @@ class RuntimeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that decides a run, in sections."""
+    """All settings of a run, in sections."""
 
     model: GPTConfig = field(default_factory=GPTConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

@@ -95,7 +95,7 @@ class SyncedFile:
 
 
 def sync_folder(path: Path) -> None:
-    """Put the names in a folder on the disk: without this, a power cut may undo a rename."""
+    """Sync a folder's entries to the disk; otherwise a power cut may undo a rename."""
     if os.name == "nt":  # Windows cannot open a folder, and NTFS keeps a journal of its names
         return
     folder = os.open(path, os.O_RDONLY)

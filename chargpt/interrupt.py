@@ -1,6 +1,7 @@
-"""Ctrl-C, SIGTERM and a lost terminal. The first asks the program to stop in good order, the second ends it at once.
+"""Signals: Ctrl-C, SIGTERM, and SIGHUP from a closed terminal.
 
-A handler that raises KeyboardInterrupt can be lost: Python ignores exceptions in destructors and callbacks. A flag cannot.
+The first signal asks the program to stop cleanly; a second one ends it at once. A KeyboardInterrupt raised by a handler can
+be lost, because Python ignores exceptions in destructors and callbacks. So the handler sets a flag.
 """
 
 import contextlib
@@ -58,7 +59,7 @@ def ending_at_once() -> Iterator[None]:
 
 
 def _install(handler: object) -> dict[int, object]:
-    """Set `handler` for every signal, except for a lost terminal that nohup asks to ignore. Returns the handlers before."""
+    """Set `handler` for every signal, except those that are ignored already, as nohup does. Returns the previous handlers."""
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     for number, before in previous.items():
         if number == signal.SIGINT or before != signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""Reading a YAML file of settings: no code, no aliases, no surprises."""
+"""Reads a YAML file of settings, without code, aliases, or the octal numbers of YAML 1.1."""
 
 import io
 import re
@@ -24,7 +24,7 @@ class _StrictLoader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 

@@ -5,7 +5,7 @@
  *     x = x + gelu(norm(x) W_up^T + b) W_down^T + b
  *     logits = norm(x) E^T
  *
- * The race of a small network is limited by the memory bandwidth for its weights. They are therefore stored in the order of
+ * The speed of a small model is limited by the memory bandwidth for reading its weights. They are therefore stored in the order of
  * use, and each is read once for all rows (characters) at hand.
  *
  * Threads share the work as the GPUs of Megatron-LM do (arXiv 1909.08053): each owns some heads and some of the MLP's hidden

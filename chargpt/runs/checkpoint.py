@@ -77,7 +77,7 @@ def mark_best(path: Path, loss: float) -> None:
 def prune(path: Path, keep: int) -> list[str]:
     """Remove older checkpoints of the run once `path` is published. The newest `keep` up to `path` and the best one stay.
 
-    Checkpoints after `path` (damaged ones, which the run has gone back behind) are neither counted nor removed. Never raises;
+    Checkpoints after `path` (damaged ones that were skipped on resuming) are neither counted nor removed. Never raises;
     returns a line for each problem.
     """
     assert keep >= 1
@@ -252,7 +252,7 @@ def _read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
     document = unseal(path)
     try:
         state = SavedState.from_json(document.get("state"), format=document.get("format"))
-    except Exception as error:  # however a hostile state is wrong, the answer is the same
+    except Exception as error:  # any kind of invalid state is reported in the same way
         raise CheckpointError(f"{shown(path)}: not the state of a run ({str(error):.200})") from error
     if not isinstance(document.get("files"), dict):
         raise CheckpointError(f"{shown(path)}: names no files")
@@ -269,6 +269,6 @@ def _unpack(path: Path, files: dict[str, Any], *, limit: int) -> dict[str, Tenso
         _check_finite(tensors, path)
     except CheckpointError:
         raise
-    except Exception as error:  # however hostile bytes are wrong, the answer is the same
+    except Exception as error:  # any kind of invalid data is reported in the same way
         raise CheckpointError(f"{shown(path)}: not a valid safetensors file ({str(error):.200})") from error
     return tensors

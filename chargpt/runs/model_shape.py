@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 from chargpt.terminal import UserError
 from model import GPT, GPTConfig
 
-# The largest model that a checkpoint may describe. A training refuses larger ones as well: what is written can be read again.
+# The largest model that a checkpoint may describe. Training refuses larger models too, so that every checkpoint can be read.
 MOST_LAYERS = 1000
 MOST_POSITIONS = 1 << 27  # numbers in a table of positions
 MOST_NUMBERS = 1 << 28

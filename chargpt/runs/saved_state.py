@@ -24,7 +24,7 @@ MOST_ENTRIES, LONGEST_TEXT = 100_000, 10_000  # of lists, and of texts in them
 
 @dataclass(kw_only=True)
 class Progress:
-    """How far a run is. Together with weights and optimizer state, everything that the rest of the run depends on."""
+    """The progress of a run. Together with weights and optimizer state, everything that the rest of the run depends on."""
 
     step: int = 0  # steps taken
     evaluated: int | None = None  # the step of the last evaluation

@@ -79,7 +79,7 @@ class Metrics:
 
 
 class EventFile:
-    """A TensorBoard event file, written without a thread: in tensorboard's own writer thread, a full disk is a traceback.
+    """A TensorBoard event file, written without a thread: tensorboard's own thread prints a traceback on a full disk.
 
     TensorBoard ignores the entries of older files in the folder from `purge_step` on.
     """

@@ -1,4 +1,4 @@
-"""What a training shows and records: metrics, the progress bar, notices. It never changes the training."""
+"""Displays and records a run: metrics, progress bar and notices. It never affects the training."""
 
 import math
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Optimizers: AdamW, and Muon for the matrices inside the blocks with AdamW for the rest.
 
 An optimizer updates the vector of a `FlatWeights` from its gradient. It has three methods: `step(rate)`, `tensors()`, which
-gives its state by name, and `load(tensors)`. A new one is a class with these methods and an entry in `OPTIMIZERS`.
+gives its state by name, and `load(tensors)`. A new one is a class with these methods, an entry in `OPTIMIZERS`, and
+a name in `OptimConfig`.
 """
 
 import math

@@ -51,7 +51,12 @@ def parse_options(argv: Sequence[str] | None, *, program: str = "train.py") -> T
     add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: cpu or gpu, by the device)")
     add("--run", metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
-    add("--minutes", type=minutes, metavar="M", help="take as many steps as fit into M minutes; 2h and 30s are understood too")
+    add(
+        "--minutes",
+        type=minutes,
+        metavar="M",
+        help="take as many steps as fit into M minutes; units are accepted, such as 2h or 30s",
+    )
     add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     add("--init-from", metavar="RUN", help="start from the weights of another run, matched by character")
     add("--vocab-from", metavar="RUN", help="use the vocabulary of another run; a character that it lacks is an error")

@@ -1,4 +1,4 @@
-"""What a training will be: its settings in words before it starts, and what to expect once its speed is known.
+"""Describes a run: its settings before it starts, and what to expect once its speed is known.
 
 `python -m chargpt text TEXT` prints the same without training, from the same functions.
 """
@@ -45,7 +45,7 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
         f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
     ]
     if run is not None:
-        lines.append(f"run         {shown(run.folder)}   (curves: tensorboard --logdir {shown(run.folder.parent)})")
+        lines.append(f"run         {shown(run.folder)}   (curves: python -m tensorboard.main --logdir {shown(run.folder.parent)})")
     return lines
 
 

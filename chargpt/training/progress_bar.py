@@ -1,4 +1,4 @@
-"""What a person sees during a training: a bar with the time left in a terminal, plain lines anywhere else."""
+"""Shows the progress of a run: a bar with the remaining time in a terminal, plain lines elsewhere."""
 
 import sys
 import time

@@ -48,7 +48,7 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path:
 
 
 def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Collection[str]) -> tuple[Config, str]:
-    """`config` adapted to a training part of so many `characters`, and a line that says what was chosen, or an empty one.
+    """`config` adapted to a training part of so many `characters`, and a line that says what was changed, empty if nothing was.
 
     With fewer characters than parameters, a model learns the text by heart: the run is then shortened and weight decay raised.
     Settings that the user has `given` (as `section.key`) stay.

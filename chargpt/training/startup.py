@@ -122,7 +122,7 @@ def _long_enough(config: Config, *, step: int, seconds: float | None) -> Config:
 
 
 def time_limit(options: TrainOptions, run: Run) -> float | None:
-    """The seconds that the run may take from the start of the program; None for as long as it takes.
+    """The seconds that the run may take from the start of the program; None if there is no limit.
 
     A run that was killed before --minutes could fix its length has the rest of that time.
     """

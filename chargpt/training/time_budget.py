@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-SETTLING_STEPS = 3  # the first steps pay for memory, caches and compilation
+SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill caches and compile
 SETTLED_SECONDS = 3.0
 FEWEST = 5  # evaluations of a run that is fitted to its time
 
@@ -54,7 +54,7 @@ class TimeBudget:
         """Whether to measure the speed now, after `step` steps of the run."""
         if self._next is not None:
             return self.deadline is not None and step == self._next
-        # A run may be shorter than the time it takes to know its speed; then a quarter of it has to do.
+        # A short run may end before its speed is known well; then a quarter of its steps must suffice.
         short = self.steps > SETTLING_STEPS and self.steps >= self._steps_left // 4
         return self.seconds >= SETTLED_SECONDS or short
 

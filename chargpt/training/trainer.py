@@ -74,7 +74,7 @@ class Trainer:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has its length, or its last `train.patience` evaluations brought no better loss."""
+        """Whether the run has taken all its steps, or its last `train.patience` evaluations did not improve the loss."""
         progress, train = self.progress, self.config.train
         if progress.step >= train.max_steps:
             return True

@@ -1,4 +1,4 @@
-"""What a finished training is worth, in one line, and what to try next."""
+"""A one-line assessment of a finished run, with advice on what to try next."""
 
 from chargpt.config import Config
 from chargpt.runs.saved_state import Progress
@@ -12,12 +12,12 @@ def verdict(progress: Progress, config: Config, *, mark: float, train_loss: floa
 
     Advice never repeats what the settings already have.
     """
-    compared = f"an n-gram model has {mark:.2f}, this run {progress.best_loss:.2f}"
+    compared = f"its loss is {mark:.2f}, that of this run {progress.best_loss:.2f}"
     if progress.best_step == 0 and progress.step > 0:
         return f"it learned nothing: the loss was lowest before the first step; use a lower optim.learning_rate ({_find_lr()})"
     if progress.best_loss > mark:
         more = "more steps (train.max_steps) or --minutes" if progress.best_step == progress.evaluated else "more text"
-        return f"not better than counting: {compared}; use {more}, or another optim.learning_rate ({_find_lr()})"
+        return f"no better than an n-gram model: {compared}; use {more}, or another optim.learning_rate ({_find_lr()})"
     risen = progress.val_loss > progress.best_loss + RISEN
     if risen or (train_loss is not None and progress.val_loss - train_loss > FAR):
         losses = {"validation loss": progress.val_loss, "training loss": train_loss}
@@ -25,8 +25,8 @@ def verdict(progress: Progress, config: Config, *, mark: float, train_loss: floa
         ways = ["more text", f"optim.weight_decay={_more_decay(config):g}", "fewer steps"]
         ways += [] if config.train.patience else ["train.patience=3"]
         taken = f"; sample.py uses the best checkpoint, of step {progress.best_step:,}" if risen else ""
-        return f"it learned parts of the text by heart ({now}); use {', '.join(ways[:-1])} or {ways[-1]}{taken}"
-    return f"better than counting: {compared}"
+        return f"the model memorised parts of the text ({now}); use {', '.join(ways[:-1])} or {ways[-1]}{taken}"
+    return f"better than an n-gram model: {compared}"
 
 
 def _find_lr() -> str:
