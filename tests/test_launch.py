@@ -1,6 +1,5 @@
-"""Before torch is imported: signals, missing packages, and how OpenMP's threads wait."""
+"""Before torch is imported: signals, missing packages, several processes."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,29 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.launch import WAITING
-
 ROOT = Path(__file__).parents[1]
-PROBE = """
-import json, os, sys
-sys.modules["probe"] = type(sys)("probe")
-sys.modules["probe"].main = lambda: print(json.dumps({name: os.environ.get(name) for name in %r})) or 0
-from chargpt.launch import launch
-launch("probe")
-"""
-
-
-def waiting(**environment: str) -> dict[str, str | None]:
-    """How the threads of a launched program are told to wait."""
-    environment = {**{key: value for key, value in os.environ.items() if key not in WAITING}, **environment}
-    command = [sys.executable, "-c", PROBE % list(WAITING)]
-    return json.loads(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
-
-
-def test_threads_wait_for_a_bounded_time_unless_the_user_has_chosen():
-    assert waiting() == WAITING
-    assert waiting(GOMP_SPINCOUNT="7") == {"GOMP_SPINCOUNT": "7", "KMP_BLOCKTIME": None}
-    assert waiting(OMP_WAIT_POLICY="passive") == dict.fromkeys(WAITING)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs POSIX signals")

@@ -45,7 +45,9 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
         f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
     ]
     if run is not None:
-        lines.append(f"run         {shown(run.folder)}   (curves: python -m tensorboard.main --logdir {shown(run.folder.parent)})")
+        lines.append(
+            f"run         {shown(run.folder)}   (curves: python -m tensorboard.main --logdir {shown(run.folder.parent)})"
+        )
     return lines
 
 
