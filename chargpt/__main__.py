@@ -3,6 +3,7 @@
 import importlib
 import sys
 
+from chargpt.interrupt import ending_at_once
 from chargpt.launch import launch
 from chargpt.terminal import UserError
 
@@ -20,7 +21,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if argv[0] not in VERBS:
         raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")
-    return importlib.import_module(VERBS[argv[0]][0]).main(argv[1:])
+    with ending_at_once():  # it imports torch
+        module = importlib.import_module(VERBS[argv[0]][0])
+    return module.main(argv[1:])
 
 
 if __name__ == "__main__":
