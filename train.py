@@ -53,7 +53,8 @@ def main(argv: list[str] | None = None) -> int:
     deadline = None if seconds is None else started + seconds
     with best_effort_output(), Interrupt() as interrupt:
         print(*map(one_line, describe(*training)), sep="\n", flush=True)
-        say("estimate", estimate(*training[:2]))
+        if not training.trainer.is_finished:
+            say("estimate", estimate(*training[:2]))
         training.run.write_config(training.trainer.config)
         return train_to_the_end(training, interrupt, deadline=deadline)
 
@@ -176,8 +177,8 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
     max_steps = trainer.config.train.max_steps
     budget.plan(step, max_steps)
     if budget.deadline is not None:
-        run.write_config(trainer.config)
         save(trainer, corpus, run, monitor, budget)  # from now on a resumed run knows its length
+        run.write_config(trainer.config)
     seconds = budget.seconds_for(max_steps - step, eval_interval=eval_interval)
     pace = f"{1000 * budget.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}"
     monitor.say(f"{'pace':<12}{pace}")

@@ -8,14 +8,10 @@
 >>> model.attention("The sea")  # (n_layer, n_head, 7, 7)
 """
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from chargpt.sampling.loaded_model import LoadedModel
+import os
 
 
-def load(run: str | Path | None = None, *, device: str = "auto") -> "LoadedModel":
+def load(run: str | os.PathLike | None = None, *, device: str = "auto") -> "LoadedModel":  # noqa: F821 (imported below)
     """The trained model of `run`, its best checkpoint: see `LoadedModel`.
 
     `run` is the name of a run in the project's checkpoints folder, the path of a run, or the path of one of its checkpoints;
@@ -23,6 +19,7 @@ def load(run: str | Path | None = None, *, device: str = "auto") -> "LoadedModel
     is used. Raises ValueError if there is no such run or no checkpoint of it can be used.
     """
     import warnings
+    from pathlib import Path
 
     from chargpt.sampling.loaded_model import load_model  # imports torch, which takes seconds
 

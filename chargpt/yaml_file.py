@@ -51,7 +51,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except RecursionError:
         raise UserError(f"{shown(path)}: nested too deeply; a configuration has sections and keys") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except Exception as error:  # a tag with a value that does not fit it raises anything
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or str(error)

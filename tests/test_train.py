@@ -620,6 +620,9 @@ def test_standard_input_resumes_from_its_encoding(text, tmp_path):
         subprocess.run(command, input=text.read_bytes(), check=True, stdout=subprocess.DEVNULL)
     assert resume(tmp_path / "run", "train.max_steps=40") == 0
     assert last_step(tmp_path / "run").name == "step-00000040"
+    for steps in (45, 50):  # the run remembers where its encoded text is, every time
+        assert train.main(["--resume", "--run", f"{tmp_path}/run", f"train.max_steps={steps}"]) == 0
+    assert last_step(tmp_path / "run").name == "step-00000050"
 
 
 def test_resuming_below_where_a_run_stands_is_refused(trainer, tmp_path, capsys):

@@ -27,3 +27,10 @@ def test_a_file_that_is_far_too_large_is_refused(tmp_path):
     (tmp_path / "my.yaml").write_text("#" * (MAX_BYTES + 1))
     with pytest.raises(UserError, match="larger than"):
         read_yaml(tmp_path / "my.yaml")
+
+
+@pytest.mark.parametrize("value", ["!!int {a: b}", "!!int [1]", "!!bool x", "!!timestamp abc", '!!float ""'])
+def test_a_tag_that_does_not_fit_its_value_is_one_line(tmp_path, value):
+    (tmp_path / "my.yaml").write_text(f"train:\n  max_steps: {value}\n")
+    with pytest.raises(UserError, match="not valid YAML"):
+        read_yaml(tmp_path / "my.yaml")

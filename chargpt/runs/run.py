@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from chargpt.config import Config, to_yaml
-from chargpt.files import lock_folder, publish_file
+from chargpt.files import lock_folder, publish_file, sync_folder
 from chargpt.runs.checkpoint import Checkpoint, mark_best, newest, prune, publish, remove_orphans, steps
 from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
@@ -22,7 +22,10 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         """Raises UserError while another process trains this run."""
+        created = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
+        for path in created:
+            sync_folder(path.parent)
         try:
             self._lock = lock_folder(folder, wait=False)
         except BlockingIOError:

@@ -1,12 +1,12 @@
 """The command line of train.py."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chargpt.terminal import Parser, UserError, number
 
+MOST_MINUTES = 5_256_000  # ten years
 USAGE = (
     "[TEXT ...] [--config FILE] [--run NAME] [--resume] [--minutes M] [--device D] [--init-from RUN] "
     "[--vocab-from RUN] [--find-lr] [section.key=value ...]"
@@ -89,8 +89,8 @@ def _check(options: TrainOptions) -> None:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         raise UserError("TEXT: the same text given twice, so that its validation part would be trained on; give it once")
-    if options.minutes is not None and not 0 < options.minutes < math.inf:
-        raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0")
+    if options.minutes is not None and not 0 < options.minutes <= MOST_MINUTES:
+        raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0, up to {MOST_MINUTES:,}")
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     new = (options.config, options.init_from, options.vocab_from)

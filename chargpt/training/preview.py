@@ -53,19 +53,22 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
 
 def estimate(trainer: Trainer, corpus: Corpus) -> str:
     """How long the training takes, from a few steps without updates: to be shown before the first evaluation."""
-    seconds = []
-    for _ in range(4):
-        started = time.perf_counter()
-        trainer.rehearse()
-        seconds.append(time.perf_counter() - started)
-        if sum(seconds) > 3:
-            break
-    config, step = trainer.config, min(seconds) * trainer.config.train.accumulate
+    config, step = trainer.config, seconds_per_step(trainer)
     left = config.train.max_steps - trainer.progress.step
     # An evaluation computes no gradient, which is two thirds of a step.
     evaluated = len(validation_part(corpus.val, config.train.eval_chars)) / config.chars_per_step
     total = step * (left + (1 + left // config.train.eval_interval) * evaluated / 3)
     return f"{1000 * step:.1f} ms a step, {clock(total)} for {plural(left, 'step')} and their evaluations"
+
+
+def seconds_per_step(trainer: Trainer) -> float:
+    """The time of a step, from the fastest of a few gradients that are discarded; takes some seconds at most."""
+    seconds: list[float] = []
+    while len(seconds) < 4 and sum(seconds) < 3:
+        started = time.perf_counter()
+        trainer.rehearse()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds) * trainer.config.train.accumulate
 
 
 def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_per_second: float) -> str:
@@ -94,16 +97,6 @@ def _overfitting(epochs: float, parameters_per_character: float) -> str:
     return "overfitting expected: the best checkpoint will be an early one; use more text, more weight decay or a smaller model"
 
 
-def characters_per_second(trainer: Trainer) -> float:
-    """The speed of a few steps, the first ones left out; takes some seconds at most."""
-    started, seconds = time.perf_counter(), []
-    while len(seconds) < 8 and (not seconds or time.perf_counter() - started < 5):
-        before = time.perf_counter()
-        trainer.step()
-        seconds.append(time.perf_counter() - before)
-    return trainer.config.chars_per_step / min(seconds)
-
-
 def main(argv: Sequence[str]) -> int:
     """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
     root = Path(__file__).parents[2]
@@ -111,6 +104,6 @@ def main(argv: Sequence[str]) -> int:
     model, corpus, config = new_model(options, root=root)
     trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))
     print(*describe(trainer, corpus, None), sep="\n", flush=True)
-    speed, parameters = characters_per_second(trainer), model.parameter_count()
+    speed, parameters = config.chars_per_step / seconds_per_step(trainer), model.parameter_count()
     print(outlook(corpus, config, parameters=parameters, characters_per_second=speed))
     return 0

@@ -15,6 +15,7 @@ from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, one_line, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.training.options import TrainOptions
+from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import adapt_to_text, load_settings
 from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
 from chargpt.training.time_budget import SETTLING_STEPS
@@ -39,9 +40,10 @@ def new_run(options: TrainOptions, *, root: Path) -> Training:
     model, corpus, config = new_model(options, root=root)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
     runtime = choose_runtime(config, worth_compiling=worth_compiling)
-    folder = new_folder(corpus.name if options.run is None else options.run, root / "checkpoints")
-    trainer = Trainer(model, corpus.train, config, runtime=runtime)
-    return Training(trainer, corpus, Run(folder))
+    name = corpus.name if options.run is None else options.run
+    run = Run(new_folder(name, root / "checkpoints"))
+    new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
+    return Training(Trainer(model, corpus.train, config, runtime=runtime), corpus, run)
 
 
 def new_model(options: TrainOptions, *, root: Path) -> tuple[GPT, Corpus, Config]:
@@ -87,22 +89,23 @@ def resume_run(options: TrainOptions, *, root: Path) -> Training:
         say("warning", one_line(warning))
     model, _, _ = restore_model(checkpoint)
     config = _resumed_config(checkpoint, options)
-    corpus = corpus_of(checkpoint, config, root=root)
+    given = "data.cache" in options.given
+    corpus = corpus_of(checkpoint, config if given else without_cache(config), root=root)
     environment = checkpoint.state.environment
     runtime = choose_runtime(config, worth_compiling=environment.get("compile") is True)
     trainer = Trainer(model, corpus.train, config, runtime=runtime)
     check_tensors(checkpoint.training, trainer.state().optimizer, where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
     _say_what_differs(environment, runtime)
-    seconds = 60 * options.minutes if options.minutes else checkpoint.state.seconds_left
-    rest = f"{seconds / 60:.3g} minutes" if seconds else f"{config.train.max_steps - checkpoint.step:,} steps"
+    seconds = time_limit(options, run)
+    rest = f"{config.train.max_steps - checkpoint.step:,} steps" if seconds is None else clock(seconds)
     say("resumed", f"{shown(checkpoint.path)}, {rest} to go")
     return Training(trainer, corpus, run)
 
 
 def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
     """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
-    saved = without_cache(checkpoint.state.config)
+    saved = checkpoint.state.config
     config = apply_overrides(saved, options.settings)
     for change in difference(saved, config):
         if change.startswith(FIXED) and not change.startswith("data.cache"):
@@ -110,7 +113,8 @@ def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
         say("changed", change)
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
-    return _long_enough(config, step=checkpoint.step, seconds=options.minutes or checkpoint.state.seconds_left)
+    seconds = checkpoint.state.seconds_left if options.minutes is None else 60 * options.minutes
+    return _long_enough(config, step=checkpoint.step, seconds=seconds)
 
 
 def _long_enough(config: Config, *, step: int, seconds: float | None) -> Config:
@@ -127,7 +131,8 @@ def time_limit(options: TrainOptions, run: Run) -> float | None:
     A run that was killed before --minutes could fix its length has the rest of that time.
     """
     if options.minutes is None:
-        return run.saved.seconds_left if run.saved else None
+        length_given = "train.max_steps" in options.given
+        return run.saved.seconds_left if run.saved and not length_given else None
     return 60 * options.minutes - min(2.0, 0.6 * options.minutes)  # the rest passes before the start and after the end
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill caches and compile
 SETTLED_SECONDS = 3.0
+MOST_STEPS = 10**12  # as train.max_steps allows
 FEWEST = 5  # evaluations of a run that is fitted to its time
 
 
@@ -78,8 +79,8 @@ class TimeBudget:
         )  # a quarter of the time at most
         if step + fits < evaluations * eval_interval:
             fits = int(max(0.0, seconds - (1 + evaluations) * self.evaluation_seconds) / self.seconds_per_step)
-            eval_interval = max(1, (step + fits) // evaluations)
-        return step + max(1, fits), eval_interval
+            eval_interval = max(1, -(-(step + fits) // evaluations))
+        return min(step + max(1, fits), MOST_STEPS), eval_interval
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""

@@ -124,6 +124,7 @@ class Trainer:
     def rehearse(self) -> None:
         """Compute the gradient of one chunk of the next step and discard it: to measure the time that this takes."""
         self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step)))
+        self.weights.gradient_norm().item()  # waits for the device
         self.weights.refresh()
 
     def rate_of(self, step: int) -> float:

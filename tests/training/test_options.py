@@ -21,6 +21,7 @@ def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
         ([""], "TEXT: an empty name"),
         (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
         (["--minutes", "inf"], "--minutes: inf given"),
+        (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),
         (["--resume", "x.txt"], "--resume: text, settings and weights come from the run"),
         (["--resume", "--init-from", "x"], "--resume: "),
         (["--find-lr", "--minutes", "3"], "--find-lr: "),

@@ -13,6 +13,7 @@ import sample
 import train
 from chargpt.config import DataConfig
 from chargpt.runs.checkpoint import newest
+from chargpt.runs.run import Run
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.options import parse_options
@@ -62,6 +63,21 @@ def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(tex
     with pytest.raises(UserError):
         begin(text, tmp_path / "other", "model.block_size=100000")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, tmp_path, monkeypatch):
+    """The other run begins and ends between this one's first look at the folder and its lock."""
+    real, other = Run.__init__, [f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
+
+    def late(self: Run, folder: Path) -> None:
+        monkeypatch.setattr(Run, "__init__", real)
+        assert train.main([str(text), *TINY, *other]) == 0
+        real(self, folder)
+
+    monkeypatch.setattr(Run, "__init__", late)
+    with pytest.raises(UserError, match="a run of this name exists"):
+        begin(text, tmp_path / "run")
+    assert bits(tmp_path / "run") and logged(tmp_path / "run")[-1]["step"] == 20
 
 
 def test_minutes_make_a_run_long_enough_to_measure_its_speed(text, tmp_path):
