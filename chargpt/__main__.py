@@ -8,6 +8,7 @@ from chargpt.launch import launch
 from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
+    "export": ("chargpt.exchange.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
 }
 

@@ -31,7 +31,8 @@ class LoadedModel:
     path: Path  # the folder of the checkpoint
     step: int
     val_loss: float | None  # at this step, in nats per character; None if it was not evaluated there
-    fingerprint: str  # of the encoded text that it was trained on
+    texts: list[str]  # what it was trained on, as train.py was given it; paths are absolute
+    fingerprint: str  # of the encoded text
     model: GPT
     tokenizer: Tokenizer
     config: Config
@@ -123,6 +124,7 @@ def load_model(run: str | None, checkpoints: Path, *, device: str = "auto") -> t
         path=checkpoint.path,
         step=checkpoint.step,
         val_loss=state.progress.val_loss if state.progress.evaluated == checkpoint.step else None,
+        texts=state.texts,
         fingerprint=state.fingerprint,
         model=model.to(place).eval(),
         tokenizer=tokenizer,

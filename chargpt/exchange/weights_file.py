@@ -1,0 +1,1 @@
+"""`--to safetensors`: the weights alone, in one file."""
