@@ -9,6 +9,7 @@ from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "export": ("chargpt.exchange.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
+    "import": ("chargpt.exchange.importing", "a run from a model of transformers or nanoGPT"),
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
 }
 
