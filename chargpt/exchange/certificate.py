@@ -44,15 +44,18 @@ def certify(
     *,
     target: str,
     tolerance: float = ROUNDING,
+    longest: int | None = None,
     log_probabilities: bool = False,
 ) -> Certificate:
     """Compare the logits of a loaded export with those of the run; with `log_probabilities`, their logarithms of probabilities.
 
-    The bound is `tolerance` times the largest logit, at least `tolerance` times 10. Raises UserError if it is exceeded, or if
-    greedy texts differ where the run's choice is not a matter of rounding.
+    The bound is `tolerance` times the largest logit, at least `tolerance` times 10. `longest` is the longest text that the
+    target takes (None: block_size). Raises UserError if the bound is exceeded, or if greedy texts differ where the run's choice
+    is not a matter of rounding.
     """
+    longest = longest or loaded.model.config.block_size
     largest, scale = 0.0, 10.0
-    for window in windows(options.ids, loaded.model.config.block_size):
+    for window in windows(options.ids, longest):
         expected = loaded.model(torch.from_numpy(window))
         scale = max(scale, expected.abs().max().item())
         if log_probabilities:
@@ -70,27 +73,27 @@ def certify(
         text=options.ids_from,
         largest=largest,
         bound=bound,
-        greedy=equal_greedy(loaded, logits_of, options.ids, target=target, bound=bound),
+        greedy=equal_greedy(loaded, logits_of, options.ids, target=target, longest=longest, bound=bound),
         quantity="log-probabilities" if log_probabilities else "logits",
     )
 
 
-def windows(ids: np.ndarray, block_size: int) -> list[np.ndarray]:
-    """`ids` cut into windows (1, T) of block_size, and two windows (2, T) of different texts and half that length."""
-    cut = [ids[None, start : start + block_size] for start in range(0, len(ids), block_size)]
-    half = min(len(ids), block_size) // 2
+def windows(ids: np.ndarray, longest: int) -> list[np.ndarray]:
+    """`ids` cut into windows (1, T) of `longest`, and two windows (2, T) of different texts and half that length."""
+    cut = [ids[None, start : start + longest] for start in range(0, len(ids), longest)]
+    half = min(len(ids), longest) // 2
     return [*cut, np.stack((ids[:half], ids[-half:]))] if half else cut
 
 
-def equal_greedy(loaded: LoadedModel, logits_of: LogitsOf, ids: np.ndarray, *, target: str, bound: float) -> int:
-    """How many characters of greedy text are the same, up to GREEDY and within block_size.
+def equal_greedy(loaded: LoadedModel, logits_of: LogitsOf, ids: np.ndarray, *, target: str, longest: int, bound: float) -> int:
+    """How many characters of greedy text are the same, up to GREEDY, in a text of at most `longest`.
 
     The comparison ends early where two characters are equally likely within `bound`. Raises UserError for any other difference.
     """
-    block_size = loaded.model.config.block_size
-    text = ids[: max(1, block_size // 2)]
+    text = ids[: max(1, longest // 2)]
+    length = min(GREEDY, longest - len(text))
     forbidden = list(loaded.tokenizer.never_sampled)
-    for made in range(min(GREEDY, block_size - len(text))):
+    for made in range(length):
         expected = loaded.model(torch.from_numpy(text[None]))[0, -1]
         found = torch.from_numpy(np.array(logits_of(text[None])[0, -1], np.float32))
         ours, theirs = (_most_likely(logits, forbidden) for logits in (expected, found))
@@ -99,7 +102,7 @@ def equal_greedy(loaded: LoadedModel, logits_of: LogitsOf, ids: np.ndarray, *, t
                 return made
             raise UserError(f"{target}: the greedy text differs after {made} characters; nothing was written")
         text = np.append(text, ours)
-    return min(GREEDY, block_size - max(1, block_size // 2))
+    return length
 
 
 def _most_likely(logits: Tensor, forbidden: Sequence[int]) -> int:

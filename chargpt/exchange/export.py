@@ -22,12 +22,13 @@ class Target(NamedTuple):
     module: str  # whose function `write` makes the export; imported when it is used
     suffix: str  # of the default destination: the name of the run and this
     what: str  # for --help
+    package: str = ""  # that it needs, beside those of requirements.txt
 
 
 TARGETS = {
     "hf": Target("chargpt.exchange.hugging_face", "-hf", "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"),
-    "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp"),
-    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", "a folder with an ONNX graph, for onnxruntime and browsers"),
+    "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", "gguf"),
+    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", "a folder with an ONNX graph, for onnxruntime and browsers", "onnx"),
     "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone"),
 }
 
@@ -37,11 +38,14 @@ def main(argv: Sequence[str]) -> int:
     options = _parse(argv)
     target = TARGETS[options.to]
     # These import torch, which takes seconds; --help and a mistyped option are answered before.
+    from chargpt.exchange.extras import require
     from chargpt.exchange.publication import check_destination, publish
     from chargpt.exchange.reference_text import reference_text
     from chargpt.exchange.target import ExportOptions
     from chargpt.sampling.loaded_model import load_model
 
+    if target.package:
+        require(target.package, target=options.to)
     loaded, warnings = load_model(options.run, ROOT / "checkpoints", device="cpu")
     for warning in warnings:
         say("warning", warning)

@@ -116,13 +116,13 @@ def transformers_tensors(model: GPT) -> list[PlannedTensor]:
             planned("transformer.wpe.weight", model.position_table(model.config.block_size)),
         ]
         for name, weight, bias in parts(model):
-            theirs = "transformer.ln_f" if name == "norm" else _renamed(name, "transformer.h", GPT2)
+            theirs = "transformer.ln_f" if name == "norm" else renamed(name, "transformer.h", GPT2)
             matrix = transposed if weight.dim() == 2 else planned  # GPT-2's linear layers hold the transpose
             plans += [matrix(f"{theirs}.weight", weight), bias_or_zeros(f"{theirs}.bias", weight, bias)]
         return plans
     plans = [planned("model.embed_tokens.weight", model.token_embedding.weight)]
     for name, weight, bias in split_parts(model):
-        theirs = "model.norm" if name == "norm" else _renamed(name, "model.layers", STARCODER2)
+        theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
         plans.append(planned(f"{theirs}.weight", weight))
         if weight.dim() == 1 or bias is not None:
             plans.append(bias_or_zeros(f"{theirs}.bias", weight, bias))
@@ -134,7 +134,7 @@ def bias_or_zeros(name: str, weight: Tensor, bias: Tensor | None) -> PlannedTens
     return zeros(name, weight.size(0)) if bias is None else planned(name, bias)
 
 
-def _renamed(name: str, blocks: str, names: Mapping[str, str]) -> str:
+def renamed(name: str, blocks: str, names: Mapping[str, str]) -> str:
     """`blocks.0.norm_1` as it is called elsewhere, for example transformer.h.0.ln_1."""
     number, part = re.fullmatch(r"blocks\.(\d+)\.(.+)", name).groups()
     return f"{blocks}.{number}.{names[part]}"
@@ -151,7 +151,7 @@ def weights_from_gpt2(source: TensorSource, shape: GPTConfig, vocab_size: int, *
         "position_embedding.weight": source.read(f"{prefix}wpe.weight", (shape.block_size, C)),
     }
     for name, rows, columns in _expected(shape, GPT2):
-        theirs = f"{prefix}ln_f" if name == "norm" else _renamed(name, f"{prefix}h", GPT2)
+        theirs = f"{prefix}ln_f" if name == "norm" else renamed(name, f"{prefix}h", GPT2)
         _read_part(source, weights, name, theirs, rows, columns, is_transposed=is_transposed)
     return weights
 
@@ -160,7 +160,7 @@ def weights_from_starcoder2(source: TensorSource, shape: GPTConfig, vocab_size: 
     """The weights of a GPT with rotary positions; see `weights_from_gpt2`."""
     weights = {"token_embedding.weight": source.read("model.embed_tokens.weight", (vocab_size, shape.n_embd))}
     for name, rows, columns in _expected(shape, STARCODER2):
-        theirs = "model.norm" if name == "norm" else _renamed(name, "model.layers", STARCODER2)
+        theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
         _read_part(source, weights, name, theirs, rows, columns, is_transposed=False)
     for i in range(shape.n_layer):
         for kind in ("weight", "bias"):
