@@ -61,8 +61,9 @@ def read_folder(folder: Path) -> ImportedModel:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UserError."""
+    data = read_bounded(path, limit=2 * JSON_LIMIT)
     try:
-        document = json.loads(read_bounded(path, limit=2 * JSON_LIMIT))
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{shown(path)}: not valid JSON ({str(error):.100}); export it again") from None
     if not isinstance(document, dict):
