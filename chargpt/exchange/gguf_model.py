@@ -27,7 +27,7 @@ from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 
 FILE = "model.gguf"
-LLAMA_IDS = 512  # compared in llama.cpp, which takes a call for each
+LLAMA_IDS, LLAMA_NUMBERS = 512, 200_000  # compared in llama.cpp, which takes a call for each id and lists the whole vocabulary
 TOLERANCE = 1e-3  # times the largest logit: what the approximated GELU may change
 NAMES = {  # of the parts of a block
     "norm_1": "attn_norm",
@@ -145,8 +145,9 @@ def _check(loaded: LoadedModel, path: Path, options: ExportOptions) -> str:
     if loaded.tokenizer.characters is None:
         expected = [bytes([id]) for id in range(vocab_size)]
     known = vocab_size - loaded.tokenizer.folded
-    ids = options.ids[: min(LLAMA_IDS, len(options.ids))]
-    text = loaded.tokenizer.decode(ids[: block_size // 2])
+    ids = options.ids[: min(LLAMA_IDS, max(64, LLAMA_NUMBERS // vocab_size))]
+    start = ids[: block_size // 2]
+    text = loaded.tokenizer.decode(start[start < known])
     if llama.token_bytes()[:known] != expected[:known] or llama.prompt_length(text) != len(loaded.tokenizer.ids_of(text)):
         raise UserError("llama.cpp: its tokenizer gives other ids; nothing was written")
     certificate = certify(
