@@ -58,9 +58,8 @@ def run_program(main: Callable[[], int]) -> int:
         code = main()
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # The reader (`| head`) has closed the pipe. The interpreter's last flush must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader (`| head`) has closed the pipe
+        _drop_unwritable()
         return 0
     except UserError as error:
         message = str(error)
@@ -74,10 +73,25 @@ def run_program(main: Callable[[], int]) -> int:
         if message is None:
             raise
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    print(f"error: {one_line(message)}", file=sys.stderr)
-    return 2
+        return _end("stopped", code=130)
+    return _end(f"error: {one_line(message)}", code=2)
+
+
+def _end(message: str, *, code: int) -> int:
+    """Print the last line to standard error, if that can be written, and return the exit code."""
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr)
+    _drop_unwritable()
+    return code
+
+
+def _drop_unwritable() -> None:
+    """Send what a standard stream cannot write to the null device: the interpreter's last flush would change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _missing_package(error: ModuleNotFoundError) -> str:
