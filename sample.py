@@ -20,7 +20,7 @@ from typing import Any
 
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.sampling.options import parse_options
-from chargpt.terminal import UserError, one_line
+from chargpt.terminal import UserError, one_line, wrapped
 
 CHECKPOINTS = Path(__file__).resolve().parent / "checkpoints"
 
@@ -111,4 +111,4 @@ def named_options() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(wrapped(text, sys.stderr), file=sys.stderr, flush=True)

@@ -9,9 +9,13 @@ import difflib
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
+
+LABEL = 12  # width of the first column of a notice
+MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
 
 class UserError(ValueError):
@@ -46,9 +50,33 @@ def shown(path: str | Path) -> str:
         return str(path)
 
 
+def terminal_width(stream: TextIO) -> int:
+    """The columns of the terminal that `stream` writes to; 0 if it is not a terminal."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except (OSError, ValueError):  # ValueError: it has no file descriptor
+        return 0
+
+
+def wrapped(line: str, stream: TextIO | None = None) -> str:
+    """`line`, broken between words to the width of the terminal if `stream` (default: standard output) is one.
+
+    The lines that follow are indented to the second column of a notice.
+    """
+    width = terminal_width(sys.stdout if stream is None else stream)
+    if width < MIN_WIDTH or len(line) <= width:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False)
+
+
+def notice(label: str, text: str) -> str:
+    """A notice in two columns, a label of at most 11 characters and what it is about, without control characters."""
+    return wrapped(f"{label:<{LABEL}}{one_line(text)}")
+
+
 def say(label: str, text: str) -> None:
-    """Print a notice in two columns: a label of at most 11 characters, and what it is about, without control characters."""
-    print(f"{label:<12}{one_line(text)}", flush=True)
+    """Print a notice; see `notice`."""
+    print(notice(label, text), flush=True)
 
 
 def run_program(main: Callable[[], int]) -> int:
@@ -74,7 +102,7 @@ def run_program(main: Callable[[], int]) -> int:
             raise
     except KeyboardInterrupt:
         return _end("stopped", code=130)
-    return _end(f"error: {one_line(message)}", code=2)
+    return _end(wrapped(f"error: {one_line(message)}", sys.stderr), code=2)
 
 
 def _end(message: str, *, code: int) -> int:

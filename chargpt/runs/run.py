@@ -31,18 +31,19 @@ class Run:
         except BlockingIOError:
             raise UserError(f"{shown(folder)}: another process is training this run; wait for it, or stop it") from None
         self.folder = folder
-        self.saved: SavedState | None = None  # what the newest checkpoint holds
+        self.saved: SavedState | None = None  # what the newest valid checkpoint holds
+        self.checkpoint: Path | None = None  # the folder of that checkpoint
         remove_orphans(folder)
 
     def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
-        """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each old one that stays.
+        """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each problem with the rest.
 
         Raises CheckpointError when nothing could be saved; earlier checkpoints are then unchanged.
         """
         path = publish(self.folder, weights=weights, training=training, state=state)
         if state.progress.best_step == state.progress.step:
             mark_best(path, state.progress.best_loss)
-        self.saved = state
+        self.saved, self.checkpoint = state, path
         return prune(path, state.config.checkpoint.keep)
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
@@ -51,16 +52,17 @@ class Run:
         progress = checkpoint.state.progress
         if progress.best_step == progress.step:  # a crash may have come between publishing it and marking it
             mark_best(checkpoint.path, progress.best_loss)
-        self.saved = checkpoint.state
+        self.saved, self.checkpoint = checkpoint.state, checkpoint.path
         return checkpoint, skipped
 
-    def last_checkpoint(self) -> Path:
-        """The folder of the newest checkpoint."""
-        return steps(self.folder)[-1]
-
-    def write_config(self, config: Config) -> None:
-        """Write the settings for people to read. A resumed run reads those of its checkpoint."""
-        publish_file(self.folder / "config.yaml", to_yaml(config).encode())
+    def write_config(self, config: Config) -> list[str]:
+        """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem."""
+        path = self.folder / "config.yaml"
+        try:
+            publish_file(path, to_yaml(config).encode())
+        except OSError as error:
+            return [f"{shown(path)}: not written ({error.strerror}); the checkpoints hold the settings as well"]
+        return []
 
     def name(self, checkpoints: Path) -> str:
         """What to call the run on a command line, quoted for a shell."""

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from chargpt.terminal import notice
 from chargpt.training.metrics import Metrics
 from chargpt.training.progress_bar import ProgressBar
 from chargpt.training.trainer import Step
@@ -23,9 +24,14 @@ class Monitor:
         self._bar.close()
         self._metrics.close()
 
-    def say(self, text: str) -> None:
-        """Print a line above the progress bar."""
-        self._bar.say(text)
+    @property
+    def train_loss(self) -> float | None:
+        """The last mean training loss that was recorded, also by an earlier process of this run."""
+        return self._metrics.last.get("train/loss")
+
+    def say(self, label: str, text: str) -> None:
+        """Print a notice above the progress bar."""
+        self._bar.say(notice(label, text))
 
     def step_done(self) -> None:
         """One step is done."""

@@ -50,7 +50,7 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path:
 def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Collection[str]) -> tuple[Config, str]:
     """`config` adapted to a training part of so many `characters`, and a line that says what was changed, empty if nothing was.
 
-    With fewer characters than parameters, a model learns the text by heart: the run is then shortened and weight decay raised.
+    With fewer characters than parameters, a model memorises the text: the run is then shortened and weight decay raised.
     Settings that the user has `given` (as `section.key`) stay.
     """
     with torch.device("meta"):  # counts the parameters without making them
@@ -66,10 +66,15 @@ def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Co
         changes["checkpoint.interval"] = max(1, round(config.checkpoint.interval * share))
         changes["optim.warmup_steps"] = min(config.optim.warmup_steps, steps // 10)
         chosen.append(f"{steps:,} steps")
-    decay = max(value for least, value in WEIGHT_DECAY.items() if parameters >= least * characters)
+    decay = weight_decay_for(parameters / characters)
     if config.optim.weight_decay < decay and "optim.weight_decay" not in given:
         changes["optim.weight_decay"] = decay
         chosen.append(f"weight decay {decay:g}")
     config = apply_overrides(config, [f"{key}={value}" for key, value in changes.items() if key not in given])
     why = f"{parameters:,} parameters would memorise {characters:,} characters"
     return config, f"{' and '.join(chosen)}, since {why}" if chosen else ""
+
+
+def weight_decay_for(parameters_per_character: float) -> float:
+    """The least weight decay for a model with one parameter or more for each character of its training text."""
+    return max(decay for least, decay in WEIGHT_DECAY.items() if parameters_per_character >= least)

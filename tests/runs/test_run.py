@@ -17,7 +17,7 @@ def test_a_run_saves_marks_the_best_and_prunes(tmp_path):
     for step, loss in ((0, 3.0), (10, 1.0)):
         assert run.save(saved_state(step, val_loss=loss), weights=random_weights(step), training={}) == []
     assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000010"
-    assert run.saved.progress.step == 10 and run.last_checkpoint().name == "step-00000010"
+    assert run.saved.progress.step == 10 and run.checkpoint.name == "step-00000010"
 
 
 def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path):
@@ -41,7 +41,7 @@ def test_the_config_is_readable_and_replaces_a_link(tmp_path):
     config, run = Config(train=TrainConfig(max_steps=7)), Run(tmp_path / "run")
     (tmp_path / "canary").write_text("mine")
     (run.folder / "config.yaml").symlink_to(tmp_path / "canary")
-    run.write_config(config)
+    assert run.write_config(config) == []
     assert apply(Config(), read_yaml(run.folder / "config.yaml"), where="") == config
     assert (tmp_path / "canary").read_text() == "mine"
 
