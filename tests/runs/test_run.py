@@ -71,3 +71,21 @@ def test_a_new_run_takes_no_folder_that_holds_something(tmp_path):
     (tmp_path / "died").mkdir()
     (tmp_path / "died" / "metrics.jsonl").write_text("")  # left by a run that died before its first checkpoint
     assert new_folder("died", tmp_path) == tmp_path / "died"
+
+
+def test_the_checkpoint_that_counts_is_the_newest_valid_one(tmp_path):
+    publish_run(tmp_path / "run", steps=(10, 20))
+    (tmp_path / "run" / "step-00000020" / "state.json").write_text("damaged")
+    run = Run(tmp_path / "run")
+    assert run.checkpoint is None
+    run.load_newest()
+    assert run.checkpoint.name == "step-00000010"
+    run.save(saved_state(10), weights=random_weights(10), training={})
+    assert run.checkpoint.name == "step-00000010.2"
+
+
+def test_settings_that_cannot_be_written_cost_one_line(tmp_path):
+    run = Run(tmp_path / "run")
+    (run.folder / "config.yaml").mkdir()
+    (line,) = run.write_config(Config())
+    assert "config.yaml: not written" in line
