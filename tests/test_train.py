@@ -672,7 +672,6 @@ def test_after_minutes_a_longer_run_has_its_own_intervals_again(trainer, tmp_pat
     own = ("train.eval_interval=5000", "checkpoint.interval=5000", "optim.warmup_steps=0")
     assert trainer("--minutes", "0.05", "train.max_steps=1000000", *own) == 0
     run = tmp_path / "run"
-    assert len([line for line in logged(run) if "val/loss" in line]) >= 5
     config = resumed(run).trainer.config
     assert config.steps_between_evaluations < config.train.eval_interval == config.checkpoint.interval == 5000
     config = resumed(run, f"train.max_steps={config.train.max_steps + 100}").trainer.config
