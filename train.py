@@ -30,8 +30,15 @@ from chargpt.training.monitor import Monitor
 from chargpt.training.options import parse_options
 from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
+<<<<<<< Updated upstream
 from chargpt.training.rate_finder import find_learning_rate
 from chargpt.training.startup import Training, new_run, resume_run, roll_back, time_limit
+=======
+from chargpt.training.rate_finder import STEPS, record, short_config, suggestion, try_rates
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.startup import Training, new_model, new_run, resume_run, roll_back, time_limit
+from chargpt.training.thread_waiting import ThreadWaiting
+>>>>>>> Stashed changes
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
 from chargpt.training.verdict import verdict
@@ -83,7 +90,8 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     trainer, corpus, run = training
     progress, train_config, train_loss = trainer.progress, trainer.config.train, None
     budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    with Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None) as monitor:
+    monitor = Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None)
+    with monitor, ThreadWaiting(trainer.runtime) as waiting:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -92,7 +100,8 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                     save(trainer, corpus, run, monitor, budget)
             if trainer.is_finished or interrupt():
                 return train_loss
-            step = trainer.step()
+            with waiting.watch():
+                step = trainer.step()
             budget.step_done()
             monitor.step_done()
             if progress.step % train_config.log_interval == 0 and progress.loss_count:
