@@ -32,6 +32,7 @@ from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
 from chargpt.training.rate_finder import find_learning_rate
 from chargpt.training.startup import Training, new_run, resume_run, roll_back, time_limit
+from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
 from chargpt.training.verdict import after_divergence, verdict
@@ -82,7 +83,8 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     trainer, corpus, run = training
     progress, train_config = trainer.progress, trainer.config.train
     budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    with Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None) as monitor:
+    monitor = Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None)
+    with monitor, ThreadWaiting(trainer.runtime) as waiting:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -91,7 +93,8 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                     save(trainer, corpus, run, monitor, budget)
             if trainer.is_finished or interrupt():
                 return monitor.train_loss
-            step = trainer.step()
+            with waiting.watch():
+                step = trainer.step()
             budget.step_done()
             monitor.step_done()
             if progress.step % train_config.log_interval == 0 and progress.loss_count:
