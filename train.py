@@ -40,7 +40,7 @@ from chargpt.training.verdict import after_divergence, verdict
 ROOT = Path(__file__).resolve().parent
 CHECKPOINTS = ROOT / "checkpoints"
 SAMPLING = Sampling(temperature=0.8)  # of the samples shown during training
-MOST_ROLLBACKS = 3
+MAX_ROLLBACKS = 3
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -69,7 +69,7 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
             train_loss = train(training, interrupt, deadline=deadline)
             return conclude(training, interrupt, train_loss=train_loss)
         except NotFinite as problem:
-            give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MOST_ROLLBACKS
+            give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
             if give_up or run.checkpoint is None:
                 advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
                 print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from chargpt.terminal import Parser, UserError, number
 
-MOST_MINUTES = 5_256_000  # ten years
+MAX_MINUTES = 5_256_000  # ten years
 USAGE = (
     "[TEXT ...] [--config FILE] {more}[--minutes M] [--device D] [--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
 )
@@ -110,8 +110,8 @@ def _check(options: TrainOptions) -> None:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         raise UserError("TEXT: the same text given twice, so that its validation part would be trained on; give it once")
-    if options.minutes is not None and not 0 < options.minutes <= MOST_MINUTES:
-        raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0, up to {MOST_MINUTES:,}")
+    if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:
+        raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0, up to {MAX_MINUTES:,}")
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     new = (options.config, options.init_from, options.vocab_from)

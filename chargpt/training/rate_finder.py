@@ -30,7 +30,7 @@ from chargpt.training.trainer import NotFinite, Trainer
 from model import GPT
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
-LOWEST, FACTOR, MOST = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
+MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
 HOPELESS = 0.3  # nats above the best: higher rates will not be better
 WIDTH, HEIGHT, MARGIN = 720, 440, 64  # of the picture, in pixels
 STOPPING = "\nstopping: the rates tried so far are shown; a second signal stops at once\n"
@@ -88,7 +88,7 @@ def try_rates(
     `config` is that of one short training, see `short_config`; its learning rate is replaced. `model` is not changed.
     """
     best = math.inf
-    for rate in (LOWEST * FACTOR**i for i in range(MOST)):
+    for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):
         at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
         loss = _final_loss(Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime), interrupt)
         if interrupt():

@@ -16,9 +16,9 @@ from model import GPT
 # 2.25 with the usual 0.1, 2.26 with dropout 0.2, 2.12 with a weight decay of 1, 2.24 with both; 68 epochs with neither: 4.56.
 # On 300,000 characters, 10 epochs: 1.97 with 0.1, 1.93 with 0.5. With Muon and 10.65 million parameters, on a million
 # characters, 10 epochs and dropout 0.2: 1.402 with 0.5, 1.395 with 1.
-MOST_EPOCHS = 16
+MAX_EPOCHS = 16
 WEIGHT_DECAY = {1: 0.5, 5: 1.0}  # from this many parameters a character on
-FEWEST_STEPS = 200
+MIN_STEPS = 200
 
 
 def load_settings(
@@ -58,7 +58,7 @@ def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Co
     if characters >= parameters:
         return config, ""
     train, changes, chosen = config.train, {}, []
-    steps = max(FEWEST_STEPS, math.ceil(MOST_EPOCHS * characters / config.chars_per_step))
+    steps = max(MIN_STEPS, math.ceil(MAX_EPOCHS * characters / config.chars_per_step))
     if steps < train.max_steps and "train.max_steps" not in given:
         share = steps / train.max_steps
         changes["train.max_steps"] = steps

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill caches and compile
 SETTLED_SECONDS = 3.0
 SLOW, RECOVERED = 2.0, 1.5  # times the fastest time of a step
-MOST_STEPS = 10**12  # as train.max_steps allows
-FEWEST = 5  # evaluations of a run that is fitted to its time
+MAX_STEPS = 10**12  # as train.max_steps allows
+MIN_EVALUATIONS = 5  # evaluations of a run that is fitted to its time
 
 
 class TimeBudget:
@@ -77,16 +77,16 @@ class TimeBudget:
     def length_that_fits(self, step: int, *, eval_interval: int) -> tuple[int, int]:
         """The length of a run that is at `step`, and its train.min_evaluations: 0 where `eval_interval` is short enough.
 
-        FEWEST evaluations, or as many as take a quarter of the time.
+        MIN_EVALUATIONS evaluations, or as many as take a quarter of the time.
         """
         fits = self.steps_that_fit(eval_interval=eval_interval)
         seconds = self.deadline - time.monotonic()
-        evaluations = max(1, min(FEWEST, int(seconds / 4 / max(self.evaluation_seconds, 1e-9))))
+        evaluations = max(1, min(MIN_EVALUATIONS, int(seconds / 4 / max(self.evaluation_seconds, 1e-9))))
         if step + fits < evaluations * eval_interval:
             fits = int(max(0.0, seconds - (1 + evaluations) * self.evaluation_seconds) / self.seconds_per_step)
         else:
             evaluations = 0
-        return min(step + max(1, fits), MOST_STEPS), evaluations
+        return min(step + max(1, fits), MAX_STEPS), evaluations
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""

@@ -17,7 +17,17 @@ from chargpt.interrupt import Interrupt
 from chargpt.terminal import UserError, run_program
 from chargpt.training import rate_finder
 from chargpt.training.options import parse_options
-from chargpt.training.rate_finder import FACTOR, HOPELESS, LOWEST, MOST, draw, record, short_config, suggestion, try_rates
+from chargpt.training.rate_finder import (
+    FACTOR,
+    HOPELESS,
+    MAX_RATES,
+    MIN_RATE,
+    draw,
+    record,
+    short_config,
+    suggestion,
+    try_rates,
+)
 from chargpt.training.runtime import choose_runtime
 from model import GPT, GPTConfig
 
@@ -27,7 +37,7 @@ SMALL = ["--config", "tiny", "model.n_layer=1", "model.n_embd=8", "model.block_s
 
 def valley(lowest: float, *, width: float = 1.0) -> list[tuple[float, float]]:
     """A curve whose loss is a parabola in the logarithm of the rate."""
-    rates = [LOWEST * FACTOR**i for i in range(MOST)]
+    rates = [MIN_RATE * FACTOR**i for i in range(MAX_RATES)]
     return [(rate, 2 + 0.05 * (math.log2(rate / lowest) / width) ** 2) for rate in rates]
 
 
@@ -51,7 +61,7 @@ def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before():
     curve = tried(CONFIG)
     losses = [loss for _, loss in curve]
     assert all(loss <= min(losses[: i + 1]) + HOPELESS for i, loss in enumerate(losses[:-1]))
-    assert len(curve) == MOST or losses[-1] > min(losses) + HOPELESS
+    assert len(curve) == MAX_RATES or losses[-1] > min(losses) + HOPELESS
     assert all(high == pytest.approx(FACTOR * low) for (low, _), (high, _) in zip(curve, curve[1:]))
 
 
@@ -61,14 +71,14 @@ def test_each_rate_starts_from_the_same_weights_and_sees_the_same_batches():
 
 def test_a_training_that_diverges_is_too_high_a_rate():
     curve = tried(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, weight_decay=1e30)))
-    assert len(curve) == MOST and all(loss == math.inf for _, loss in curve)
-    curve = [*valley(1e-2)[:4], (LOWEST * FACTOR**4, math.inf)]
+    assert len(curve) == MAX_RATES and all(loss == math.inf for _, loss in curve)
+    curve = [*valley(1e-2)[:4], (MIN_RATE * FACTOR**4, math.inf)]
     assert suggestion(curve) == curve[-2][0]
     assert draw(curve).size == draw(curve[:-1]).size
 
 
 def test_where_every_rate_is_worse_than_the_lowest_it_suggests_the_lowest():
-    assert suggestion(valley(1e-5, width=4)) == LOWEST
+    assert suggestion(valley(1e-5, width=4)) == MIN_RATE
 
 
 def test_the_suggestion_is_marked_where_it_is(tmp_path):
@@ -77,7 +87,7 @@ def test_the_suggestion_is_marked_where_it_is(tmp_path):
     red = np.asarray(Image.open(path)).astype(int) @ [1, -1, -1] > 100
     columns = np.flatnonzero(red.sum(axis=0) > 200)
     curve = valley(2.7e-3)
-    low, high = math.log10(LOWEST), math.log10(curve[-1][0] * FACTOR**0.5)
+    low, high = math.log10(MIN_RATE), math.log10(curve[-1][0] * FACTOR**0.5)
     expected = 64 + (math.log10(2.7e-3) - low) / (high - low) * (720 - 128)
     assert len(columns) and abs(columns.mean() - expected) < 2
     assert list((tmp_path / "folder").glob("events.*"))
