@@ -84,7 +84,7 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     trainer, corpus, run = training
     progress, train_config, train_loss = trainer.progress, trainer.config.train, None
     budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    with Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None) as monitor:
+    with Monitor(run.folder, trainer.config, step=progress.step, is_new=run.saved is None) as monitor:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
