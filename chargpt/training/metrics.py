@@ -26,7 +26,6 @@ CHARTS = {
     "gradient norm": ["^grad_norm$"],
     "characters per second": ["^chars_per_second$"],
 }
-FINAL = ("val/loss", "train/loss")  # the metrics by which the tab "HParams" compares runs
 
 
 class Metrics:
@@ -84,11 +83,14 @@ class Metrics:
             self.events = None
 
     def _describe(self, settings: Mapping[str, float | str]) -> None:
-        """Record the charts and the settings for TensorBoard."""
+        """Record the charts and the settings for TensorBoard.
+
+        Without a list of settings for all runs, TensorBoard makes one itself, where those that differ come first.
+        """
         charts = {"training": {title: ["Multiline", names] for title, names in CHARTS.items()}}
-        experiment, start, _ = summary.hparams(dict(settings), dict.fromkeys(FINAL, 0.0))
-        for value in (summary.custom_scalars(charts), experiment, start):
-            self.events.add(0, value)
+        _, start, _ = summary.hparams(dict(settings), {})
+        self.events.add(0, summary.custom_scalars(charts))
+        self.events.add(0, start)
 
     def _stop(self, error: OSError) -> None:
         for file in (self.lines, self.events and self.events.file):

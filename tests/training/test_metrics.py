@@ -98,8 +98,6 @@ def test_tensorboard_gets_the_charts_and_the_settings_once(tmp_path):
         events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
     ).session_start_info
     assert start.hparams["optim.learning_rate"].number_value == 0.01 and start.hparams["optim.name"].string_value == "muon"
-    experiment = HParamsPluginData.FromString(events.PluginTagToContent("hparams")["_hparams_/experiment"]).experiment
-    assert [metric.name.tag for metric in experiment.metric_infos] == ["val/loss", "train/loss"]
     files = sorted(tmp_path.glob("events.*"))
     assert [b"session_start_info" in file.read_bytes() for file in files] == [True, False, False]
 
