@@ -30,15 +30,9 @@ from chargpt.training.monitor import Monitor
 from chargpt.training.options import parse_options
 from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
-<<<<<<< Updated upstream
 from chargpt.training.rate_finder import find_learning_rate
 from chargpt.training.startup import Training, new_run, resume_run, roll_back, time_limit
-=======
-from chargpt.training.rate_finder import STEPS, record, short_config, suggestion, try_rates
-from chargpt.training.runtime import choose_runtime
-from chargpt.training.startup import Training, new_model, new_run, resume_run, roll_back, time_limit
 from chargpt.training.thread_waiting import ThreadWaiting
->>>>>>> Stashed changes
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
 from chargpt.training.verdict import verdict

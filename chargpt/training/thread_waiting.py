@@ -34,12 +34,13 @@ class ThreadWaiting:
         )
         self._wall = self._processor = 0.0  # seconds in steps since the last look
         self._retry = RETRY_SECONDS[0]
-        self._idle_teams: threading.Event | None = None  # ends them; None while there are none
+        self._end = threading.Event()  # of the idle teams
+        self._idle_teams: list[threading.Thread] = []
 
     @property
     def is_asleep(self) -> bool:
         """Whether threads sleep while they wait."""
-        return self._idle_teams is not None
+        return bool(self._idle_teams)
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
@@ -73,16 +74,17 @@ class ThreadWaiting:
         self._spin()
 
     def _spin(self) -> None:
-        if self._idle_teams is not None:
-            self._idle_teams.set()
-            self._idle_teams = None
+        self._end.set()
+        while self._idle_teams:
+            self._idle_teams.pop().join()
 
     def _sleep(self) -> None:
         """Start as many idle teams as give the process more OpenMP threads than there are processors."""
-        self._idle_teams = end = threading.Event()
+        self._end.clear()
         missing = (os.cpu_count() or 1) + 1 - self._threads
         for _ in range(max(1, -(-missing // (self._threads - 1)))):
-            threading.Thread(target=_idle_team, args=(self._threads, end), daemon=True).start()
+            self._idle_teams.append(threading.Thread(target=_idle_team, args=(self._threads, self._end)))
+            self._idle_teams[-1].start()
 
 
 def _idle_team(threads: int, end: threading.Event) -> None:

@@ -79,22 +79,31 @@ def test_one_thread_and_a_gpu_have_nothing_to_wait_for(machine):
     assert not waiting.is_asleep
 
 
+def test_the_program_ends_when_a_step_fails_while_threads_sleep():
+    fail = """
+import torch
+from chargpt.training.runtime import Runtime
+from chargpt.training.thread_waiting import ThreadWaiting
+with ThreadWaiting(Runtime(device=torch.device("cpu"), precision=torch.float32, threads=2), environment={}) as waiting:
+    waiting.add(2.0, 0.0)
+    raise SystemExit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", fail], cwd=ROOT, capture_output=True, timeout=60).returncode == 7
+
+
 def test_a_step_that_uses_no_processor_counts_as_pushed_aside(waiting):
     with waiting.watch():
         time.sleep(CHECK_SECONDS + 0.05)
     assert waiting.is_asleep
 
 
-def test_products_are_equal_to_the_bit_and_no_thread_is_left(waiting):
+def test_products_are_equal_to_the_bit_and_no_thread_is_left():
     torch.manual_seed(0)
     a, b = torch.randn(2, 300, 300)
     before, threads = a @ b, threading.active_count()
-    waiting.add(CHECK_SECONDS, 0.0)
-    assert torch.equal(a @ b, before)
-    waiting.__exit__()
-    deadline = time.monotonic() + 10
-    while threading.active_count() > threads and time.monotonic() < deadline:
-        time.sleep(0.01)
+    with ThreadWaiting(runtime(), environment={}) as waiting:
+        waiting.add(CHECK_SECONDS, 0.0)
+        assert waiting.is_asleep and torch.equal(a @ b, before)
     assert threading.active_count() == threads
 
 
@@ -115,6 +124,7 @@ waiting.add(2.0, 0.0)
 while threads() <= max(before + 1, os.cpu_count()) and time.monotonic() < end:
     time.sleep(0.01)
 print(threads() - before, threads() > os.cpu_count())
+waiting.__exit__()
 """
     result = subprocess.run([sys.executable, "-c", count], cwd=ROOT, capture_output=True, text=True)
     started, more = result.stdout.split()
