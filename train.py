@@ -83,7 +83,7 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     trainer, corpus, run = training
     progress, train_config = trainer.progress, trainer.config.train
     budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    monitor = Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None)
+    monitor = Monitor(run.folder, trainer.config, step=progress.step, is_new=run.saved is None)
     with monitor, ThreadWaiting(trainer.runtime) as waiting:
         while True:
             with budget.outside_steps():

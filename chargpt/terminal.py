@@ -6,6 +6,7 @@ Every user error is one line, `error: where: what; what to do`, with exit code 2
 import argparse
 import contextlib
 import difflib
+import io
 import os
 import re
 import sys
@@ -146,13 +147,26 @@ def _memory_message(error: MemoryError | RuntimeError) -> str | None:
 
 
 def _make_streams_safe() -> None:
-    """Let a program print any character in any locale, and run without standard streams."""
+    """Let a program read and print any character in any locale, and run without standard streams.
+
+    Without newline="\\n", Windows would write each newline as two characters, also into a file.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))
         else:
-            stream.reconfigure(encoding="utf-8", errors="replace")
+            stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def enable_colours() -> None:
+    """Have an old console of Windows obey ANSI codes, as every other terminal does."""
+    if os.name == "nt":
+        import colorama
+
+        colorama.just_fix_windows_console()
 
 
 class BestEffortStream:

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from chargpt.config import Config, to_yaml
-from chargpt.files import lock_folder, publish_file, sync_folder
+from chargpt.files import is_portable, lock_folder, publish_file, sync_folder
 from chargpt.runs.checkpoint import Checkpoint, mark_best, newest, prune, publish, remove_orphans, steps
 from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
@@ -70,13 +70,19 @@ class Run:
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:
-    """Where a run of that name is: a name with a slash is a path, any other name is a folder in `checkpoints`.
+    """Where a run of that name is: a name with a slash (on Windows also a backslash) is a path, any other name is a folder in
+    `checkpoints`.
 
     Raises UserError for an invalid name.
     """
     if name in ("", ".", "..") or not name.isprintable() or Path(name).name in ("", ".."):
         raise UserError(f"--run: {name!r} given; use a name such as poems, or a path such as /tmp/poems")
-    return Path(name) if "/" in name else checkpoints / name
+    path = Path(name)
+    if not is_portable(path.name):
+        raise UserError(
+            f"--run: {name!r} given, which not every system allows as the name of a folder; use a name such as poems"
+        )
+    return checkpoints / name if path.name == name else path
 
 
 def new_folder(name: str, checkpoints: Path) -> Path:

@@ -6,6 +6,7 @@ import math
 import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -17,6 +18,15 @@ from tqdm import tqdm
 from chargpt.files import publish_file
 from chargpt.terminal import escape_controls, notice, shown
 
+# The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
+CHARTS = {
+    "loss (nats per character)": ["^train/loss$", "^val/loss$"],
+    "validation loss (bits per character)": ["^val/bits_per_char$"],
+    "learning rate": ["^lr$"],
+    "gradient norm": ["^grad_norm$"],
+    "characters per second": ["^chars_per_second$"],
+}
+
 
 class Metrics:
     """The numbers and samples of one run, in its folder, each step once.
@@ -25,14 +35,17 @@ class Metrics:
     since the run logs them again. On a full disk or in a folder that has vanished, logging stops with one warning.
     """
 
-    def __init__(self, folder: Path, *, step: int = -1) -> None:
+    def __init__(self, folder: Path, *, step: int = -1, settings: Mapping[str, float | str] | None = None) -> None:
+        """With `settings`, TensorBoard gets the charts above and compares this run with others by its settings."""
         self.folder = folder
         self.lines = self.events = None
         self.last: dict[str, float] = {}  # the last number of each name
         try:
             self.last = _keep_until(folder / "metrics.jsonl", step)
-            self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")
+            self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8", newline="\n")
             self.events = EventFile(folder / event_file_name(), purge_step=step + 1)
+            if settings and step < 0:  # a resumed run has recorded them
+                self._describe(settings)
         except OSError as error:
             self._stop(error)
 
@@ -70,6 +83,16 @@ class Metrics:
             self.lines.close()
             self.events.file.close()
             self.events = None
+
+    def _describe(self, settings: Mapping[str, float | str]) -> None:
+        """Record the charts and the settings for TensorBoard.
+
+        Without a list of settings for all runs, TensorBoard makes one itself, where those that differ come first.
+        """
+        charts = {"training": {title: ["Multiline", names] for title, names in CHARTS.items()}}
+        _, start, _ = summary.hparams(dict(settings), {})
+        self.events.add(0, summary.custom_scalars(charts))
+        self.events.add(0, start)
 
     def _stop(self, error: OSError) -> None:
         for file in (self.lines, self.events and self.events.file):
