@@ -11,7 +11,7 @@ from chargpt.exchange.imported_model import ImportedModel, checked_shape, import
 from chargpt.exchange.layouts import EPSILON, THETA, weights_from_gpt2, weights_from_starcoder2
 from chargpt.exchange.tensor_file import TensorSource, open_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json
-from chargpt.runs.model_shape import MOST_NUMBERS
+from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import JSON_LIMIT, read_bounded
 from chargpt.terminal import UserError, shown
 from model import GPTConfig
@@ -49,7 +49,7 @@ def read_folder(folder: Path) -> ImportedModel:
         found = f"vocab_size is {str(config.get('vocab_size')):.40}, and tokenizer.json has {len(ids):,} tokens"
         raise UserError(f"{where}: {found}; the two must be equal")
     shape = (_gpt2_shape if kind == "gpt2" else _starcoder2_shape)(config, where, tokenizer.vocab_size)
-    source = open_tensors(folder / "model.safetensors", most_numbers=2 * MOST_NUMBERS)
+    source = open_tensors(folder / "model.safetensors", most_numbers=2 * MAX_NUMBERS)
     if kind == "gpt2":
         weights = weights_from_gpt2(source, shape, tokenizer.vocab_size, is_transposed=True)
     else:

@@ -19,17 +19,17 @@ from chargpt.exchange.imported_model import ImportedModel, checked_shape, import
 from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
-from chargpt.runs.model_shape import MOST_NUMBERS
-from chargpt.runs.saved_state import MOST_STEPS
+from chargpt.runs.model_shape import MAX_NUMBERS
+from chargpt.runs.saved_state import MAX_STEPS
 from chargpt.runs.sealed_json import read_bounded
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 from model import GPTConfig
 
 CHECKPOINT, VOCABULARY = "ckpt.pt", "meta.pkl"
-MOST_BYTES = 3 * 4 * MOST_NUMBERS + (64 << 20)  # weights, and two moments of each
-MOST_RECORDS = 100_000  # tensors and others in a checkpoint
-MOST_PICKLED = 32 << 20  # bytes of a pickle without the tensors: every character of Unicode fits
+MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # weights, and two moments of each
+MAX_RECORDS = 100_000  # tensors and others in a checkpoint
+MAX_PICKLED = 32 << 20  # bytes of a pickle without the tensors: every character of Unicode fits
 OUTPUT, EMBEDDING = "lm_head.weight", "token_embedding.weight"
 BUFFERS = r"transformer\.h\.\d+\.attn\.bias"  # masks, which its slower attention keeps
 SETTINGS = {  # of nanoGPT's train.py: our section and key
@@ -70,7 +70,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     source.check_all_read(except_for=BUFFERS)
     settings, notes = _settings(checkpoint.get("config"))
     step = checkpoint.get("iter_num")
-    if type(step) is not int or not 0 <= step < MOST_STEPS:
+    if type(step) is not int or not 0 <= step < MAX_STEPS:
         raise UserError(f"{where}: iter_num is {str(step):.40}; a whole number is needed")
     moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
     notes.append("the optimizer continues with its own state" if moments else "the optimizer begins with a new state")
@@ -94,7 +94,7 @@ def read_characters(path: Path) -> dict[str, int]:
             f"{shown(path)}: no such file; give the meta.pkl of the training data, in nanoGPT's data folder, as --meta FILE"
         )
     try:
-        meta = _PlainUnpickler(io.BytesIO(read_bounded(path, limit=MOST_PICKLED))).load()
+        meta = _PlainUnpickler(io.BytesIO(read_bounded(path, limit=MAX_PICKLED))).load()
         found = dict(meta["stoi"])
     except UserError:
         raise
@@ -107,13 +107,13 @@ def read_characters(path: Path) -> dict[str, int]:
 
 def _load(path: Path) -> dict[str, Any]:
     """The dictionary in a checkpoint. Its tensors are mapped from the file, and read when they are used."""
-    check_file(path, most=MOST_BYTES)
+    check_file(path, most=MAX_BYTES)
     try:
         with zipfile.ZipFile(path) as archive:
             records = archive.infolist()
         # A packed record could grow without limit when it is read; torch.save never packs.
-        plain = len(records) <= MOST_RECORDS and all(record.compress_type == zipfile.ZIP_STORED for record in records)
-        small = all(record.file_size <= MOST_PICKLED for record in records if record.filename.endswith(".pkl"))
+        plain = len(records) <= MAX_RECORDS and all(record.compress_type == zipfile.ZIP_STORED for record in records)
+        small = all(record.file_size <= MAX_PICKLED for record in records if record.filename.endswith(".pkl"))
         if not (plain and small):
             raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
