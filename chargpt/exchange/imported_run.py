@@ -50,10 +50,11 @@ def save_run(
     optimizer_state = _optimizer_state(imported, model, config)
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
-    run.save(state, weights=model.state_dict(), training=optimizer_state)
+    problems = run.save(state, weights=model.state_dict(), training=optimizer_state)
     if corpus is None:
-        mark_best(run.last_checkpoint(), None)
-    run.write_config(config)
+        mark_best(run.checkpoint, None)
+    for problem in [*problems, *run.write_config(config)]:
+        say("warning", problem)
     _report(imported, run, corpus, progress, root=root)
     return run.folder
 
