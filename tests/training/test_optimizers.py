@@ -176,6 +176,8 @@ def test_state_is_named_after_parameters_and_complete(name):
     assert {key.rpartition("/")[0] for key in tensors} - {""} == shapes.keys()
     assert all(value.shape == shapes[key.rpartition("/")[0]] and value.any() for key, value in tensors.items() if key != "step")
     assert tensors["step"] == 2
+    quantities = {"exp_avg", "exp_avg_sq"} | ({"momentum"} if name == "muon" else set())
+    assert {key.rpartition("/")[2] for key in tensors} == {"step"} | quantities
     muon = {key.rpartition("/")[0] for key in tensors if key.endswith("momentum")}
     assert muon == ({k for k, s in shapes.items() if len(s) == 2 and "embedding" not in k} if name == "muon" else set())
 
