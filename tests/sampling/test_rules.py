@@ -151,3 +151,5 @@ def test_a_value_that_means_nothing_is_refused_by_name(field, values):
 def test_temperature_zero_chooses_the_most_likely_id_for_every_seed():
     logits = torch.randn(5, 11)
     assert choose(logits, Sampling(temperature=0), generators=seeded(*range(5))).tolist() == logits.argmax(-1).tolist()
+    equal = torch.zeros(20, 3)  # of equally likely ids, the first
+    assert choose(equal, Sampling(temperature=0), generators=seeded(*range(20))).tolist() == [0] * 20
