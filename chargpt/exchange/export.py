@@ -28,6 +28,7 @@ TARGETS = {
     "hf": Target("chargpt.exchange.hugging_face", "-hf", "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"),
     "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp"),
     "onnx": Target("chargpt.exchange.onnx_model", "-onnx", "a folder with an ONNX graph, for onnxruntime and browsers"),
+    "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline"),
     "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone"),
 }
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     say("run", loaded.describe())
     ids, ids_from = reference_text(loaded, root=ROOT, length=CHECKED_IDS)
     names = [Path(text).name or text for text in loaded.texts]
-    export_options = ExportOptions(name=loaded.run, texts=names, ids=ids, ids_from=ids_from)
+    export_options = ExportOptions(name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights)
     write = importlib.import_module(target.module).write
     lines = publish(destination, lambda path: write(loaded, path, export_options), force=options.force)
     for line in lines:
@@ -71,6 +72,13 @@ def _parse(argv: Sequence[str]) -> Any:
     parser.add_argument("--to", required=True, choices=TARGETS, metavar="TARGET", help=targets)
     parser.add_argument(
         "destination", nargs="?", metavar="DIR", help="what to write (default: the name of the run and of the format, here)"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("float16", "int8"),
+        default="float16",
+        help="html: how the page holds the weights; int8 halves its size and costs a little of the quality, which is measured "
+        "(default: float16)",
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
     return parser.parse_intermixed_args(argv)
