@@ -48,7 +48,11 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     path.unlink()
     _write_page(path, about, tensors, options.weights)
     size = path.stat().st_size / 1e6
-    return [f"weights     {options.weights}, {cost}", f"engine      {check}", f"page        {size:.2f} MB; open it in a browser"]
+    return [
+        f"weights     {options.weights}, {cost}",
+        f"engine      {check}",
+        f"page        {size:.2f} MB; open it in a browser",
+    ]
 
 
 class Packed:
@@ -76,7 +80,9 @@ def pack(tensor: np.ndarray, weights: str) -> Packed:
     with np.errstate(over="ignore"):
         numbers = tensor.astype(np.float16)
     if not np.isfinite(numbers).all():
-        raise UserError(f"the weights: {np.abs(tensor).max():g} among them, too large for float16; train with more weight_decay")
+        raise UserError(
+            f"the weights: {np.abs(tensor).max():g} among them, too large for float16; train with more weight_decay"
+        )
     return Packed(numbers)
 
 
@@ -126,7 +132,7 @@ def _cost_of_packing(model: GPT, packed: GPT, options: ExportOptions) -> str:
 
 
 def _windows(ids: np.ndarray, block_size: int) -> Iterator[np.ndarray]:
-    """Inputs and their targets: consecutive windows of at most block_size + 1 ids, each beginning with the last of the one before."""
+    """Windows of at most block_size + 1 ids, inputs and targets; each begins with the last id of the one before."""
     return (ids[start : start + block_size + 1] for start in range(0, len(ids) - 1, block_size))
 
 

@@ -7,6 +7,11 @@ every window, float32, and then the `length` ids, int32, that greedily continue 
 "use strict";
 const fs = require("fs");
 
+process.on("uncaughtException", (error) => {
+  console.error(error.message.split("\n")[0]);
+  process.exit(1);
+});
+
 const page = fs.readFileSync(process.argv[2], "utf8");
 const { windows, prompt, length, webAssembly } = JSON.parse(fs.readFileSync(0, "utf8"));
 const content = (id) => page.match(new RegExp(`<script [^>]*id="${id}">([^]*?)</script>`))[1];
