@@ -362,6 +362,14 @@ def test_int8_is_smaller_and_its_loss_is_stated(tmp_path, sea):
         assert lines[weights][0].endswith(about(tmp_path / f"{weights}.html")["precision"])
 
 
+def test_the_foot_of_the_page_says_what_was_measured_and_checked(open_page, sea):
+    page = open_page(sea)
+    page.locator("summary").click()
+    foot = page.inner_text("#details")
+    assert "on a text of the tests; logits differ by at most" in foot
+    assert "not checked, because Node.js is not installed" in foot
+
+
 def test_packing_keeps_each_row_within_half_a_step():
     tensor = np.array([[1.0, -127.0, 0.4], [0.0, 0.0, 0.0], [1e-6, 3e-6, -2e-6]], np.float32)
     unpacked = html.unpack(html.pack(tensor, "int8"))
