@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chargpt.terminal import Parser, one_line, say, shown
+from chargpt.terminal import Parser, UserError, one_line, say, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKED_IDS = 4096  # of a real text; an export is compared with the run on these
@@ -29,6 +29,7 @@ TARGETS = {
     "hf": Target("chargpt.exchange.hugging_face", "-hf", "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"),
     "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", "gguf"),
     "onnx": Target("chargpt.exchange.onnx_model", "-onnx", "a folder with an ONNX graph, for onnxruntime and browsers", "onnx"),
+    "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline"),
     "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone"),
 }
 
@@ -37,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
     """`python -m chargpt export`. Returns the exit code; raises UserError."""
     options = _parse(argv)
     target = TARGETS[options.to]
+    if options.weights and options.to != "html":
+        raise UserError(f"--weights: {options.weights} given; it is for --to html alone, so omit it")
     # These import torch, which takes seconds; --help and a mistyped option are answered before.
     from chargpt.exchange.extras import require
     from chargpt.exchange.publication import check_destination, publish
@@ -48,13 +51,13 @@ def main(argv: Sequence[str]) -> int:
         require(target.package, target=options.to)
     loaded, warnings = load_model(options.run, ROOT / "checkpoints", device="cpu")
     for warning in warnings:
-        say("warning", warning)
+        say("warning", one_line(warning))
     destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
     check_destination(destination, force=options.force)
     say("run", loaded.describe())
     ids, ids_from = reference_text(loaded, root=ROOT, length=CHECKED_IDS)
     names = [Path(text).name or text for text in loaded.texts]
-    export_options = ExportOptions(name=loaded.run, texts=names, ids=ids, ids_from=ids_from)
+    export_options = ExportOptions(name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16")
     write = importlib.import_module(target.module).write
     lines = publish(destination, lambda path: write(loaded, path, export_options), force=options.force)
     for line in lines:
@@ -75,6 +78,12 @@ def _parse(argv: Sequence[str]) -> Any:
     parser.add_argument("--to", required=True, choices=TARGETS, metavar="TARGET", help=targets)
     parser.add_argument(
         "destination", nargs="?", metavar="DIR", help="what to write (default: the name of the run and of the format, here)"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("float16", "int8"),
+        help="html: how the page holds the weights; int8 halves its size and costs a little of the quality, which is measured "
+        "(default: float16)",
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
     return parser.parse_intermixed_args(argv)

@@ -17,6 +17,7 @@ class ExportOptions:
     texts: list[str]  # the names of the training texts, without folders
     ids: np.ndarray  # ids of a real text for comparing logits and measuring losses, (n,) int64, n >= 2
     ids_from: str  # where `ids` come from, in words
+    weights: str = "float16"  # or "int8": how a page holds the weights
 
 
 # Writes the export of a LoadedModel (on the CPU, in evaluation mode) to a path that does not exist yet, a file or a folder as
