@@ -17,6 +17,7 @@ BELOW = {
     "runs": {"text"},
     "training": {"text", "runs", "kernels"},
     "sampling": {"text", "runs", "kernels"},
+    "insight": {"text", "runs", "sampling", "kernels"},
 }
 # Modules without a test file of their own name, and where they are tested instead.
 TESTED_ELSEWHERE = {
@@ -25,6 +26,7 @@ TESTED_ELSEWHERE = {
     "chargpt/training/__init__.py": "a docstring",
     "chargpt/runs/__init__.py": "a docstring",
     "chargpt/sampling/__init__.py": "a docstring",
+    "chargpt/insight/__init__.py": "a docstring",
     "chargpt/kernels/__init__.py": "a docstring",
 }
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 350, 50
