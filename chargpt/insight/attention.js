@@ -13,7 +13,7 @@ const text = byId("text"), wash = byId("wash"), cross = byId("cross");
 const spans = [], maps = [];
 let all;  // the triangles of all heads, one after the other
 let shown = 0;  // the index of the map that is shown
-let marked = Math.min(T - 1, 200), keptMarked = false, pointedAt = -1;
+let marked = Math.min(Math.floor(0.6 * T), 200), keptMarked = false, pointedAt = -1;
 let boxes = null;  // of each character, relative to the text: left, top, width, height
 
 const element = (name, content = "", className = "") => {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch import Tensor
 
-from chargpt.insight.attention_patterns import LEAST_SCORE, LEAST_TIMES, PATTERNS, HeadFacts
+from chargpt.insight.attention_patterns import LEAST_CHARACTERS, LEAST_SCORE, LEAST_TIMES, PATTERNS, HeadFacts
 from chargpt.insight.characters import shown_character
 from chargpt.insight.page import escape, page, source
 
@@ -39,6 +39,7 @@ def attention_page(weights: Tensor, characters: Sequence[str], facts: HeadFacts,
         about=escape(about),
         place=escape(place),
         patterns="\n".join(f"<dt>{escape(name)}</dt><dd>{escape(PATTERNS[name])}</dd>" for name in facts.scores),
+        least_characters=LEAST_CHARACTERS,
         least_score=LEAST_SCORE,
         least_times=LEAST_TIMES,
     )

@@ -22,6 +22,7 @@ PATTERNS = {  # name: what it points to
 }
 PAIRS = dict(zip(")]}>”’»」』》）】", "([{<“‘«「『《（【"))
 STRAIGHT = "\"'"  # quotes that open and close with the same character
+LEAST_CHARACTERS = 8  # for which a pattern must point to something, so that its score means something
 LEAST_SCORE, LEAST_TIMES = 0.3, 2.0  # a head is named after a pattern with this score, and this many times that of chance
 
 
@@ -48,7 +49,7 @@ def measure_heads(weights: Tensor, characters: Sequence[str]) -> HeadFacts:
     back = (rows[:, None] - rows).clamp(min=0).to(weights.dtype)  # (T, T)
     masks = {name: torch.from_numpy(mask).to(weights.device) for name, mask in pattern_masks(characters).items()}
     pointing = {name: mask.any(dim=1) for name, mask in masks.items()}
-    masks = {name: mask for name, mask in masks.items() if pointing[name].any()}
+    masks = {name: mask for name, mask in masks.items() if pointing[name].sum() >= LEAST_CHARACTERS}
     seen = (rows + 1).double()
     chance = {name: (mask.sum(dim=1) / seen)[pointing[name]].mean().item() for name, mask in masks.items()}
     entropy, distance = [], []
