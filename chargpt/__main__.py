@@ -9,6 +9,8 @@ from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
+    "losses": ("chargpt.insight.losses", "where the loss sits: classes of characters, positions, confused pairs"),
+    "embeddings": ("chargpt.insight.embeddings", "the characters as the model sees them, for TensorBoard's projector"),
     "trace": ("chargpt.insight.trace", "what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.insight.attention", "what each head attends to, as a page for the browser"),
 }

@@ -46,8 +46,8 @@ def corpus_of_run(loaded: LoadedModel) -> Corpus:
     )
 
 
-def part_of_text(text: str | None, loaded: LoadedModel, *, start: int, length: int) -> tuple[Tensor, str]:
-    """At most `length` ids (T,) of a text from `start` on, and a line that says which. Raises UserError if there are none.
+def part_of_text(text: str | None, loaded: LoadedModel, *, start: int, length: int, least: int = 1) -> tuple[Tensor, str]:
+    """At most `length` ids (T,) of a text from `start` on, and a line that says which. Raises UserError below `least`.
 
     `text` is a file, or - for standard input; None is the validation part of the run's text. Characters that the model does not
     know are left out.
@@ -58,6 +58,7 @@ def part_of_text(text: str | None, loaded: LoadedModel, *, start: int, length: i
         ids = torch.tensor(encode_prompt(read_prompt("", text), loaded.tokenizer, unknown="skip"), dtype=torch.long).numpy()
         name = "standard input" if text == "-" else shown(text)
     part = torch.from_numpy(ids[start : start + length].astype("int64"))
-    if not len(part):
-        raise UserError(f"{name}: no known character after the first {start:,}; give a longer text, or a smaller --start")
+    if len(part) < least:
+        known = f"{len(part)} of its characters are known to the model" + (f" after the first {start:,}" if start else "")
+        raise UserError(f"{name}: {known}, but at least {least} are needed; give a longer text")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,})")
