@@ -18,21 +18,21 @@ from pathlib import Path
 import torch
 
 from chargpt.interrupt import Interrupt
-from chargpt.runs.run import Run, folder_of
+from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.rules import Sampling
-from chargpt.terminal import UserError, best_effort_output, escape_controls, one_line, say, shown
+from chargpt.terminal import best_effort_output, escape_controls, one_line, say, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.monitor import Monitor
-from chargpt.training.options import TrainOptions, parse_options
+from chargpt.training.options import parse_options
 from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
-from chargpt.training.rate_finder import STEPS, record, short_config, suggestion, try_rates
-from chargpt.training.runtime import choose_runtime
-from chargpt.training.startup import Training, new_model, new_run, resume_run, roll_back, time_limit
+from chargpt.training.rate_finder import find_learning_rate
+from chargpt.training.startup import Training, new_run, resume_run, roll_back, time_limit
+from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
 from chargpt.training.verdict import verdict
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
     options = parse_options(argv)
     if options.find_lr:
-        return find_learning_rate(options)
+        return find_learning_rate(options, root=ROOT)
     training = resume_run(options, root=ROOT) if options.resume else new_run(options, root=ROOT)
     seconds = time_limit(options, training.run)
     deadline = None if seconds is None else started + seconds
@@ -84,7 +84,8 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     trainer, corpus, run = training
     progress, train_config, train_loss = trainer.progress, trainer.config.train, None
     budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    with Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None) as monitor:
+    monitor = Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None)
+    with monitor, ThreadWaiting(trainer.runtime) as waiting:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -93,7 +94,8 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                     save(trainer, corpus, run, monitor, budget)
             if trainer.is_finished or interrupt():
                 return train_loss
-            step = trainer.step()
+            with waiting.watch():
+                step = trainer.step()
             budget.step_done()
             monitor.step_done()
             if progress.step % train_config.log_interval == 0 and progress.loss_count:
@@ -206,24 +208,3 @@ def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | No
     say("verdict", verdict(progress, trainer.config, mark=mark_to_beat(corpus), train_loss=train_loss))
     say("sample", f"python sample.py {name}")
     return 0
-
-
-def find_learning_rate(options: TrainOptions) -> int:
-    """--find-lr: short trainings at a range of rates, a picture of the losses, and a suggestion. Returns the exit code."""
-    with Interrupt() as interrupt:
-        model, corpus, config = new_model(options, root=ROOT)
-        folder = folder_of(corpus.name if options.run is None else options.run, CHECKPOINTS)
-        folder = folder.with_name(f"{folder.name}-find-lr")
-        config = short_config(config)
-        say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
-        curve = []
-        for rate, loss in try_rates(model, corpus.train, config, runtime=choose_runtime(config), interrupt=interrupt):
-            say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
-            curve.append((rate, loss))
-    if not any(loss < math.inf for _, loss in curve):
-        if interrupt():
-            return interrupt.exit_code
-        raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
-    say("drawn", f"{shown(record(curve, folder))}   (and in python -m tensorboard.main --logdir {shown(folder.parent)})")
-    say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
-    return interrupt.exit_code

@@ -16,8 +16,12 @@ from torch.utils.tensorboard import summary
 
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
+from chargpt.runs.run import folder_of
+from chargpt.terminal import UserError, say, shown
 from chargpt.training.metrics import EventFile
-from chargpt.training.runtime import Runtime
+from chargpt.training.options import TrainOptions
+from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.startup import new_model
 from chargpt.training.trainer import NotFinite, Trainer
 from model import GPT
 
@@ -27,6 +31,30 @@ HOPELESS = 0.3  # nats above the best: higher rates will not be better
 WIDTH, HEIGHT, MARGIN = 720, 440, 64  # of the picture, in pixels
 
 Curve = list[tuple[float, float]]  # rate and loss, rates ascending
+
+
+def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
+    """--find-lr: short trainings at a range of rates, a picture of the losses, and a suggestion. Returns the exit code.
+
+    `root` is the folder of the project. Raises UserError.
+    """
+    with Interrupt() as interrupt:
+        model, corpus, config = new_model(options, root=root)
+        folder = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
+        folder = folder.with_name(f"{folder.name}-find-lr")
+        config = short_config(config)
+        say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
+        curve = []
+        for rate, loss in try_rates(model, corpus.train, config, runtime=choose_runtime(config), interrupt=interrupt):
+            say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
+            curve.append((rate, loss))
+    if not any(loss < math.inf for _, loss in curve):
+        if interrupt():
+            return interrupt.exit_code
+        raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
+    say("drawn", f"{shown(record(curve, folder))}   (and in python -m tensorboard.main --logdir {shown(folder.parent)})")
+    say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
+    return interrupt.exit_code
 
 
 def short_config(config: Config, *, steps: int = STEPS) -> Config:

@@ -14,6 +14,7 @@ import train
 from chargpt.config import Config, TrainConfig
 from chargpt.interrupt import Interrupt
 from chargpt.terminal import UserError
+from chargpt.training import rate_finder
 from chargpt.training.options import parse_options
 from chargpt.training.rate_finder import FACTOR, HOPELESS, LOWEST, MOST, draw, record, short_config, suggestion, try_rates
 from chargpt.training.runtime import choose_runtime
@@ -107,14 +108,14 @@ def test_a_name_that_is_none_is_refused_before_anything_is_tried(text, tmp_path,
 
 
 def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capsys, monkeypatch):
-    said = train.say
+    said = rate_finder.say
 
     def say(what: str, words: str) -> None:
         said(what, words)
         if what == "rate" and words.startswith("0.0004"):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(train, "say", say)
+    monkeypatch.setattr(rate_finder, "say", say)
     arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     assert train.main(arguments) == 143
     assert (tmp_path / "x-find-lr" / "find-lr.png").exists() and "suggested" in capsys.readouterr().out
