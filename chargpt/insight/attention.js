@@ -349,7 +349,7 @@ async function start() {
   listen();
   const named = maps.findIndex(map => map.name && map.name !== "itself");
   show(named >= 0 ? named : 2);
-  document.body.dataset.state = "ready";
+  performance.mark("ready");
   await drawSmallOnes();
   document.body.dataset.state = "complete";
 }

@@ -35,8 +35,8 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """The options in `argv`. Raises UserError."""
     parser = Parser(
         prog="python -m chargpt losses",
-        description="Show where the loss of a model sits: by class of character, by position in the context (would a longer one "
-        "help?), and which characters it takes for which others.",
+        description="Show where the loss of a model sits: by class of character, by position in the context (would a longer "
+        "one help?), and which characters it takes for which others.",
     )
     add_run_options(parser)
     add = parser.add_argument
@@ -72,13 +72,13 @@ def tables(report: dict[str, Any]) -> list[str]:
 
 
 def advice(report: dict[str, Any]) -> str:
-    """Whether a longer context would help, from the losses in the second and the last quarter of the positions, or doublings."""
+    """Whether a longer context would help, judging by what the last doubling of it gained."""
     gain, error = report["last_doubling"]["gain"], report["last_doubling"]["error"]
     if gain is None:
         return "not known: the text has no whole window"
-    said = f"the last doubling of the context lowered the loss by {gain:.3f} ± {error:.3f}"
+    said = f"the loss is {gain:.3f} ± {error:.3f} lower in the second half of the context than in the quarter before it"
     if gain < 2 * error:
-        return f"{said}, which may be chance; use more text (--chars), or expect little"
+        return f"{said}, which may be chance; a longer one will help little"
     if gain < LEAST_SHARE * report["loss"]:
-        return f"{said}; expect little of another one"
-    return f"{said}; another one (model.block_size) will probably help"
+        return f"{said}; a longer one will help little"
+    return f"{said}; a longer one (model.block_size) will probably help"
