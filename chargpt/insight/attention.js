@@ -23,6 +23,8 @@ const element = (name, content = "", className = "") => {
   return made;
 };
 const label = i => facts.labels[facts.characters[i]];
+const isEscape = content => content.length > 1 && content[0] === "\\";
+const inText = i => label(i).length > 1 && label(i)[0] === "◌" ? label(i).slice(1) : label(i);  // a mark joins the letter before
 const level = (weights, t, s) => weights[t * (t + 1) / 2 + s];
 const colour = name => getComputedStyle(document.body).getPropertyValue(name).trim();
 
@@ -63,8 +65,8 @@ function listMaps() {
 
 function writeText() {
   for (let i = 0; i < T; i++) {
-    const span = element("span", { "␣": " ", "↵": "↵\n", "⇥": "⇥\t" }[label(i)] ?? label(i));
-    if (label(i) !== "␣" && (label(i).length > 2 || "↵⇥".includes(label(i)))) span.className = "shown";
+    const span = element("span", { "␣": " ", "↵": "↵\n", "⇥": "⇥\t" }[label(i)] ?? inText(i));
+    if (isEscape(label(i)) || "↵⇥".includes(label(i))) span.className = "shown";
     span.dataset.i = i;
     spans.push(span);
   }
@@ -180,7 +182,7 @@ function list(target, entries) {  // entries: [place, level]
   byId(target).replaceChildren(...entries.slice(0, LISTED).filter(entry => entry[1]).map(([i, value]) => {
     const item = element("li"), band = element("span", "", "band"), around = element("span", "", "mono");
     band.style.width = `${100 * WEIGHT[value]}%`;
-    const letters = (from, to) => Array.from({ length: Math.max(0, to - from) }, (_, k) => label(from + k)).join("");
+    const letters = (from, to) => Array.from({ length: Math.max(0, to - from) }, (_, k) => inText(from + k)).join("");
     around.append(letters(Math.max(0, i - CONTEXT), i), element("b", label(i)), letters(i + 1, Math.min(T, i + 1 + CONTEXT)));
     item.append(band, element("span", percent(WEIGHT[value]), "share"), around);
     return item;

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.insight.options import add_run_options, say
-from chargpt.terminal import Parser, UserError, shown, whole_number
+from chargpt.terminal import Parser, UserError, one_line, shown, whole_number
 
 MOST_WEIGHTS = 2**26  # on a page; more would make it slow to open
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     publish_page(options.out, content)
     seconds = time.monotonic() - started
     say(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")
-    print(shown(options.out))
+    print(one_line(shown(options.out)))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 It is a suffix array ("Suffix arrays: a new method for on-line string searches", Manber and Myers 1990) of each PART of the
 text, beside the ids in the cache: `train.suffixes` holds, for each part, the places of its suffixes in ascending order. Parts
-bound the memory of making it to about 0.3 GB, whatever the size of the text. A part is sorted together with the OVERLAP ids
+bound the memory of making it to about 0.4 GB, whatever the size of the text. A part is sorted together with the OVERLAP ids
 that follow it, so that every match of up to OVERLAP ids is found; of a longer one, at least that much.
 """
 
@@ -52,6 +52,8 @@ class SuffixIndex:
             return self.ids[place : place + len(wanted)].tolist()
 
         first = bisect_left(range(len(suffixes)), wanted, key=content)
+        if first == len(suffixes) or content(first) != wanted:
+            return 0
         return bisect_right(range(len(suffixes)), wanted, lo=first, key=content) - first
 
     def longest_matches(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +119,7 @@ def sort_suffixes(ids: np.ndarray, *, vocab_size: int) -> np.ndarray:
 
     By prefix doubling: sorted by their first h ids, suffixes that are equal so far are sorted by the rank of what follows the
     h ids, which sorts them by 2 h. After the first round, only suffixes that are still equal take part (Larsson and Sadakane,
-    "Faster suffix sorting", 1999). Takes about 60 bytes for each id.
+    "Faster suffix sorting", 1999). Takes about 80 bytes for each id.
     """
     m = len(ids)
     order, is_new, h = _sort_by_first_ids(ids, vocab_size)
