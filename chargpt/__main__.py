@@ -9,6 +9,7 @@ from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
+    "score": ("chargpt.insight.score", "how well a model predicts a text, in total, by line and by character"),
 }
 
 
@@ -17,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: python -m chargpt VERB ...\n")
-        print(*(f"  {verb:<8}{what}" for verb, (_, what) in VERBS.items()), sep="\n")
+        print(*(f"  {verb:<12}{what}" for verb, (_, what) in VERBS.items()), sep="\n")
         return 0
     if argv[0] not in VERBS:
         raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")
