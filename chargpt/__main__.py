@@ -10,6 +10,8 @@ from chargpt.terminal import UserError
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
     "score": ("chargpt.insight.score", "how well a model predicts a text, in total, by line and by character"),
+    "compress": ("chargpt.insight.compress", "a file in as few bytes as the model's bits per character promise"),
+    "decompress": ("chargpt.insight.decompress", "the original of a compressed file"),
 }
 
 
