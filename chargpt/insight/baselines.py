@@ -79,7 +79,7 @@ class _ZstdProgram:
 
 
 class NgramMark:
-    """The n-gram model of the text report on the first VAL_SAMPLE known characters of a text that comes in pieces."""
+    """The n-gram model of the text report on the first VAL_SAMPLE characters of a text that comes in pieces."""
 
     def __init__(self, corpus: Callable[[], EncodedText]) -> None:
         """`corpus` returns the training text of the run, or raises an error if it cannot be found."""
@@ -87,16 +87,21 @@ class NgramMark:
         self._ids = np.empty(0, np.int64)
 
     def add(self, ids: np.ndarray) -> None:
-        """Keep the ids, as far as they are needed."""
+        """Keep the ids, as far as they are needed. -1 is an unknown character."""
         if len(self._ids) < VAL_SAMPLE:
-            self._ids = np.concatenate((self._ids, ids[ids >= 0]))[:VAL_SAMPLE]
+            self._ids = np.concatenate((self._ids, ids))[:VAL_SAMPLE]
 
-    def bits(self) -> tuple[int, float] | None:
-        """The order of the model, and its bits per id; None where it cannot be computed."""
+    def bits(self, *, unknown: float) -> tuple[int, float] | None:
+        """The order of the model, and its bits per character; None where it cannot be computed.
+
+        An unknown character costs `unknown` bits, and the model does not see it.
+        """
         try:
             corpus = self._corpus()
         except ValueError:
             return None
-        if len(self._ids) < 5 or len(corpus.train) < 5:
+        known = self._ids[self._ids >= 0]
+        if len(known) < 5 or len(corpus.train) < 5:
             return None
-        return ngram_mark(sample(corpus.train, TRAIN_SAMPLE), self._ids, corpus.tokenizer)
+        order, bits = ngram_mark(sample(corpus.train, TRAIN_SAMPLE), known, corpus.tokenizer)
+        return order, (bits * len(known) + unknown * (len(self._ids) - len(known))) / len(self._ids)

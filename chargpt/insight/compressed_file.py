@@ -70,14 +70,14 @@ class Compressor:
             raise WrongModel(model_id.hex()[:16])
         try:
             data = self._restore(packed[HEAD:-4], progress)
-        except (ValueError, StopIteration) as error:
-            raise Damaged(f"damaged: {error or 'it ends too early'}") from None
+        except ValueError as error:
+            raise Damaged(f"damaged: {error}") from None
         if _checksum(data) != packed[HEAD - 16 : HEAD]:
             raise Damaged("damaged: what it holds is not the original")
         return data
 
     def _restore(self, body: bytes, progress: Callable[[int], None]) -> bytes:
-        """The content of the numbers and streams in `body`. Raises ValueError or StopIteration."""
+        """The content of the numbers and streams in `body`. Raises ValueError."""
         numbers = _numbers(body)
         (size, _), (stride, _), (n, _), (trailing, at) = (next(numbers) for _ in range(4))
         if not 1 <= stride <= self._block_size or n + trailing > size:
@@ -127,7 +127,7 @@ def _number(value: int) -> bytes:
 
 
 def _numbers(data: bytes) -> Iterator[tuple[int, int]]:
-    """The numbers at the beginning of `data`, each with where it ends. Raises ValueError for one that is too long."""
+    """The numbers at the beginning of `data`, each with where it ends. Raises ValueError where there is none."""
     value = shift = 0
     for end, byte in enumerate(data, 1):
         value |= (byte & 127) << shift
@@ -137,3 +137,4 @@ def _numbers(data: bytes) -> Iterator[tuple[int, int]]:
             value = shift = 0
         elif shift >= 7 * LONGEST_NUMBER:
             raise ValueError("one of its numbers is too long")
+    raise ValueError("it ends too early")

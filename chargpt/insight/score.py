@@ -13,7 +13,7 @@ from tqdm import tqdm
 from chargpt.insight.baselines import Baselines, NgramMark
 from chargpt.insight.score_options import parse_options
 from chargpt.insight.score_output import ColourPrinter, JsonLinePrinter, LinePrinter, Printer, Summary
-from chargpt.insight.scored_text import Piece, Total, describe_unknown, lines_of, score_pieces
+from chargpt.insight.scored_text import UNKNOWN_BITS, Piece, Total, describe_unknown, lines_of, score_pieces
 from chargpt.terminal import UserError, one_line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ def score_texts(options: argparse.Namespace, loaded: Any, texts: list[Any], *, s
             for line in lines_of(score_pieces(loaded.model, loaded.tokenizer, pieces, stride=stride, total=total)):
                 for listener in listeners:
                     listener.add(line)
-    summary.sizes, summary.ngram = others.sizes(), ngram.bits()
+    summary.sizes, summary.ngram = others.sizes(), ngram.bits(unknown=UNKNOWN_BITS)
     if page is not None:
         page.write(Path(options.html), summary)
     if printer is not None:

@@ -117,7 +117,7 @@ class Page:
         bars, bar_style = _bars(summary)
         style = STYLE + bar_style
         policy = f"default-src 'none'; style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(SCRIPT)}'"
-        title = f"What {facts['run']} expects"
+        title = f"How well {facts['run']} predicts a text"
         left_out = f" {self._left_out:,} further characters are not shown." if self._left_out else ""
         worst = "".join(shown for _, _, shown in sorted(self._worst, reverse=True))
         return f"""<!doctype html>
@@ -125,8 +125,8 @@ class Page:
 <meta http-equiv="Content-Security-Policy" content="{policy}"><title>{_text(title)}</title><style>{style}</style></head>
 <body data-steps="{STEPS}">
 <h1>{_text(title)}</h1>
-<p>How well the model of run <b>{_text(str(facts["run"]))}</b>, step {facts["step"]:,}, predicts each character from those
-before it. A character of <i>n</i> bits had the probability 1/2<sup>n</sup>. <span class="dim">Windows of {facts["context"]:,}
+<p>The model of run <b>{_text(str(facts["run"]))}</b>, step {facts["step"]:,}, predicts each character from those before it. A
+character of <i>n</i> bits had the probability 1/2<sup>n</sup>. <span class="dim">Windows of {facts["context"]:,}
 characters, one every {facts["stride"]:,}.{left_out}</span></p>
 {bars}
 {_texts_table(summary)}

@@ -171,8 +171,14 @@ static void linear(double *out, double *in, int rows, int K, int N, int bits, co
         int row = 0;
         for (; row + TALL <= rows; row += TALL)
             tile(TALL, out + row * stride + n, stride, in + (size_t)row * K, K, w);
-        for (; row < rows; row++)
-            tile(1, out + row * stride + n, stride, in + (size_t)row * K, K, w);
+        double *rest = out + row * stride + n;
+        const double *from = in + (size_t)row * K;
+        if (rows - row == 3)
+            tile(3, rest, stride, from, K, w);
+        else if (rows - row == 2)
+            tile(2, rest, stride, from, K, w);
+        else if (rows - row == 1)
+            tile(1, rest, stride, from, K, w);
     }
     for (int row = 0; row < rows && layer->bias; row++)
         for (int n = 0; n < N; n++)

@@ -49,8 +49,10 @@ def test_the_ngram_mark_is_that_of_the_text_report(text, tmp_path):
     mark = NgramMark(lambda: corpus)
     mark.add(np.asarray(corpus.val[:100], np.int64))
     mark.add(np.asarray(corpus.val[100:], np.int64))
-    order, bits = mark.bits()
+    order, bits = mark.bits(unknown=20.0)
     assert order == 3 and bits * np.log(2) == pytest.approx(mark_to_beat(corpus))
+    mark.add(np.full(len(corpus.val), -1))
+    assert mark.bits(unknown=20.0)[1] == pytest.approx((bits + 20) / 2)
 
 
 def test_without_the_training_text_there_is_no_mark():
@@ -59,4 +61,4 @@ def test_without_the_training_text_there_is_no_mark():
 
     mark = NgramMark(gone)
     mark.add(np.zeros(100, np.int64))
-    assert mark.bits() is None
+    assert mark.bits(unknown=20.0) is None
