@@ -8,11 +8,11 @@ import torch
 
 from chargpt.config import Config, apply_overrides, difference, to_dict
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
-from chargpt.runs.load import corpus_of, find_checkpoint, find_run, restore_model, without_cache
-from chargpt.runs.model_shape import check_size
+from chargpt.runs.load import corpus_of, find_checkpoint, find_run, without_cache
+from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.runs.run import Run, new_folder
 from chargpt.runs.start_from import start_from
-from chargpt.terminal import UserError, one_line, say, shown
+from chargpt.terminal import UserError, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.training.options import TrainOptions
 from chargpt.training.progress_bar import clock
@@ -86,13 +86,13 @@ def resume_run(options: TrainOptions, *, root: Path) -> Training:
     run = Run(find_run(options.run, root / "checkpoints"))
     checkpoint, warnings = run.load_newest()
     for warning in warnings:
-        say("warning", one_line(warning))
-    model, _, _ = restore_model(checkpoint)
+        say("warning", warning)
     config = _resumed_config(checkpoint, options)
     given = "data.cache" in options.given
     corpus = corpus_of(checkpoint, config if given else without_cache(config), root=root)
     environment = checkpoint.state.environment
     runtime = choose_runtime(config, worth_compiling=environment.get("compile") is True)
+    model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
     trainer = Trainer(model, corpus.train, config, runtime=runtime)
     check_tensors(checkpoint.training, trainer.state().optimizer, where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
@@ -106,6 +106,8 @@ def resume_run(options: TrainOptions, *, root: Path) -> Training:
 def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
     """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
     saved = checkpoint.state.config
+    if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen it for another length
+        saved = apply_overrides(saved, ["train.min_evaluations=0"])
     config = apply_overrides(saved, options.settings)
     for change in difference(saved, config):
         if change.startswith(FIXED) and not change.startswith("data.cache"):
@@ -139,7 +141,9 @@ def time_limit(options: TrainOptions, run: Run) -> float | None:
 def roll_back(trainer: Trainer, run: Run, *, without: int) -> Path:
     """Return to the newest valid checkpoint, to continue at half the rate and without the batch of step `without`."""
     skipped = [*trainer.progress.skipped, without]
-    checkpoint, _ = run.load_newest()
+    checkpoint, warnings = run.load_newest()
+    for warning in warnings:
+        say("warning", warning)
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
     trainer.progress.skipped = skipped
     return checkpoint.path
@@ -148,7 +152,7 @@ def roll_back(trainer: Trainer, run: Run, *, without: int) -> Path:
 def _checkpoint_of(name: str, root: Path) -> Checkpoint:
     checkpoint, warnings = find_checkpoint(name, root / "checkpoints")
     for warning in warnings:
-        say("warning", one_line(warning))
+        say("warning", warning)
     return checkpoint
 
 
