@@ -1,6 +1,7 @@
 """What other programs make of the same text: gzip, bzip2, xz and zstd, and the n-gram model of the text report."""
 
 import bz2
+import contextlib
 import importlib
 import lzma
 import shutil
@@ -42,7 +43,7 @@ class Baselines:
         for name, packer in self._packers.items():
             if packer is not None:
                 self._sizes[name] += len(packer.flush())
-        return {name: None if packer is None else self._sizes[name] for name, packer in self._packers.items()}
+        return {name: size or None for name, size in self._sizes.items()}  # even the size of nothing is more than 0
 
 
 def _zstd() -> Any:
@@ -59,7 +60,7 @@ def _zstd() -> Any:
 
 
 class _ZstdProgram:
-    """The program zstd as a compressor. Its output comes when the text is complete."""
+    """The program zstd as a compressor. Its output comes when the text is complete; it is empty if the program fails."""
 
     def __init__(self) -> None:
         self._output: BinaryIO = tempfile.TemporaryFile()
@@ -67,15 +68,17 @@ class _ZstdProgram:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=self._output, stderr=subprocess.DEVNULL)
 
     def compress(self, data: bytes) -> bytes:
-        self._process.stdin.write(data)
+        with contextlib.suppress(OSError):  # it has ended early
+            self._process.stdin.write(data)
         return b""
 
     def flush(self) -> bytes:
-        self._process.stdin.close()
-        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        failed = self._process.wait()
         self._output.seek(0)
         with self._output as output:
-            return output.read()
+            return b"" if failed else output.read()
 
 
 class NgramMark:

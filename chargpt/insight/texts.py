@@ -2,11 +2,11 @@
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
@@ -24,16 +24,16 @@ PIECE = 2**14  # characters
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A text of a known name. `source` is where it is read; without one, it is the `ids` of an encoded text."""
+    """A text of a known name: a source to read, or the part of an encoded text that runs are evaluated on."""
 
     label: str
     source: Source | None = None
-    ids: np.ndarray | None = None
+    encoded: EncodedText | None = None
 
     @property
     def size(self) -> int | None:
         """The number of bytes to read, or of ids; None if it is known only after reading."""
-        return len(self.ids) if self.source is None else self.source.size
+        return len(self.encoded.val) if self.source is None else self.source.size
 
     def pieces(self, tokenizer: Tokenizer, config: DataConfig) -> Iterator[str | bytes]:
         """The normalised text in parts of at most PIECE characters: bytes for a vocabulary of bytes. Raises UserError."""
@@ -46,9 +46,7 @@ class Text:
 
     def _parts(self, tokenizer: Tokenizer, config: DataConfig) -> Iterator[str | bytes]:
         if self.source is None:
-            for start in range(0, len(self.ids), PIECE):
-                ids = self.ids[start : start + PIECE]
-                yield ids.tobytes() if tokenizer.characters is None else tokenizer.decode(ids)
+            yield from self._decoded(tokenizer)
             return
         config = dataclasses.replace(
             config,
@@ -62,6 +60,18 @@ class Text:
         for _, piece in TextReader(sources, config, progress=tqdm(disable=True), hashed=False):
             yield piece
 
+    def _decoded(self, tokenizer: Tokenizer) -> Iterator[str | bytes]:
+        """The encoded text for a model with this tokenizer, which may be another one than its own."""
+        own, ids = self.encoded.tokenizer, self.encoded.val
+        if own.characters is None and tokenizer.characters is None:
+            yield from (ids[start : start + PIECE].tobytes() for start in range(0, len(ids), PIECE))
+            return
+        stream = own.stream()
+        pushed = (stream.push(ids[start : start + PIECE]) for start in range(0, len(ids), PIECE))
+        decoded = itertools.chain(pushed, (stream.finish() for _ in range(1)))  # the end of it when all is pushed
+        for piece in tokenizer.normalizer.apply_in_pieces(decoded):
+            yield piece.encode() if tokenizer.characters is None else piece
+
 
 @contextlib.contextmanager
 def open_texts(names: Sequence[str], loaded: LoadedModel, *, root: Path) -> Iterator[list[Text]]:
@@ -70,7 +80,7 @@ def open_texts(names: Sequence[str], loaded: LoadedModel, *, root: Path) -> Iter
     Raises UserError, also if that validation part is in no cache.
     """
     if not names:
-        yield [Text(label="validation part", ids=training_text(loaded, root=root).val)]
+        yield [Text(label="validation part", encoded=training_text(loaded, root=root))]
         return
     data = loaded.config.data
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")

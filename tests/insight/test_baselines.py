@@ -62,3 +62,11 @@ def test_without_the_training_text_there_is_no_mark():
     mark = NgramMark(gone)
     mark.add(np.zeros(100, np.int64))
     assert mark.bits(unknown=20.0) is None
+
+
+def test_a_program_that_fails_is_not_present(monkeypatch):
+    monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(shutil, "which", lambda name: "zstd")
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **rest: popen(["false"], **rest))
+    assert sizes_of(*[TEXT] * 100)["zstd -19"] is None

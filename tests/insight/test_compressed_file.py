@@ -56,9 +56,9 @@ def test_random_files_come_back_through_another_engine():
 
 @pytest.mark.nightly
 def test_two_hundred_random_files_come_back_through_another_engine():
-    check_round_trips(range(200), 3000)
+    check_round_trips(range(200), 500)
     (compressor, *_) = reversed(compressors())
-    for data in (b"", b"a" * 200_000, bytes(range(256)) * 300):
+    for data in (b"", b"a" * 100_000, bytes(range(256)) * 300):
         assert compressor.restore(compressor.compress(data, stride=6)) == data
 
 
@@ -90,7 +90,7 @@ def test_a_damaged_file_never_gives_a_wrong_output():
 
 @pytest.mark.nightly
 def test_a_file_damaged_at_a_thousand_places_never_gives_a_wrong_output():
-    check_damage(1000, random_file(3, 700))
+    check_damage(1000, random_file(3, 300))
 
 
 def test_the_wrong_model_is_named():

@@ -56,6 +56,10 @@ def test_without_a_name_the_text_is_the_validation_part_of_the_run(tmp_path):
     loaded, _ = load_model(str(run), tmp_path, device="cpu")
     with open_texts([], loaded, root=tmp_path) as (text,):
         assert "".join(text.pieces(loaded.tokenizer, loaded.config.data)) == "abc\n" * 10
+        bytes_of_it = b"".join(text.pieces(Tokenizer(None), loaded.config.data))  # for a model with another vocabulary
+        assert bytes_of_it == b"abc\n" * 10
+        upper = Tokenizer("\nabcx", normalizer=TextNormalizer(lowercase=True))
+        assert "".join(text.pieces(upper, loaded.config.data)) == "abc\n" * 10
     other = dataclasses.replace(loaded, fingerprint="1" * 64)
     with pytest.raises(UserError, match="not in the cache; give a text"):
         training_text(other, root=tmp_path)
