@@ -9,10 +9,13 @@ from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
+    "score": ("chargpt.insight.score", "how well a model predicts a text, in total, by line and by character"),
     "losses": ("chargpt.insight.losses", "where the loss sits: classes of characters, positions, confused pairs"),
-    "embeddings": ("chargpt.insight.embeddings", "the characters as the model sees them, for TensorBoard's projector"),
     "trace": ("chargpt.insight.trace", "what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.insight.attention", "what each head attends to, as a page for the browser"),
+    "embeddings": ("chargpt.insight.embeddings", "the characters as the model sees them, for TensorBoard's projector"),
+    "compress": ("chargpt.insight.compress", "a file in as few bytes as the model's bits per character promise"),
+    "decompress": ("chargpt.insight.decompress", "the original of a compressed file"),
 }
 
 
