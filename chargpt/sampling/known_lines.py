@@ -53,7 +53,7 @@ def known_lines(fingerprint: str, config: DataConfig, tokenizer: Tokenizer, *, r
     for data in (dataclasses.replace(config, cache=""), config):
         corpus = cached_corpus([], data, root=root, fingerprint=fingerprint)
         if corpus is not None and corpus.tokenizer == tokenizer:
-            # Making an index takes as long as thousands of searches, so only one that is there is used.
+            # Making an index takes as long as hundreds of searches, so only one that is there is used.
             return KnownLines(corpus.train, tokenizer, open_index(corpus))
     raise UserError(
         "--unseen: the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
