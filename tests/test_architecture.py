@@ -18,6 +18,7 @@ BELOW = {
     "training": {"text", "runs", "kernels"},
     "sampling": {"text", "runs", "kernels"},
     "exchange": {"text", "runs", "training", "sampling"},  # training: an imported run can be resumed
+    "insight": {"text", "runs", "sampling", "kernels"},
 }
 # Modules without a test file of their own name, and where they are tested instead.
 TESTED_ELSEWHERE = {
@@ -26,6 +27,7 @@ TESTED_ELSEWHERE = {
     "chargpt/training/__init__.py": "a docstring",
     "chargpt/runs/__init__.py": "a docstring",
     "chargpt/sampling/__init__.py": "a docstring",
+    "chargpt/insight/__init__.py": "a docstring",
     "chargpt/kernels/__init__.py": "a docstring",
     "chargpt/exchange/__init__.py": "a docstring",
     "chargpt/exchange/target.py": "a type and the fields of a dataclass",

@@ -1,11 +1,14 @@
 """Every number logged once, wherever it goes, and logging never ends a training."""
 
+import io
 import json
 import math
 import os
 import shutil
 
+import numpy as np
 import pytest
+from PIL import Image
 from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -36,6 +39,18 @@ def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
     events.Reload()
     text = events.Tensors("sample/text_summary")[0].tensor_proto.string_val[0].decode()
     assert "    # not a <b>heading</b>" in text
+
+
+def test_pictures_are_for_tensorboard_alone(tmp_path):
+    picture = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    metrics = Metrics(tmp_path)
+    metrics.log(7, {"val/loss": 1.0, "attention": picture})
+    metrics.close()
+    assert lines(tmp_path) == [{"step": 7, "val/loss": 1.0}]
+    events = EventAccumulator(str(tmp_path), size_guidance={"images": 0})
+    events.Reload()
+    (image,) = events.Images("attention")
+    assert image.step == 7 and np.array_equal(np.asarray(Image.open(io.BytesIO(image.encoded_image_string))), picture)
 
 
 @pytest.mark.parametrize("step, expected", [(-1, [0, 5, 10, 15]), (0, [0, 5, 10, 15]), (10, [0, 5, 10, 15])])
