@@ -3,6 +3,7 @@
 import itertools
 import json
 import sys
+import unicodedata
 
 import pytest
 
@@ -99,12 +100,12 @@ def test_the_tokenizers_library_gives_the_same_ids_and_text(normalizer):
 
 @pytest.mark.nightly
 def test_the_tokenizers_library_changes_every_character_in_the_same_way():
-    """Except those that the two versions of Unicode treat differently, and capital sigma, whose form depends on the word."""
+    """Except for rare characters that came to Unicode after the tables of the library, such as U+32FF."""
     library = pytest.importorskip("tokenizers", reason="needs requirements-export.txt")
-    characters = [chr(point) for point in range(sys.maxunicode + 1) if not 0xD800 <= point < 0xE000]
+    characters = [chr(point) for point in range(sys.maxunicode + 1)]
+    characters = [character for character in characters if unicodedata.category(character) not in ("Cn", "Cs")]
     for normalizer in NORMALIZERS[1:]:
         document = to_tokenizer_json(Tokenizer("a", normalizer=normalizer))
         theirs = library.Tokenizer.from_str(json.dumps(document)).normalizer
         different = [c for c in characters if theirs.normalize_str(c) != normalizer.apply(c)]
-        assert len(different) < 300, "".join(different[:100])
-        assert not any(character < "\u2000" for character in different), different[:20]
+        assert len(different) < 200 and all(c > "\u2000" for c in different), different[:20]
