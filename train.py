@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from chargpt.interrupt import Interrupt
+from chargpt.parallel.group import join_group
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.decoder import first_id, stream
@@ -26,12 +27,13 @@ from chargpt.terminal import best_effort_output, escape_controls, one_line, say,
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
-from chargpt.training.monitor import Monitor
+from chargpt.training.monitor import Monitor, SilentMonitor
 from chargpt.training.options import parse_options
 from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
 from chargpt.training.rate_finder import find_learning_rate
-from chargpt.training.startup import Training, new_run, resume_run, roll_back, time_limit
+from chargpt.training.several import Training
+from chargpt.training.startup import begin, roll_back, time_limit
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
 from chargpt.training.verdict import verdict
@@ -44,18 +46,19 @@ MOST_ROLLBACKS = 3
 
 def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
-    options = parse_options(argv)
-    if options.find_lr:
-        return find_learning_rate(options, root=ROOT)
-    training = resume_run(options, root=ROOT) if options.resume else new_run(options, root=ROOT)
-    seconds = time_limit(options, training.run)
-    deadline = None if seconds is None else started + seconds
-    with best_effort_output(), Interrupt() as interrupt:
-        print(*map(one_line, describe(*training)), sep="\n", flush=True)
-        if not training.trainer.is_finished:
-            say("estimate", estimate(*training[:2]))
-        training.run.write_config(training.trainer.config)
-        return train_to_the_end(training, interrupt, deadline=deadline)
+    with join_group() as group:
+        options = parse_options(argv)
+        if options.find_lr:
+            return find_learning_rate(options, root=ROOT)
+        training = begin(options, root=ROOT, group=group)
+        seconds = time_limit(options, training.run)
+        deadline = None if seconds is None else started + seconds
+        with best_effort_output(), group.interrupt() as interrupt:
+            print(*map(one_line, describe(*training)), sep="\n", flush=True)
+            if not training.trainer.is_finished:
+                say("estimate", estimate(*training[:2]))
+            training.run.write_config(training.trainer.config)
+            return train_to_the_end(training, interrupt, deadline=deadline)
 
 
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
@@ -64,9 +67,12 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
     while True:
         try:
             train_loss = train(training, interrupt, deadline=deadline)
-            return conclude(training, interrupt, train_loss=train_loss)
+            is_first = trainer.group.is_first
+            return conclude(training, interrupt, train_loss=train_loss) if is_first else interrupt.exit_code
         except NotFinite as problem:
             if trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MOST_ROLLBACKS:
+                if not trainer.group.is_first:
+                    return 3
                 other = ", or with train.on_nonfinite=rollback" if trainer.config.train.on_nonfinite == "stop" else ""
                 print(
                     f"error: {problem}; this step was not saved. The last good checkpoint is {shown(run.last_checkpoint())}; "
@@ -83,7 +89,7 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     trainer, corpus, run = training
     progress, train_config, train_loss = trainer.progress, trainer.config.train, None
     budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    with Monitor(run.folder, step=progress.step, total=train_config.max_steps, is_new=run.saved is None) as monitor:
+    with open_monitor(training) as monitor:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -99,8 +105,17 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                 speed = budget.steps_per_second() * trainer.config.chars_per_step
                 train_loss = progress.take_mean_loss()
                 monitor.log_training(progress.step, train_loss, step, chars_per_second=speed)
-            if budget.is_due(progress.step):
+            due = budget.is_due(progress.step)
+            if due if deadline is None else trainer.group.from_first([due])[0]:  # with a deadline, one clock decides
                 plan_length(trainer, corpus, run, monitor, budget)
+
+
+def open_monitor(training: Training) -> Monitor:
+    trainer, _, run = training
+    if not trainer.group.is_first:
+        return SilentMonitor()
+    step, total = trainer.progress.step, trainer.config.train.max_steps
+    return Monitor(run.folder, step=step, total=total, is_new=run.saved is None)
 
 
 def should_evaluate(trainer: Trainer) -> bool:
@@ -113,12 +128,13 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
     """The loss over the validation part, and a sample; a signal that comes meanwhile discards both."""
     progress = trainer.progress
     part = validation_part(corpus.val, trainer.config.train.eval_chars)
-    loss = evaluate(trainer.weights.working, part, interrupt=interrupt)
+    loss = evaluate(trainer.weights.working, part, interrupt=interrupt, group=trainer.group)
     if loss is None:
         return
     if not math.isfinite(loss):
         raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
-    sample = write_sample(trainer, corpus, interrupt)
+    sample = write_sample(trainer, corpus, interrupt) if trainer.group.is_first else ""
+    trainer.group.exchange()  # a signal may have come
     if not interrupt():
         progress.record_evaluation(loss)
         monitor.log_evaluation(progress.step, loss, sample=sample)
@@ -132,7 +148,7 @@ def write_sample(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> str:
     never_sampled = tokenizer.never_sampled
     model, length = trainer.weights.working, train_config.sample_length
     ids = stream(model, prompt, length, SAMPLING, generator=generator, never_sampled=never_sampled)
-    return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt(), ids))
+    return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))
 
 
 def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:
@@ -170,7 +186,8 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
     is_first, step, eval_interval = budget.is_first, trainer.progress.step, trainer.config.train.eval_interval
     budget.measure()
     if budget.deadline is not None:
-        max_steps, eval_interval = budget.length_that_fits(step, eval_interval=eval_interval)
+        fits = budget.length_that_fits(step, eval_interval=eval_interval)
+        max_steps, eval_interval = map(int, trainer.group.from_first(fits))
         trainer.set_length(max_steps, eval_interval=eval_interval)
         monitor.set_total(trainer.config.train.max_steps)
     max_steps = trainer.config.train.max_steps

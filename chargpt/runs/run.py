@@ -67,6 +67,23 @@ class Run:
         return shlex.quote(self.folder.name if self.folder.parent == checkpoints else shown(self.folder))
 
 
+class SharedRun(Run):
+    """A run as a process sees it that is not the first one: it remembers what the first one saved, and writes nothing."""
+
+    def __init__(self, saved: SavedState | None) -> None:
+        self.folder, self.saved = Path(), saved
+
+    def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
+        self.saved = state
+        return []
+
+    def last_checkpoint(self) -> Path:
+        return self.folder
+
+    def write_config(self, config: Config) -> None:
+        pass
+
+
 def folder_of(name: str, checkpoints: Path) -> Path:
     """Where a run of that name is: a name with a slash is a path, any other name is a folder in `checkpoints`.
 

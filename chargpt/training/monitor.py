@@ -52,3 +52,31 @@ class Monitor:
     def flush(self) -> None:
         """Put everything logged so far on disk."""
         self._metrics.flush()
+
+
+class SilentMonitor(Monitor):
+    """The monitor of a process that is not the first one: it shows and records nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+    def step_done(self) -> None:
+        pass
+
+    def set_total(self, total: int) -> None:
+        pass
+
+    def log_training(self, step: int, loss: float, last: Step, *, chars_per_second: float) -> None:
+        pass
+
+    def log_evaluation(self, step: int, loss: float, *, sample: str) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
