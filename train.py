@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from chargpt.interrupt import Interrupt
-from chargpt.parallel.group import join_group
+from chargpt.parallel.join import join_group
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.decoder import first_id, stream

@@ -3,16 +3,13 @@
 `processes.py` is the group of several, which torchrun starts. A single process imports nothing of torch.distributed.
 """
 
-import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
 
 import torch
 from torch import Tensor
 
 from chargpt.interrupt import Interrupt
-from chargpt.terminal import UserError
 
 
 class Group:
@@ -47,8 +44,8 @@ class Group:
         """One line for the user; empty for one process."""
         return ""
 
-    def device(self, device: torch.device) -> torch.device:
-        """The device for this process when the run asks for `device`."""
+    def prepare(self, device: torch.device, *, timeout: int) -> torch.device:
+        """The device for this process when the run asks for `device`. It waits `timeout` seconds for another one."""
         return device
 
     def exchange(self, values: Sequence[float] = ()) -> list[list[float]]:
@@ -92,23 +89,3 @@ class Group:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         return None
-
-
-def join_group() -> AbstractContextManager[Group]:
-    """The group that this process belongs to: that of torchrun's processes, or one by itself. A context manager.
-
-    Raises UserError if the number of processes is not a power of two.
-    """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
-        return Group()
-    rank = int(os.environ.get("RANK", "0"))
-    if size & (size - 1):
-        least = 1 << (size.bit_length() - 1)
-        if rank:
-            raise SystemExit(2)  # the first process says it
-        raise UserError(f"--nproc-per-node: {size} processes in all; use a power of two, such as {least} or {2 * least}")
-    from chargpt.parallel.processes import Processes  # imports torch.distributed
-
-    local_rank, restarts = (int(os.environ.get(name, "0")) for name in ("LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"))
-    return Processes(rank, size, local_rank=local_rank, restarts=restarts)

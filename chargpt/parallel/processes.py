@@ -13,9 +13,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -75,7 +76,7 @@ class Processes(Group):
             self._store = dist.PrefixStore(f"chargpt/{self.restarts}", store)
             dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=STARTING)
             self._hosts = self.meet("host", socket.gethostname())
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, PeerLost) as error:
             raise UserError(f"rank {self.rank}: the processes cannot reach each other ({_first_line(error)})") from None
         return self
 
@@ -122,7 +123,8 @@ class Processes(Group):
         machines = len(set(self._hosts))
         return f"{self.size}, on {machines} machines" if machines > 1 else f"{self.size}"
 
-    def device(self, device: torch.device) -> torch.device:
+    def prepare(self, device: torch.device, *, timeout: int) -> torch.device:
+        self.timeout = timedelta(seconds=timeout)
         if device.type != "cuda":
             return device
         if device.index is not None:
@@ -154,7 +156,7 @@ class Processes(Group):
                 has_said = True
         return self._ask(lambda: self._store.get(key)).decode()
 
-    def _ask(self, question):
+    def _ask(self, question: Callable[[], Any]) -> Any:
         try:
             return question()
         except dist.DistError as error:
@@ -231,7 +233,7 @@ class Processes(Group):
         """Tensors of these lengths in a buffer that is used again."""
         total = sum(map(len, tensors))
         if len(self._buffer) < total:
-            self._buffer = torch.empty_like(tensors[0], memory_format=torch.contiguous_format).new_empty(total)
+            self._buffer = tensors[0].new_empty(total)
         return list(self._buffer[:total].split([len(tensor) for tensor in tensors]))
 
     def collect(self, own: Tensor, cuts: Sequence[int]) -> Tensor | None:
@@ -263,7 +265,7 @@ class Processes(Group):
             for item in work:
                 item.wait(self.timeout)
         except RuntimeError as error:
-            raise PeerLost(f"rank {partner} on {self._hosts[partner]} {self._reason(error)}") from None
+            raise PeerLost(f"rank {partner} on {self._hosts[partner]} {self._reason(error)}; continue with --resume") from None
 
     def _reason(self, error: RuntimeError) -> str:
         if "imed out" in str(error):

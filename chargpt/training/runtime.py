@@ -76,7 +76,7 @@ def keep_freed_memory() -> None:
 def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Group = Group()) -> Runtime:
     """Resolve every `auto` for this machine and model. Sets torch's thread count and float32 product mode: call it once."""
     asked = config.runtime
-    device = group.device(choose_device(asked.device))
+    device = group.prepare(choose_device(asked.device), timeout=asked.timeout)
     if asked.threads:
         torch.set_num_threads(asked.threads)
     if device.type == "cpu":

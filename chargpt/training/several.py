@@ -4,11 +4,12 @@ Only the first process opens the folder of the run. It publishes the state, from
 get weights and optimizer state from it. The text is encoded once on each machine.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import NamedTuple
 
-from chargpt.config import Config
+from chargpt.config import Config, apply, to_dict
 from chargpt.parallel.group import Group
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import Run, SharedRun
@@ -32,19 +33,20 @@ class Start(NamedTuple):
     """What the first process decides."""
 
     state: SavedState
-    is_new: bool
+    saved: Config | None  # the settings in the checkpoint that is resumed, before any were changed; None for a new run
     worth_compiling: bool
 
 
 def publish_start(group: Group, start: Start) -> None:
     """Tell the other processes what to begin with."""
     if group.size > 1:
-        group.publish("start", json.dumps([start.state.to_json(), start.is_new, start.worth_compiling]))
+        saved = start.saved and to_dict(start.saved)
+        group.publish("start", json.dumps([start.state.to_json(), saved, start.worth_compiling]))
 
 
 def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
     """The training that the first process has begun or resumed. Raises UserError."""
-    data, is_new, worth_compiling = json.loads(group.read("start"))
+    data, saved, worth_compiling = json.loads(group.read("start"))
     state = SavedState.from_json(data, format=FORMAT)
     runtime = choose_runtime(state.config, worth_compiling=worth_compiling, group=group)
     corpus = None
@@ -57,11 +59,11 @@ def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
         raise UserError("data.cache: the first process of this machine has encoded the text, but the others do not find it")
     model = blank_model(state.config.model, state.tokenizer.vocab_size)
     trainer = Trainer(model, corpus.train, state.config, runtime=runtime, group=group)
-    if is_new:
+    if saved is None:
         trainer.share_start()
-    else:
-        trainer.load(None)
-    return Training(trainer, corpus, SharedRun(None if is_new else state))
+        return Training(trainer, corpus, SharedRun(None))
+    trainer.load(None)
+    return Training(trainer, corpus, SharedRun(dataclasses.replace(state, config=apply(Config(), saved, where="start"))))
 
 
 def check_processes(config: Config, group: Group) -> None:
@@ -69,8 +71,8 @@ def check_processes(config: Config, group: Group) -> None:
     chunks = config.train.chunks
     if chunks % group.size:
         raise UserError(
-            f"--nproc-per-node: {group.size} processes in all, for a run with train.chunks={chunks}; use {chunks} of them, or a "
-            "smaller power of two"
+            f"--nproc-per-node: {group.size} processes in all, for a run with train.chunks={chunks}; use {chunks}, or "
+            "a smaller power of two"
         )
 
 

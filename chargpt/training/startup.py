@@ -68,7 +68,7 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
         progress=Progress(),
         environment={},
     )
-    publish_start(group, Start(state, is_new=True, worth_compiling=worth_compiling))
+    publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
     compare(group, corpus.fingerprint, runtime)
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)
@@ -127,7 +127,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     environment = checkpoint.state.environment
     worth_compiling = environment.get("compile") is True
     state = dataclasses.replace(checkpoint.state, config=config)
-    publish_start(group, Start(state, is_new=False, worth_compiling=worth_compiling))
+    publish_start(group, Start(state, saved=checkpoint.state.config, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
     compare(group, corpus.fingerprint, runtime)
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)

@@ -64,7 +64,7 @@ def test_dropout_is_a_function_of_seed_and_step():
     def loss_at(step: int, seed: int = 1) -> float:
         config = dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, seed=seed, batch_size=1, accumulate=1))
         trainer = make_trainer(dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=0.5)))
-        trainer._batches.batch = lambda step, chunk: (torch.arange(8)[None] % 7, torch.arange(1, 9)[None] % 7)
+        trainer._batches.batch = lambda step, micro, rows: (torch.arange(8)[None] % 7, torch.arange(1, 9)[None] % 7)
         trainer.progress.step = step
         return trainer.step().loss
 
