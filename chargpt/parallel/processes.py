@@ -9,6 +9,7 @@ Neighbours come first, so that most of the traffic stays inside a machine.
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import threading
@@ -60,7 +61,7 @@ class Processes(Group):
     def __init__(self, rank: int, size: int, *, local_rank: int, restarts: int) -> None:
         self.rank, self.size, self.local_rank, self.restarts = rank, size, local_rank, restarts
         self.timeout = timedelta(minutes=5)
-        self._interrupt = SharedInterrupt()
+        self._interrupt, self._launcher = SharedInterrupt(), os.getppid()  # another parent later means that torchrun is gone
         self._devices: dist.ProcessGroup | None = None
         self._buffer = torch.empty(0)
         self._stack = contextlib.ExitStack()
@@ -166,15 +167,16 @@ class Processes(Group):
 
     def exchange(self, values: Sequence[float] = ()) -> list[list[float]]:
         table = torch.zeros(self.size, 1 + len(values), dtype=torch.float64)
-        table[self.rank] = torch.tensor([self._interrupt.signal or 0, *values], dtype=torch.float64)
+        wanted = self._interrupt.signal or (0 if os.getppid() == self._launcher else signal.SIGTERM)
+        table[self.rank] = torch.tensor([wanted, *values], dtype=torch.float64)
         for bit in range(self.size.bit_length() - 1):
             first, other = self.rank >> bit << bit, (self.rank >> bit ^ 1) << bit
             self._swap(self.rank ^ 1 << bit, [table[first : first + (1 << bit)]], [table[other : other + (1 << bit)]])
         rows = table.tolist()
-        signal = int(max(row[0] for row in rows))
-        if signal and not self._interrupt.agreed and self.is_first:
+        agreed = int(max(row[0] for row in rows))
+        if agreed and not self._interrupt.agreed and self.is_first:
             print(SAVING, end="", file=sys.stderr, flush=True)
-        self._interrupt.agreed = signal or self._interrupt.agreed
+        self._interrupt.agreed = agreed or self._interrupt.agreed
         return [row[1:] for row in rows]
 
     def from_first(self, values: Sequence[float]) -> list[float]:
