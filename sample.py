@@ -20,7 +20,7 @@ from typing import Any
 
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.sampling.options import parse_options
-from chargpt.terminal import UserError, one_line
+from chargpt.terminal import UserError, enable_colours, one_line, wrapped
 
 CHECKPOINTS = Path(__file__).resolve().parent / "checkpoints"
 
@@ -92,6 +92,7 @@ def new_printer(options: argparse.Namespace) -> Any:
     if not options.surprise:
         return TextPrinter(sys.stdout)
     say(LEGEND)
+    enable_colours()
     return SurprisePrinter(sys.stdout)
 
 
@@ -111,4 +112,4 @@ def named_options() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(wrapped(text, sys.stderr), file=sys.stderr, flush=True)

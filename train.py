@@ -23,7 +23,7 @@ from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.rules import Sampling
-from chargpt.terminal import best_effort_output, escape_controls, one_line, say, shown
+from chargpt.terminal import best_effort_output, escape_controls, one_line, say, shown, wrapped
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
@@ -34,14 +34,15 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.rate_finder import find_learning_rate
 from chargpt.training.several import Training
 from chargpt.training.startup import begin, roll_back, time_limit
+from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
-from chargpt.training.verdict import verdict
+from chargpt.training.verdict import after_divergence, verdict
 
 ROOT = Path(__file__).resolve().parent
 CHECKPOINTS = ROOT / "checkpoints"
 SAMPLING = Sampling(temperature=0.8)  # of the samples shown during training
-MOST_ROLLBACKS = 3
+MAX_ROLLBACKS = 3
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,10 +55,12 @@ def main(argv: list[str] | None = None) -> int:
         seconds = time_limit(options, training.run)
         deadline = None if seconds is None else started + seconds
         with best_effort_output(), group.interrupt() as interrupt:
-            print(*map(one_line, describe(*training)), sep="\n", flush=True)
+            for line in describe(*training, seconds=seconds):
+                print(wrapped(one_line(line)), flush=True)
             if not training.trainer.is_finished:
-                say("estimate", estimate(*training[:2]))
-            training.run.write_config(training.trainer.config)
+                say("estimate", estimate(*training[:2], seconds=seconds))
+            for problem in training.run.write_config(training.trainer.config):
+                say("warning", problem)
             return train_to_the_end(training, interrupt, deadline=deadline)
 
 
@@ -70,26 +73,23 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
             is_first = trainer.group.is_first
             return conclude(training, interrupt, train_loss=train_loss) if is_first else interrupt.exit_code
         except NotFinite as problem:
-            if trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MOST_ROLLBACKS:
+            give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
+            if give_up or run.checkpoint is None:
                 if not trainer.group.is_first:
                     return 3
-                other = ", or with train.on_nonfinite=rollback" if trainer.config.train.on_nonfinite == "stop" else ""
-                print(
-                    f"error: {problem}; this step was not saved. The last good checkpoint is {shown(run.last_checkpoint())}; "
-                    f"continue from it with --resume --run {run.name(CHECKPOINTS)} and a lower optim.learning_rate{other}",
-                    file=sys.stderr,
-                )
+                advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
+                print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
                 return 3
             back = roll_back(trainer, run, without=problem.step)
             say("rollback", f"{problem}; back to {shown(back)}, at half the rate and without that batch")
 
 
 def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> float | None:
-    """The loop: evaluate and save when due, stop when finished, step, report. Returns the last mean training loss."""
+    """The loop: evaluate and save when due, stop when finished, step, report. Returns the last training loss in the log."""
     trainer, corpus, run = training
-    progress, train_config, train_loss = trainer.progress, trainer.config.train, None
+    progress, train_config = trainer.progress, trainer.config.train
     budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    with open_monitor(training) as monitor:
+    with open_monitor(training) as monitor, ThreadWaiting(trainer.runtime) as waiting:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -97,14 +97,16 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                 if should_save(trainer, run, interrupt):
                     save(trainer, corpus, run, monitor, budget)
             if trainer.is_finished or interrupt():
-                return train_loss
-            step = trainer.step()
+                return monitor.train_loss
+            with waiting.watch():
+                step = trainer.step()
             budget.step_done()
             monitor.step_done()
             if progress.step % train_config.log_interval == 0 and progress.loss_count:
                 speed = budget.steps_per_second() * trainer.config.chars_per_step
-                train_loss = progress.take_mean_loss()
-                monitor.log_training(progress.step, train_loss, step, chars_per_second=speed)
+                monitor.log_training(progress.step, progress.take_mean_loss(), step, chars_per_second=speed)
+                if slower := budget.slowdown():
+                    monitor.say("slow", slower)
             due = budget.is_due(progress.step)
             if due if deadline is None else trainer.group.from_first([due])[0]:  # with a deadline, one clock decides
                 plan_length(trainer, corpus, run, monitor, budget)
@@ -114,13 +116,12 @@ def open_monitor(training: Training) -> Monitor:
     trainer, _, run = training
     if not trainer.group.is_first:
         return SilentMonitor()
-    step, total = trainer.progress.step, trainer.config.train.max_steps
-    return Monitor(run.folder, step=step, total=total, is_new=run.saved is None)
+    return Monitor(run.folder, trainer.config, step=trainer.progress.step, is_new=run.saved is None)
 
 
 def should_evaluate(trainer: Trainer) -> bool:
     progress = trainer.progress
-    due = trainer.is_finished or progress.step % trainer.config.train.eval_interval == 0
+    due = trainer.is_finished or progress.step % trainer.config.steps_between_evaluations == 0
     return due and progress.evaluated != progress.step
 
 
@@ -159,7 +160,7 @@ def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:
     saved_before = (
         saved is not None and saved.progress.step == progress.step
     )  # an evaluation or a change of settings has made it outdated
-    is_due = progress.step % trainer.config.checkpoint.interval == 0
+    is_due = progress.step % trainer.config.steps_between_checkpoints == 0
     return is_best or saved_before or is_due or trainer.is_finished or interrupt()
 
 
@@ -178,29 +179,32 @@ def save(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, budget: T
         seconds_left=budget.seconds_left(),
     )
     for problem in run.save(state, weights=weights, training=optimizer):
-        say("warning", one_line(problem))
+        monitor.say("warning", problem)
+    if "." in run.checkpoint.name:
+        monitor.say("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
 
 
 def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, budget: TimeBudget) -> None:
     """The speed is known: fit the run to its time, if that is limited, and say how long it takes and what to expect."""
-    is_first, step, eval_interval = budget.is_first, trainer.progress.step, trainer.config.train.eval_interval
+    is_first, step, before = budget.is_first, trainer.progress.step, trainer.config
     budget.measure()
     if budget.deadline is not None:
-        fits = budget.length_that_fits(step, eval_interval=eval_interval)
-        max_steps, eval_interval = map(int, trainer.group.from_first(fits))
-        trainer.set_length(max_steps, eval_interval=eval_interval)
+        fits = budget.length_that_fits(step, eval_interval=before.steps_between_evaluations)
+        max_steps, evaluations = map(int, trainer.group.from_first(fits))
+        trainer.set_length(max_steps, min_evaluations=max(evaluations, before.train.min_evaluations))
         monitor.set_total(trainer.config.train.max_steps)
     max_steps = trainer.config.train.max_steps
     budget.plan(step, max_steps)
     if budget.deadline is not None:
         save(trainer, corpus, run, monitor, budget)  # from now on a resumed run knows its length
-        run.write_config(trainer.config)
-    seconds = budget.seconds_for(max_steps - step, eval_interval=eval_interval)
+        for problem in run.write_config(trainer.config):
+            monitor.say("warning", problem)
+    seconds = budget.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
     pace = f"{1000 * budget.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}"
-    monitor.say(f"{'pace':<12}{pace}")
+    monitor.say("pace", pace)
     if is_first:
         speed, parameters = trainer.config.chars_per_step / budget.seconds_per_step, trainer.model.parameter_count()
-        monitor.say(outlook(corpus, trainer.config, parameters=parameters, characters_per_second=speed))
+        monitor.say("outlook", outlook(corpus, trainer.config, parameters=parameters, characters_per_second=speed))
 
 
 def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | None) -> int:

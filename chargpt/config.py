@@ -61,6 +61,7 @@ class TrainConfig:
     accumulate: int = 1
     chunks: int = 0  # pieces of a batch, which several processes share; 0: as many as there are processes
     eval_interval: int = 500
+    min_evaluations: int = 0  # evaluate more often in a run too short for so many; --minutes sets it
     eval_chars: int = 150_000
     patience: int = 0  # evaluations without a better loss after which the run ends; 0: it never ends early
     log_interval: int = 20
@@ -77,6 +78,7 @@ class TrainConfig:
         nearest = f"{below} or {below + self.chunks}" if below else f"{self.chunks}"
         allowed = f"{nearest}: a multiple of train.chunks, or of the number of processes, {self.chunks}"
         _require(below == self.batch_size or not self.chunks, "batch_size", self.batch_size, allowed)
+        _require(self.min_evaluations >= 0, "min_evaluations", self.min_evaluations, "a whole number of 0 (no minimum) or more")
         _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole validation part) or more")
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
@@ -182,6 +184,20 @@ class Config:
     @property
     def chars_per_step(self) -> int:
         return self.train.batch_size * self.train.accumulate * self.model.block_size
+
+    @property
+    def steps_between_evaluations(self) -> int:
+        """`train.eval_interval`, or less where the run would have fewer than `train.min_evaluations` evaluations."""
+        if self.train.min_evaluations == 0:
+            return self.train.eval_interval
+        return min(self.train.eval_interval, -(-self.train.max_steps // self.train.min_evaluations))
+
+    @property
+    def steps_between_checkpoints(self) -> int:
+        """`checkpoint.interval`, or less where evaluations are more frequent because of `train.min_evaluations`."""
+        if self.train.min_evaluations == 0:
+            return self.checkpoint.interval
+        return min(self.checkpoint.interval, self.steps_between_evaluations)
 
 
 def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:

@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -17,12 +18,28 @@ import filelock
 
 ASIDE_NAME = re.compile(r"\.(?P<target>.+)\.tmp-(?P<pid>[0-9]{1,9})")
 LOCK_NAME = ".lock"
+# Names that Windows keeps for devices, and characters that it does not allow or that separate folders there.
+RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$) *(\..*)?", re.IGNORECASE)
+FORBIDDEN = re.compile(r'[<>:"/\\|?*]')
 SYNC_EVERY = 2**24  # bytes
+WINDOWS = os.name == "nt"
+BUSY_SECONDS = 2.0  # for which a scanner or an indexer may hold a new file on Windows
 
 
 def aside(path: Path) -> Path:
     """The hidden name beside `path` for what this process writes or removes."""
     return path.with_name(f".{path.name}.tmp-{os.getpid()}")
+
+
+def is_portable(name: str) -> bool:
+    """Whether every system allows `name` for a file and keeps it as it is. Windows drops a dot or a space at the end."""
+    return not (RESERVED.fullmatch(name) or FORBIDDEN.search(name) or name.endswith((".", " ")))
+
+
+def portable(name: str) -> str:
+    """`name`, changed as little as possible so that `is_portable` holds; empty if nothing is left."""
+    name = FORBIDDEN.sub("-", name).rstrip(". ")
+    return RESERVED.sub(r"\1-text\2", name) if RESERVED.fullmatch(name) else name
 
 
 @contextmanager
@@ -36,10 +53,22 @@ def publishing(target: Path) -> Iterator[Path]:
     try:
         discard(path)
         yield path
-        os.replace(path, target)
+        _rename(path, target)
         sync_folder(target.parent)
     finally:
         discard(path)
+
+
+def _rename(path: Path, target: Path) -> None:
+    """os.replace. Windows refuses while a virus scanner or an indexer reads what was just written: it is tried again."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return os.replace(path, target)
+        except PermissionError:
+            if not WINDOWS or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def publish_file(target: Path, data: bytes) -> None:
@@ -50,7 +79,8 @@ def publish_file(target: Path, data: bytes) -> None:
 
 def write_synced(path: Path, data: bytes | memoryview) -> None:
     """Write a new file and wait until it is on the disk. Raises OSError, also when the file exists."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    binary = getattr(os, "O_BINARY", 0)  # without it, Windows writes each newline as two bytes
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, 0o666)
     try:
         rest = memoryview(data)
         while rest:
@@ -96,7 +126,7 @@ class SyncedFile:
 
 def sync_folder(path: Path) -> None:
     """Sync a folder's entries to the disk; otherwise a power cut may undo a rename."""
-    if os.name == "nt":  # Windows cannot open a folder, and NTFS keeps a journal of its names
+    if WINDOWS:  # it cannot open a folder, and NTFS keeps a journal of its names
         return
     folder = os.open(path, os.O_RDONLY)
     try:
@@ -116,7 +146,10 @@ def discard(path: Path) -> None:
 
 
 def remove_left_behind(folder: Path, targets: re.Pattern) -> None:
-    """Remove the unfinished files in `folder` that dead processes left, where the target's name matches `targets`."""
+    """Remove the unfinished files in `folder` that dead processes left, where the target's name matches `targets`.
+
+    The caller holds the folder's lock.
+    """
     for name in os.listdir(folder):
         match = ASIDE_NAME.fullmatch(name)
         if match and targets.fullmatch(match["target"]) and not _is_another_process(int(match["pid"])):
@@ -125,8 +158,8 @@ def remove_left_behind(folder: Path, targets: re.Pattern) -> None:
 
 def _is_another_process(pid: int) -> bool:
     """Whether a living process other than this one has the id `pid`."""
-    if os.name == "nt":  # os.kill would end the process or send it Ctrl-C; its files stay
-        return pid != os.getpid()
+    if WINDOWS:  # os.kill would end the process. The lock shows that no other one writes here
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

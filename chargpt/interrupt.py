@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C, SIGTERM, and SIGHUP from a closed terminal.
+"""Signals: Ctrl-C, SIGTERM, and SIGHUP from a closed terminal (on Windows SIGBREAK).
 
 The first signal asks the program to stop cleanly; a second one ends it at once. A KeyboardInterrupt raised by a handler can
 be lost, because Python ignores exceptions in destructors and callbacks. So the handler sets a flag.
@@ -10,7 +10,8 @@ import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 SAVING = "\nstopping: this step is saved first; a second signal stops at once\n"
 
 

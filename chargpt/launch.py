@@ -4,6 +4,7 @@ This module imports almost nothing itself, so that a signal in the first millise
 """
 
 import importlib
+import os
 import sys
 
 from chargpt.interrupt import ending_at_once
@@ -11,9 +12,24 @@ from chargpt.interrupt import ending_at_once
 
 def launch(program: str) -> None:
     """Import the module `program`, run its `main()` and end the process with its exit code."""
+    open_standard_streams()
     with ending_at_once():  # there is nothing to save yet
         from chargpt.terminal import run_program
 
         modules = []
         code = run_program(lambda: modules.append(importlib.import_module(program)) or 0)
     sys.exit(code or run_program(modules[0].main))
+
+
+def open_standard_streams() -> None:
+    """Connect each closed file descriptor from 0 to 2 to the null device.
+
+    Otherwise a file of the run would get this number, and messages for standard error would be written into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # open takes the lowest free number, which is this one
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)

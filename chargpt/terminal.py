@@ -6,12 +6,17 @@ Every user error is one line, `error: where: what; what to do`, with exit code 2
 import argparse
 import contextlib
 import difflib
+import io
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
+
+LABEL = 12  # width of the first column of a notice
+MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
 
 class UserError(ValueError):
@@ -46,9 +51,33 @@ def shown(path: str | Path) -> str:
         return str(path)
 
 
+def terminal_width(stream: TextIO) -> int:
+    """The columns of the terminal that `stream` writes to; 0 if it is not a terminal."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except (OSError, ValueError):  # ValueError: it has no file descriptor
+        return 0
+
+
+def wrapped(line: str, stream: TextIO | None = None) -> str:
+    """`line`, broken between words to the width of the terminal if `stream` (default: standard output) is one.
+
+    The lines that follow are indented to the second column of a notice.
+    """
+    width = terminal_width(sys.stdout if stream is None else stream)
+    if width < MIN_WIDTH or len(line) <= width:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False)
+
+
+def notice(label: str, text: str) -> str:
+    """A notice in two columns, a label of at most 11 characters and what it is about, without control characters."""
+    return wrapped(f"{label:<{LABEL}}{one_line(text)}")
+
+
 def say(label: str, text: str) -> None:
-    """Print a notice in two columns: a label of at most 11 characters, and what it is about, without control characters."""
-    print(f"{label:<12}{one_line(text)}", flush=True)
+    """Print a notice; see `notice`."""
+    print(notice(label, text), flush=True)
 
 
 def run_program(main: Callable[[], int]) -> int:
@@ -58,19 +87,33 @@ def run_program(main: Callable[[], int]) -> int:
         code = main()
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # The reader (`| head`) has closed the pipe. The interpreter's last flush must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader (`| head`) has closed the pipe
+        _drop_unwritable()
         return 0
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
+        return _end("stopped", code=130)
     except Exception as error:
         message = message_for(error)
         if message is None:
             raise
-    print(f"error: {one_line(message)}", file=sys.stderr)
-    return 2
+    return _end(wrapped(f"error: {one_line(message)}", sys.stderr), code=2)
+
+
+def _end(message: str, *, code: int) -> int:
+    """Print the last line to standard error, if that can be written, and return the exit code."""
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr)
+    _drop_unwritable()
+    return code
+
+
+def _drop_unwritable() -> None:
+    """Send what a standard stream cannot write to the null device: the interpreter's last flush would change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def message_for(error: BaseException) -> str | None:
@@ -109,13 +152,26 @@ def _memory_message(error: MemoryError | RuntimeError) -> str | None:
 
 
 def _make_streams_safe() -> None:
-    """Let a program print any character in any locale, and run without standard streams."""
+    """Let a program read and print any character in any locale, and run without standard streams.
+
+    Without newline="\\n", Windows would write each newline as two characters, also into a file.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))
         else:
-            stream.reconfigure(encoding="utf-8", errors="replace")
+            stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def enable_colours() -> None:
+    """Have an old console of Windows obey ANSI codes, as every other terminal does."""
+    if os.name == "nt":
+        import colorama
+
+        colorama.just_fix_windows_console()
 
 
 class BestEffortStream:

@@ -182,3 +182,14 @@ def test_whole_numbers_may_have_an_exponent_and_no_leading_zero(tmp_path):
     assert apply_overrides(Config(), ["train.max_steps=5e3"]).train.max_steps == 5000
     (tmp_path / "my.yaml").write_text("train:\n  max_steps: 5e3\n")
     assert apply(Config(), read_yaml(tmp_path / "my.yaml"), where="").train.max_steps == 5000
+
+
+def test_a_short_run_is_evaluated_and_saved_more_often():
+    config = apply_overrides(Config(), ["train.eval_interval=500", "checkpoint.interval=300", "train.max_steps=1000"])
+    assert (config.steps_between_evaluations, config.steps_between_checkpoints) == (500, 300)
+    config = apply_overrides(config, ["train.min_evaluations=5"])
+    assert (config.steps_between_evaluations, config.steps_between_checkpoints) == (200, 200)
+    config = apply_overrides(config, ["train.max_steps=9000"])
+    assert (config.steps_between_evaluations, config.steps_between_checkpoints) == (500, 300)
+    with pytest.raises(UserError, match="train.min_evaluations"):
+        apply_overrides(config, ["train.min_evaluations=-1"])

@@ -136,26 +136,3 @@ def test_a_link_in_place_of_the_lock_file_is_neither_followed_nor_emptied(tmp_pa
     (tmp_path / LOCK_NAME).hardlink_to(tmp_path / "precious")
     lock_folder(tmp_path, wait=False).release()
     assert (tmp_path / "precious").read_text() == "content"
-
-
-HIDDEN = """
-import os, sys
-from pathlib import Path
-for name in ("fcntl", "resource", "termios", "grp", "pwd"):
-    sys.modules[name] = None
-for name in ("posix_fadvise", "O_DIRECTORY", "O_NOFOLLOW", "mkfifo", "sync"):
-    if hasattr(os, name):
-        delattr(os, name)
-from chargpt.config import DataConfig
-from chargpt.text.corpus import load_corpus
-config = DataConfig(cache=sys.argv[2], val_fraction=0.5)
-for _ in range(2):
-    print(load_corpus([sys.argv[1]], config, root=Path(), block_size=4).fingerprint)
-"""
-
-
-def test_a_text_is_encoded_without_anything_that_only_posix_has(tmp_path):
-    (tmp_path / "text.txt").write_text("the sea and the stone")
-    command = [sys.executable, "-c", HIDDEN, tmp_path / "text.txt", tmp_path / "cache"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0 and len(set(result.stdout.split())) == 1, result.stderr

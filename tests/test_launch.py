@@ -39,3 +39,29 @@ def test_processes_that_cannot_meet_are_one_line(tmp_path):
     environment = {**os.environ, "WORLD_SIZE": "2"}
     done = subprocess.run([sys.executable, "train.py"], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "RANK expected" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+@pytest.mark.parametrize("closed", ["", "<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_no_file_of_a_run_gets_the_number_of_a_closed_standard_stream(closed, tmp_path):
+    """Messages for standard error would be written into it, also by child processes."""
+    code = (
+        "import os, subprocess, sys; from chargpt.launch import open_standard_streams; open_standard_streams();"
+        "first = open(sys.argv[1], 'w').fileno(); assert sys.stdin is not None;"
+        "sys.exit(first < 3 or subprocess.run(['sh', '-c', 'true <&0 >&1 2>&2']).returncode)"
+    )
+    command = f'"{sys.executable}" -c "{code}" {tmp_path}/file {closed}'
+    assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-", ">/dev/full 2>/dev/full", ">&- 2>&-"])
+def test_a_mistake_whose_message_cannot_be_written_has_its_exit_code(streams):
+    command = f"{sys.executable} train.py --no-such-option {streams}"
+    assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 2
+
+
+def test_text_from_a_closed_standard_input_is_an_empty_text(tmp_path):
+    command = f"{sys.executable} train.py - --run {tmp_path}/run <&-"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "empty" in done.stderr and done.stderr.count("\n") == 1

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import os
 
 import pytest
 
@@ -10,6 +11,7 @@ from chargpt.terminal import (
     Parser,
     UserError,
     escape_controls,
+    notice,
     number,
     numbers,
     one_line,
@@ -105,3 +107,24 @@ def test_control_characters_are_escaped_and_scripts_are_not():
     assert escape_controls("\u202eabc\u202c\u2066\u2028\U000e0041") == "\\u202eabc\\u202c\\u2066\\u2028\\U000e0041"
     plain = "tab\tline\nДа 中文 \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 שָׁלוֹם\u200f 👩\u200d🔬 e\u0301"
     assert escape_controls(plain) == plain
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+def test_in_a_terminal_a_notice_is_wrapped_between_words(monkeypatch):
+    import fcntl
+    import struct
+    import termios
+
+    words = "some words with a-path/that-is-never/broken-because-it-would-not-work and an end"
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    with open(slave, "w") as terminal:
+        monkeypatch.setattr("sys.stdout", terminal)
+        lines = notice("warning", words).split("\n")
+    os.close(master)
+    assert [line[:12].strip() for line in lines] == ["warning", "", ""] and all(
+        len(line) <= 50 or "/" in line for line in lines
+    )
+    assert " ".join(line.strip() for line in lines).split()[1:] == words.split()
+    monkeypatch.undo()
+    assert notice("warning", words) == f"warning     {words}"

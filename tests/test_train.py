@@ -23,7 +23,7 @@ from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import run_program
 from chargpt.training.evaluation import evaluate
 from chargpt.training.options import parse_options
-from chargpt.training.startup import Training, new_run, resume_run
+from chargpt.training.startup import Training, new_run, resume_run, roll_back
 from chargpt.training.trainer import Trainer
 
 ROOT = Path(__file__).parent.parent
@@ -192,7 +192,8 @@ def test_a_finished_run_resumes_to_nothing(trainer, tmp_path):
 
 
 def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys):
-    assert trainer("--minutes", "0.13", "train.max_steps=1000000", "optim.warmup_steps=10", "train.eval_interval=5000") == 0
+    settings = ("train.max_steps=1000000", "optim.warmup_steps=10", "train.eval_interval=5000", "train.log_interval=1")
+    assert trainer("--minutes", "0.13", *settings) == 0
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     steps = config["train"]["max_steps"]
     assert 50 < steps < 1000000
@@ -200,7 +201,7 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys):
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     assert rates[-1] < 0.1 * max(rates)
     paces = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pace ")]
-    assert 3 <= len(paces) <= 6 and f"; {steps:,} steps" in paces[-1]  # again and again, as more is known
+    assert 2 <= len(paces) <= 6 and f"; {steps:,} steps" in paces[-1]  # again and again, as more is known
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights(trainer, tmp_path, capsys):
@@ -666,3 +667,51 @@ def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, where):
     assert finish(training, interrupt) == 130
     assert time.monotonic() - started < 5
     assert training.trainer.progress.evaluated is None and last_step(tmp_path / "run").name == "step-00000000"
+
+
+def test_after_minutes_a_longer_run_has_its_own_intervals_again(trainer, tmp_path):
+    own = ("train.eval_interval=5000", "checkpoint.interval=5000", "optim.warmup_steps=0")
+    assert trainer("--minutes", "0.05", "train.max_steps=1000000", *own) == 0
+    run = tmp_path / "run"
+    config = resumed(run).trainer.config
+    assert config.steps_between_evaluations < config.train.eval_interval == config.checkpoint.interval == 5000
+    config = resumed(run, f"train.max_steps={config.train.max_steps + 100}").trainer.config
+    assert config.steps_between_evaluations == config.steps_between_checkpoints == 5000
+
+
+def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tmp_path, capsys):
+    for how in ("stop", "rollback"):
+        arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", f"train.on_nonfinite={how}"]
+        training = begun([*arguments, "--run", f"{tmp_path}/{how}"])
+        training.trainer.model.norm.weight.data.fill_(float("nan"))
+        training.trainer.weights.refresh()
+        assert finish(training) == 3
+        error = capsys.readouterr().err
+        assert error.startswith("error: step 0: the validation loss") and "nothing is saved yet" in error
+        assert error.count("\n") == 1
+
+
+def test_the_verdict_of_a_finished_run_is_the_same_when_it_is_resumed(trainer, tmp_path, capsys):
+    assert trainer("train.max_steps=400", "optim.learning_rate=0.02") == 0
+    said = [[line for line in capsys.readouterr().out.splitlines() if line.startswith("verdict")]]
+    assert resume(tmp_path / "run") == 0
+    said.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("verdict")])
+    assert said[0] == said[1] and len(said[0]) == 1
+
+
+def test_a_step_that_is_saved_twice_is_said_with_its_new_name(trainer, tmp_path, capsys):
+    assert trainer() == 0
+    interrupt = Interrupt()
+    interrupt.signal = signal.SIGINT
+    capsys.readouterr()
+    assert finish(resumed(tmp_path / "run", "train.max_steps=60"), interrupt) == 130
+    assert "saved       step-00000040.2, since step 40 was saved before" in capsys.readouterr().out
+
+
+def test_a_rollback_says_which_checkpoint_it_skips(trainer, tmp_path, capsys):
+    assert trainer() == 0
+    trainer, _, run = resumed(tmp_path / "run", "train.max_steps=60")
+    (last_step(tmp_path / "run") / "state.json").write_text("damaged meanwhile")
+    capsys.readouterr()
+    assert roll_back(trainer, run, without=40).name == run.checkpoint.name == "step-00000030"
+    assert "skipped" in capsys.readouterr().out

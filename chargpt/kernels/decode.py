@@ -25,7 +25,7 @@ FLAGS = (
 LINK = ("-pthread", "-lm")
 
 
-MOST_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
+MAX_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
 
 
 class Shape(Structure):
@@ -51,7 +51,7 @@ class Rules(Structure):
 
 def supports(config: GPTConfig) -> bool:
     """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
-    if config.positions != "learned" and config.block_size * config.n_embd > MOST_POSITIONS:
+    if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:
         return False
     if config.n_embd % config.n_head or max(config.n_layer, 4 * config.n_embd, config.block_size) >= 2**31:
         return False

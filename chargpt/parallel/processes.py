@@ -122,7 +122,7 @@ class Processes(Group):
 
     def describe(self) -> str:
         machines = len(set(self._hosts))
-        return f"{self.size}, on {machines} machines" if machines > 1 else f"{self.size}"
+        return f"{self.size} on {machines} machine{'s' * (machines != 1)}"
 
     def prepare(self, device: torch.device, *, timeout: int) -> torch.device:
         self.timeout = timedelta(seconds=timeout)

@@ -13,7 +13,7 @@ from chargpt.text.selection import can_be_read_again
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 
-MOST_LISTED = 10  # checkpoints that an error message names
+MAX_LISTED = 10  # checkpoints that an error message names
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
@@ -33,7 +33,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         if name and folder.is_dir() and steps(folder):
             return folder
     if STEP_NAME.fullmatch(Path(name).name) and Path(name).parent.is_dir() and (found := steps(Path(name).parent)):
-        listed = ", ".join(path.name for path in found[-MOST_LISTED:])
+        listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
     known = [run.name for run in _runs(checkpoints)]
     close = difflib.get_close_matches(name, known, n=1) or known

@@ -9,10 +9,10 @@ from chargpt.terminal import UserError
 from model import GPT, GPTConfig
 
 # The largest model that a checkpoint may describe. Training refuses larger models too, so that every checkpoint can be read.
-MOST_LAYERS = 1000
-MOST_POSITIONS = 1 << 27  # numbers in a table of positions
-MOST_NUMBERS = 1 << 28
-MOST_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
+MAX_LAYERS = 1000
+MAX_POSITIONS = 1 << 27  # numbers in a table of positions
+MAX_NUMBERS = 1 << 28
+MAX_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
 
 
 def check_size(shape: GPTConfig, vocab_size: int) -> None:
@@ -20,11 +20,11 @@ def check_size(shape: GPTConfig, vocab_size: int) -> None:
     positions = shape.block_size * shape.n_embd
     numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + vocab_size * shape.n_embd
     cached = 2 * shape.n_layer * positions
-    if shape.n_layer > MOST_LAYERS or positions > MOST_POSITIONS or numbers > MOST_NUMBERS or cached > MOST_CACHED:
+    if shape.n_layer > MAX_LAYERS or positions > MAX_POSITIONS or numbers > MAX_NUMBERS or cached > MAX_CACHED:
         raise UserError(
             f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights, "
-            f"{cached:,} keys and values; use at most {MOST_LAYERS:,} layers, {MOST_NUMBERS:,} weights, and "
-            f"{MOST_CACHED:,} keys and values (2 x layers x block_size x n_embd)"
+            f"{cached:,} keys and values; use at most {MAX_LAYERS:,} layers, {MAX_NUMBERS:,} weights, and "
+            f"{MAX_CACHED:,} keys and values (2 x layers x block_size x n_embd)"
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from chargpt.config import Config, to_yaml
-from chargpt.files import lock_folder, publish_file, sync_folder
+from chargpt.files import is_portable, lock_folder, publish_file, sync_folder
 from chargpt.runs.checkpoint import Checkpoint, mark_best, newest, prune, publish, remove_orphans, steps
 from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
@@ -31,18 +31,19 @@ class Run:
         except BlockingIOError:
             raise UserError(f"{shown(folder)}: another process is training this run; wait for it, or stop it") from None
         self.folder = folder
-        self.saved: SavedState | None = None  # what the newest checkpoint holds
+        self.saved: SavedState | None = None  # what the newest valid checkpoint holds
+        self.checkpoint: Path | None = None  # the folder of that checkpoint
         remove_orphans(folder)
 
     def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
-        """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each old one that stays.
+        """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each problem with the rest.
 
         Raises CheckpointError when nothing could be saved; earlier checkpoints are then unchanged.
         """
         path = publish(self.folder, weights=weights, training=training, state=state)
         if state.progress.best_step == state.progress.step:
             mark_best(path, state.progress.best_loss)
-        self.saved = state
+        self.saved, self.checkpoint = state, path
         return prune(path, state.config.checkpoint.keep)
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
@@ -51,16 +52,17 @@ class Run:
         progress = checkpoint.state.progress
         if progress.best_step == progress.step:  # a crash may have come between publishing it and marking it
             mark_best(checkpoint.path, progress.best_loss)
-        self.saved = checkpoint.state
+        self.saved, self.checkpoint = checkpoint.state, checkpoint.path
         return checkpoint, skipped
 
-    def last_checkpoint(self) -> Path:
-        """The folder of the newest checkpoint."""
-        return steps(self.folder)[-1]
-
-    def write_config(self, config: Config) -> None:
-        """Write the settings for people to read. A resumed run reads those of its checkpoint."""
-        publish_file(self.folder / "config.yaml", to_yaml(config).encode())
+    def write_config(self, config: Config) -> list[str]:
+        """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem."""
+        path = self.folder / "config.yaml"
+        try:
+            publish_file(path, to_yaml(config).encode())
+        except OSError as error:
+            return [f"{shown(path)}: not written ({error.strerror}); the checkpoints hold the settings as well"]
+        return []
 
     def name(self, checkpoints: Path) -> str:
         """What to call the run on a command line, quoted for a shell."""
@@ -72,26 +74,30 @@ class SharedRun(Run):
 
     def __init__(self, saved: SavedState | None) -> None:
         self.folder, self.saved = Path(), saved
+        self.checkpoint = None if saved is None else self.folder
 
     def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
-        self.saved = state
+        self.saved, self.checkpoint = state, self.folder
         return []
 
-    def last_checkpoint(self) -> Path:
-        return self.folder
-
-    def write_config(self, config: Config) -> None:
-        pass
+    def write_config(self, config: Config) -> list[str]:
+        return []
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:
-    """Where a run of that name is: a name with a slash is a path, any other name is a folder in `checkpoints`.
+    """Where a run of that name is: a name with a slash (on Windows also a backslash) is a path, any other name is a folder in
+    `checkpoints`.
 
     Raises UserError for an invalid name.
     """
     if name in ("", ".", "..") or not name.isprintable() or Path(name).name in ("", ".."):
         raise UserError(f"--run: {name!r} given; use a name such as poems, or a path such as /tmp/poems")
-    return Path(name) if "/" in name else checkpoints / name
+    path = Path(name)
+    if not is_portable(path.name):
+        raise UserError(
+            f"--run: {name!r} given, which not every system allows as the name of a folder; use a name such as poems"
+        )
+    return checkpoints / name if path.name == name else path
 
 
 def new_folder(name: str, checkpoints: Path) -> Path:

@@ -17,9 +17,9 @@ from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.text.tokenizer import Tokenizer
 
 FORMAT = 3
-MOST_STEPS = 10**15  # what fits into the name of a checkpoint's folder
+MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
 LARGEST_LOSS = 1e39  # nats per character; training computes losses in float32, whose range this is
-MOST_ENTRIES, LONGEST_TEXT = 100_000, 10_000  # of lists, and of texts in them
+MAX_ENTRIES, MAX_TEXT_LENGTH = 100_000, 10_000  # of lists, and of texts in them
 
 
 @dataclass(kw_only=True)
@@ -136,7 +136,7 @@ def _whole(value: object, name: str, *, most: int, optional: bool = False) -> in
 
 
 def _texts(value: object) -> list[str]:
-    is_list = isinstance(value, list) and len(value) <= MOST_ENTRIES
+    is_list = isinstance(value, list) and len(value) <= MAX_ENTRIES
     _require(is_list and all(_is_text(text) and "\0" not in text for text in value), "texts", "not a list of names")
     return value
 
@@ -154,13 +154,13 @@ def _environment(value: object) -> dict[str, str | int | bool]:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_TEXT
+    return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH
 
 
 def _progress(value: object) -> Progress:
     names = {field.name for field in dataclasses.fields(Progress)}
     _require(isinstance(value, dict) and value.keys() == names, "progress", "not that of a run")
-    step = _whole(value["step"], "progress.step", most=MOST_STEPS - 1)
+    step = _whole(value["step"], "progress.step", most=MAX_STEPS - 1)
     evaluated = _whole(value["evaluated"], "progress.evaluated", most=step, optional=True)
     best_step = _whole(value["best_step"], "progress.best_step", most=step if evaluated is None else evaluated, optional=True)
     losses = {
@@ -170,7 +170,7 @@ def _progress(value: object) -> Progress:
     _require(len(known) == 1, "progress", "some of evaluated, val_loss, best_loss and best_step are missing")
     _require(evaluated is None or losses["best_loss"] <= losses["val_loss"], "progress.best_loss", "above val_loss")
     skipped = value["skipped"]
-    _require(isinstance(skipped, list) and len(skipped) <= MOST_ENTRIES, "progress.skipped", "not a list of steps")
+    _require(isinstance(skipped, list) and len(skipped) <= MAX_ENTRIES, "progress.skipped", "not a list of steps")
     loss_count = _whole(value["loss_count"], "progress.loss_count", most=step)
     return Progress(
         step=step,
@@ -179,5 +179,5 @@ def _progress(value: object) -> Progress:
         **losses,
         loss_count=loss_count,
         loss_sum=_number(value["loss_sum"], "progress.loss_sum", most=LARGEST_LOSS * (1 + loss_count)),
-        skipped=[_whole(entry, "progress.skipped", most=MOST_STEPS) for entry in skipped],
+        skipped=[_whole(entry, "progress.skipped", most=MAX_STEPS) for entry in skipped],
     )

@@ -22,7 +22,7 @@ from chargpt.sampling.rules import Sampling
 from model import GPT, GPTConfig
 
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
-LONGEST = 64  # ids in a piece
+MAX_PIECE = 64  # ids in a piece
 
 
 def choose_decoder(device: torch.device, config: GPTConfig) -> tuple[Callable[..., Decoder], str]:
@@ -154,7 +154,7 @@ class CDecoder(Decoder):
         self.window = torch.cat((self.window, read), dim=1)
         self.length += read.size(1)
         if time.perf_counter() - started < SMOOTH / 2:
-            self._steps = min(2 * self._steps, LONGEST)
+            self._steps = min(2 * self._steps, MAX_PIECE)
         else:
             self._steps = max(1, self._steps // 2)
         return piece

@@ -8,16 +8,16 @@ from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import UserError, one_line
+from chargpt.terminal import UserError, one_line, wrapped
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, /quit leaves"
-HELP = """TEXT         add TEXT to the text so far, and let the model continue it; \\n is a newline
-Enter alone  let the model write more
-/new [TEXT]  begin a new text
-/help        this list
-/quit        leave (Ctrl-D too); nothing is saved
-//TEXT       the same as TEXT, for a text that begins with /
-Ctrl-C       stop the text that is being written"""
+HELP = """TEXT        add TEXT to the text so far, and let the model continue it; \\n is a newline
+Enter alone let the model write more
+/new [TEXT] begin a new text
+/help       this list
+/quit       leave (Ctrl-D too); nothing is saved
+//TEXT      the same as TEXT, for a text that begins with /
+Ctrl-C      stop the text that is being written"""
 INTERRUPTED = "\nnothing is saved; Ctrl-C again, Ctrl-D or /quit leaves"
 
 
@@ -100,4 +100,5 @@ def _read_line() -> str | None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    lines = [wrapped(line, sys.stderr) for line in text.split("\n")]
+    print("\n".join(lines), file=sys.stderr, flush=True)

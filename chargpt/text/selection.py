@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from chargpt.files import WINDOWS, portable
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.duplicates import duplicates
 from chargpt.text.formats import plain_name
@@ -23,7 +24,6 @@ from chargpt.text.walk import walk
 
 READ_ONCE = "files that are the same as another file, read once"
 HELD_OUT = "files removed from the training text because they are validation text"
-RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # names that Windows keeps for devices
 COPY_CHUNK = 2**20  # bytes
 
 
@@ -62,7 +62,7 @@ def run_name(texts: Sequence[str]) -> str:
     if not name.isprintable():  # bytes that are not a character in this locale, or control characters
         name = unicodedata.normalize("NFKD", os.fsencode(name).decode("utf-8", "replace"))
         name = re.sub(r"[^0-9A-Za-z._-]", "", name)
-    return f"{name}-text" if RESERVED.fullmatch(name) else name or "text"
+    return portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
 
 
 def absolute_text(text: str) -> str:
@@ -123,7 +123,8 @@ def _is_terminal(path: Path) -> bool:
 def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
     """A copy of `stream`. It may take half of the free space: the rest is for its ids, and a stream may never end."""
     if stream.isatty():
-        print(f"reading {one_line(label)}; end it with Ctrl-D", file=sys.stderr)
+        end = "Ctrl-Z and Enter" if WINDOWS else "Ctrl-D"
+        print(f"reading {one_line(label)}; end it with {end}", file=sys.stderr)
     what_to_do = "free some space there, or name another folder in data.cache"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,8 @@ class Batches:
             for start in range(0, len(ids), PART):
                 self._resident[start : start + PART] = torch.from_numpy(ids[start : start + PART].astype(np.int32))
             self._offsets = torch.arange(block_size + 1, device=device)
-        self._file = ids.base if isinstance(ids.base, mmap.mmap) and ids.nbytes > LARGE else None
+        can_request = isinstance(ids.base, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED")  # Windows cannot
+        self._file = ids.base if can_request and ids.nbytes > LARGE else None
 
     def batch(self, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a micro-batch of `step`, or of some of its rows, (B, T) int64 each.

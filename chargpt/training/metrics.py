@@ -6,6 +6,7 @@ import math
 import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -15,7 +16,16 @@ from torch.utils.tensorboard import summary
 from tqdm import tqdm
 
 from chargpt.files import publish_file
-from chargpt.terminal import escape_controls, one_line, shown
+from chargpt.terminal import escape_controls, notice, shown
+
+# The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
+CHARTS = {
+    "loss (nats per character)": ["^train/loss$", "^val/loss$"],
+    "validation loss (bits per character)": ["^val/bits_per_char$"],
+    "learning rate": ["^lr$"],
+    "gradient norm": ["^grad_norm$"],
+    "characters per second": ["^chars_per_second$"],
+}
 
 
 class Metrics:
@@ -25,18 +35,23 @@ class Metrics:
     since the run logs them again. On a full disk or in a folder that has vanished, logging stops with one warning.
     """
 
-    def __init__(self, folder: Path, *, step: int = -1) -> None:
+    def __init__(self, folder: Path, *, step: int = -1, settings: Mapping[str, float | str] | None = None) -> None:
+        """With `settings`, TensorBoard gets the charts above and compares this run with others by its settings."""
         self.folder = folder
         self.lines = self.events = None
+        self.last: dict[str, float] = {}  # the last number of each name
         try:
-            _keep_until(folder / "metrics.jsonl", step)
-            self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")
-            self.events = EventFile(folder, purge_step=step + 1)
+            self.last = _keep_until(folder / "metrics.jsonl", step)
+            self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8", newline="\n")
+            self.events = EventFile(folder / event_file_name(), purge_step=step + 1)
+            if settings and step < 0:  # a resumed run has recorded them
+                self._describe(settings)
         except OSError as error:
             self._stop(error)
 
     def log(self, step: int, values: dict[str, float | str]) -> None:
         """Record `values` at `step`: numbers as scalars, strings as text."""
+        self.last.update((name, value) for name, value in values.items() if isinstance(value, float))
         if self.events is None:
             return
         try:
@@ -69,13 +84,23 @@ class Metrics:
             self.events.file.close()
             self.events = None
 
+    def _describe(self, settings: Mapping[str, float | str]) -> None:
+        """Record the charts and the settings for TensorBoard.
+
+        Without a list of settings for all runs, TensorBoard makes one itself, where those that differ come first.
+        """
+        charts = {"training": {title: ["Multiline", names] for title, names in CHARTS.items()}}
+        _, start, _ = summary.hparams(dict(settings), {})
+        self.events.add(0, summary.custom_scalars(charts))
+        self.events.add(0, start)
+
     def _stop(self, error: OSError) -> None:
         for file in (self.lines, self.events and self.events.file):
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.close()  # or the interpreter would try again, and print an error, when it ends
         self.events = None
-        tqdm.write(f"warning: {shown(self.folder)}: logging stopped ({one_line(error)}); training continues without it")
+        tqdm.write(notice("warning", f"{shown(self.folder)}: logging stopped ({error}); training continues without it"))
 
 
 class EventFile:
@@ -84,10 +109,8 @@ class EventFile:
     TensorBoard ignores the entries of older files in the folder from `purge_step` on.
     """
 
-    def __init__(self, folder: Path, *, purge_step: int) -> None:
-        # TensorBoard reads a folder's files in the order of their names.
-        name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
-        self.file = open(folder / name, "xb")
+    def __init__(self, path: Path, *, purge_step: int) -> None:
+        self.file = open(path, "xb")
         self._records = RecordWriter(self.file)
         self._write(Event(file_version="brain.Event:2"))
         self._write(Event(step=purge_step, session_log=SessionLog(status=SessionLog.START)))
@@ -100,6 +123,11 @@ class EventFile:
         self._records.write(event.SerializeToString())
 
 
+def event_file_name() -> str:
+    """A name for a new event file. TensorBoard reads a folder's files in the order of their names."""
+    return f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
+
+
 def _as_markdown(text: str) -> str:
     """TensorBoard renders Markdown and removes unsafe HTML; an indented text is a code block, which is shown unchanged."""
     return "\n".join("    " + line for line in escape_controls(text).splitlines())
@@ -109,17 +137,20 @@ def _finite(value: float | str) -> float | str | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _keep_until(path: Path, step: int) -> None:
-    """Drop the lines of `path` after `step`, and a last line that a crash cut short."""
+def _keep_until(path: Path, step: int) -> dict[str, float]:
+    """Drop the lines of `path` after `step`, and a last line that a crash cut short. Returns the last number of each name."""
     if not os.path.lexists(path):
-        return
+        return {}
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         raise OSError(f"{path.name} is not a regular file")
-    kept = []
+    kept, last = [], {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
-            if json.loads(line)["step"] <= step:
+            values = json.loads(line)
+            if values["step"] <= step:
                 kept.append(line + "\n")
+                last.update((name, value) for name, value in values.items() if isinstance(value, float))
         except (ValueError, KeyError, TypeError):
             continue
     publish_file(path, "".join(kept).encode())
+    return last

@@ -3,6 +3,8 @@
 import math
 from pathlib import Path
 
+from chargpt.config import Config, to_dict
+from chargpt.terminal import notice
 from chargpt.training.metrics import Metrics
 from chargpt.training.progress_bar import ProgressBar
 from chargpt.training.trainer import Step
@@ -11,10 +13,10 @@ from chargpt.training.trainer import Step
 class Monitor:
     """The metrics and the progress bar of one run, in its folder."""
 
-    def __init__(self, folder: Path, *, step: int, total: int, is_new: bool) -> None:
-        """For a run at `step` of `total`. Of a run that is not new, everything up to `step` is already logged."""
-        self._metrics = Metrics(folder, step=-1 if is_new else step)
-        self._bar = ProgressBar(step=step, total=total)
+    def __init__(self, folder: Path, config: Config, *, step: int, is_new: bool) -> None:
+        """For a run at `step`. Of a run that is not new, everything up to `step` is already logged."""
+        self._metrics = Metrics(folder, step=-1 if is_new else step, settings=compared_settings(config))
+        self._bar = ProgressBar(step=step, total=config.train.max_steps)
 
     def __enter__(self) -> "Monitor":
         return self
@@ -23,9 +25,14 @@ class Monitor:
         self._bar.close()
         self._metrics.close()
 
-    def say(self, text: str) -> None:
-        """Print a line above the progress bar."""
-        self._bar.say(text)
+    @property
+    def train_loss(self) -> float | None:
+        """The last mean training loss that was recorded, also by an earlier process of this run."""
+        return self._metrics.last.get("train/loss")
+
+    def say(self, label: str, text: str) -> None:
+        """Print a notice above the progress bar."""
+        self._bar.say(notice(label, text))
 
     def step_done(self) -> None:
         """One step is done."""
@@ -63,7 +70,11 @@ class SilentMonitor(Monitor):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def say(self, text: str) -> None:
+    @property
+    def train_loss(self) -> float | None:
+        return None
+
+    def say(self, label: str, text: str) -> None:
         pass
 
     def step_done(self) -> None:
@@ -80,3 +91,14 @@ class SilentMonitor(Monitor):
 
     def flush(self) -> None:
         pass
+
+
+def compared_settings(config: Config) -> dict[str, float | str]:
+    """The settings that decide what a run learns and that stay as they are, by which TensorBoard compares runs.
+
+    The number of steps is not among them: --minutes decides it later, and a resumed run may change it.
+    """
+    tree = to_dict(config)
+    tree["train"] = {name: tree["train"][name] for name in ("batch_size", "accumulate", "seed")}
+    settings = {f"{section}.{name}": value for section in ("model", "optim", "train") for name, value in tree[section].items()}
+    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in settings.items()}

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from chargpt.terminal import Parser, UserError, number
 
-MOST_MINUTES = 5_256_000  # ten years
+MAX_MINUTES = 5_256_000  # ten years
 USAGE = (
-    "[TEXT ...] [--config FILE] [--run NAME] [--resume] [--minutes M] [--device D] [--init-from RUN] "
-    "[--vocab-from RUN] [--find-lr] [section.key=value ...]"
+    "[TEXT ...] [--config FILE] {more}[--minutes M] [--device D] [--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
 )
 
 
@@ -33,13 +32,34 @@ class TrainOptions:
         return {setting.partition("=")[0].strip() for setting in self.settings}
 
 
-def parse_options(argv: Sequence[str] | None, *, program: str = "train.py") -> TrainOptions:
-    """The options in `argv` (None: those of the process). Raises UserError."""
-    parser = Parser(
-        prog=program,
-        usage=f"{program} {USAGE}",
-        description="Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
+def parse_options(argv: Sequence[str] | None) -> TrainOptions:
+    """The options of train.py in `argv` (None: those of the process). Raises UserError."""
+    parser = _parser(
+        "train.py",
+        "[--run NAME] [--resume] [--find-lr]",
+        "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
     )
+    add = parser.add_argument
+    add("--run", metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
+    add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
+    add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
+    return _parse(parser, argv)
+
+
+def parse_text_options(argv: Sequence[str]) -> TrainOptions:
+    """The options of `python -m chargpt text`: those of train.py that are not about a run on disk. Raises UserError."""
+    parser = _parser(
+        "python -m chargpt text",
+        "",
+        "What a text is like, and what to expect of a model trained on it. With no TEXT: the language reference of Python.",
+    )
+    parser.set_defaults(run=None, resume=False, find_lr=False)
+    return _parse(parser, argv)
+
+
+def _parser(program: str, more: str, description: str) -> Parser:
+    """A parser with the options that both commands have; `more` are further ones to show in its usage line."""
+    parser = Parser(prog=program, usage=f"{program} {USAGE.format(more=more + ' ' * bool(more))}", description=description)
     add = parser.add_argument
     add(
         "words",
@@ -49,8 +69,6 @@ def parse_options(argv: Sequence[str] | None, *, program: str = "train.py") -> T
         "python-source, shakespeare; and settings as section.key=value",
     )
     add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: cpu or gpu, by the device)")
-    add("--run", metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
-    add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
     add(
         "--minutes",
         type=minutes,
@@ -60,7 +78,10 @@ def parse_options(argv: Sequence[str] | None, *, program: str = "train.py") -> T
     add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     add("--init-from", metavar="RUN", help="start from the weights of another run, matched by character")
     add("--vocab-from", metavar="RUN", help="use the vocabulary of another run; a character that it lacks is an error")
-    add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
+    return parser
+
+
+def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     words = vars(parser.parse_intermixed_args(argv))
     options = {name: words[name] for name in ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr")}
     settings = [word for word in words["words"] if _is_setting(word)]
@@ -87,8 +108,8 @@ def _check(options: TrainOptions) -> None:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         raise UserError("TEXT: the same text given twice, so that its validation part would be trained on; give it once")
-    if options.minutes is not None and not 0 < options.minutes <= MOST_MINUTES:
-        raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0, up to {MOST_MINUTES:,}")
+    if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:
+        raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0, up to {MAX_MINUTES:,}")
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     new = (options.config, options.init_from, options.vocab_from)

@@ -7,15 +7,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.config import Config
+from chargpt.config import Config, apply_overrides
 from chargpt.runs.run import Run
-from chargpt.terminal import shown
+from chargpt.terminal import one_line, say, shown, wrapped
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine
 from chargpt.training.evaluation import validation_part
-from chargpt.training.options import parse_options
+from chargpt.training.options import parse_text_options
 from chargpt.training.progress_bar import clock
+from chargpt.training.recipes import weight_decay_for
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
 from chargpt.training.trainer import Trainer
@@ -26,8 +27,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
-    """Every choice that was made for the user, a line each; for a new run, or none, with the report on its text."""
+def describe(trainer: Trainer, corpus: Corpus, run: Run | None, *, seconds: float | None = None) -> list[str]:
+    """Every choice that was made for the user, a line each; for a new run, or none, with the report on its text.
+
+    `seconds` is the time limit of the training, if it has one.
+    """
     config, model = trainer.config, trainer.config.model
     lines = corpus.describe()
     if run is None or run.saved is None:
@@ -35,13 +39,16 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
     evaluated = len(validation_part(corpus.val, config.train.eval_chars)) - 1
     if evaluated < len(corpus.val) - 1:
         lines.append(f"evaluated   on the first {evaluated:,} characters of the validation part; train.eval_chars=0 uses all")
-    epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
+    length = f"as many steps as fit into {clock(seconds or 0)}, each"
+    if seconds is None:
+        length = plural(config.train.max_steps, "step")
+    epochs = "" if seconds else f", {config.train.max_steps * config.chars_per_step / len(corpus.train):.1f} epochs"
     lines += [
         f"model       {trainer.model.parameter_count():,} parameters: {plural(model.n_layer, 'layer')}, "
         f"{plural(model.n_head, 'head')}, width {model.n_embd}, context {model.block_size}, {model.positions} positions, "
         f"dropout {model.dropout:g}",
         f"machine     {trainer.runtime.describe()}",
-        f"training    {plural(config.train.max_steps, 'step')} of {config.chars_per_step:,} characters, {epochs:.1f} epochs; "
+        f"training    {length} of {config.chars_per_step:,} characters{epochs}; "
         f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
     ]
     if run is not None:
@@ -51,14 +58,30 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None) -> list[str]:
     return lines
 
 
-def estimate(trainer: Trainer, corpus: Corpus) -> str:
-    """How long the training takes, from a few steps without updates: to be shown before the first evaluation."""
+def estimate(trainer: Trainer, corpus: Corpus, *, seconds: float | None = None) -> str:
+    """How long the training takes, or how many steps fit into its `seconds`, from a few steps without updates.
+
+    It is shown before the first evaluation.
+    """
     config, step = trainer.config, seconds_per_step(trainer)
+    if seconds is not None:
+        steps = plural(steps_in(seconds, config, corpus, step), "step")
+        return f"{1000 * step:.1f} ms a step, about {steps} in {clock(seconds)}"
     left = config.train.max_steps - trainer.progress.step
-    # An evaluation computes no gradient, which is two thirds of a step.
-    evaluated = len(validation_part(corpus.val, config.train.eval_chars)) / config.chars_per_step
-    total = step * (left + (1 + left // config.train.eval_interval) * evaluated / 3)
+    total = step * left + (1 + left // config.steps_between_evaluations) * _evaluation_seconds(config, corpus, step)
     return f"{1000 * step:.1f} ms a step, {clock(total)} for {plural(left, 'step')} and their evaluations"
+
+
+def steps_in(seconds: float, config: Config, corpus: Corpus, seconds_per_step: float) -> int:
+    """About how many steps fit into a time, with evaluations."""
+    evaluation = _evaluation_seconds(config, corpus, seconds_per_step)
+    return max(1, int((seconds - evaluation) / (seconds_per_step + evaluation / config.train.eval_interval)))
+
+
+def _evaluation_seconds(config: Config, corpus: Corpus, seconds_per_step: float) -> float:
+    """About how long an evaluation takes: it computes no gradient, which is two thirds of a step."""
+    steps = len(validation_part(corpus.val, config.train.eval_chars)) / config.chars_per_step
+    return steps * seconds_per_step / 3
 
 
 def seconds_per_step(trainer: Trainer) -> float:
@@ -72,21 +95,21 @@ def seconds_per_step(trainer: Trainer) -> float:
 
 
 def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_per_second: float) -> str:
-    """A line on what that many parameters, trained as `config` says, mean for this text and this machine."""
+    """What that many parameters, trained as `config` says, mean for this text and this machine."""
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
     minutes = config.train.max_steps * config.chars_per_step / characters_per_second / 60
     per_character = 37 * config.model.n_layer * config.model.n_embd + 3 * corpus.tokenizer.vocab_size
     memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
-    expected = _overfitting(epochs, parameters / len(corpus.train))
+    expected = _overfitting(epochs, parameters / len(corpus.train), config.optim.weight_decay)
     cost = f"about {clock(60 * minutes)} and {max(memory, 1e8) / 1e9:.1f} GB"
-    return f"outlook     {epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
+    return f"{epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
 
 
-def _overfitting(epochs: float, parameters_per_character: float) -> str:
-    """What to expect of so many epochs.
+def _overfitting(epochs: float, parameters_per_character: float, weight_decay: float) -> str:
+    """What to expect of so many epochs, and what to use against it, other than what is set already.
 
     Up to 4 epochs are nearly as good as new text; beyond about 16 they teach little (Muennighoff et al. 2023, arXiv
-    2305.16264), and a model with more parameters than characters then learns the text by heart.
+    2305.16264), and a model with more parameters than characters then memorises the text.
     """
     if epochs < 1:
         return "the run will not see all of the text; more steps would help"
@@ -94,16 +117,23 @@ def _overfitting(epochs: float, parameters_per_character: float) -> str:
         return "no overfitting expected"
     if epochs <= 16 or parameters_per_character < 1:
         return "little overfitting expected; watch val/loss"
-    return "overfitting expected: the best checkpoint will be an early one; use more text, more weight decay or a smaller model"
+    decay = weight_decay_for(parameters_per_character)
+    more = f", optim.weight_decay={decay:g}" if weight_decay < decay else ""
+    return f"overfitting expected: the best checkpoint will be an early one; use more text{more} or a smaller model"
 
 
 def main(argv: Sequence[str]) -> int:
     """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
     root = Path(__file__).parents[2]
-    options = parse_options(argv, program="python -m chargpt text")
+    options = parse_text_options(argv)
     model, corpus, config = new_model(options, root=root)
     trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))
-    print(*describe(trainer, corpus, None), sep="\n", flush=True)
-    speed, parameters = config.chars_per_step / seconds_per_step(trainer), model.parameter_count()
-    print(outlook(corpus, config, parameters=parameters, characters_per_second=speed))
+    seconds = None if options.minutes is None else 60 * options.minutes
+    for line in describe(trainer, corpus, None, seconds=seconds):
+        print(wrapped(one_line(line)), flush=True)
+    step, parameters = seconds_per_step(trainer), model.parameter_count()
+    if seconds is not None:
+        config = apply_overrides(config, [f"train.max_steps={steps_in(seconds, config, corpus, step)}"])
+    speed = config.chars_per_step / step
+    say("outlook", outlook(corpus, config, parameters=parameters, characters_per_second=speed))
     return 0

@@ -5,6 +5,8 @@ import time
 
 from tqdm import tqdm
 
+from chargpt.terminal import terminal_width, wrapped
+
 PLAIN_SECONDS = 10.0  # between plain lines that show only the training loss
 
 
@@ -13,7 +15,13 @@ class ProgressBar:
 
     def __init__(self, *, step: int, total: int) -> None:
         self._bar = tqdm(
-            initial=step, total=total, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True, mininterval=0.5
+            initial=step,
+            total=total,
+            unit="step",
+            disable=not sys.stderr.isatty(),
+            dynamic_ncols=True,
+            mininterval=0.5,
+            bar_format=_layout(terminal_width(sys.stderr)),
         )
         self._total, self._first = total, step
         self._started = self._last_line = time.monotonic()
@@ -44,6 +52,7 @@ class ProgressBar:
         if "val/loss" in values:
             self._evaluated = step
             words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
+        self._bar.bar_format = _layout(terminal_width(sys.stderr))
         self._bar.set_postfix_str(", ".join([*words[:1], *self._last_evaluation()]), refresh=False)
         now = time.monotonic()
         if "val/loss" not in values and (not self._bar.disable or now - self._last_line < PLAIN_SECONDS):
@@ -54,16 +63,26 @@ class ProgressBar:
         if step > self._first:
             left = (now - self._started) / (step - self._first) * (self._total - step)
             words.append(f"{clock(left)} left")
-        self.say(f"step {step:,}/{self._total:,}: " + ", ".join(words))
+        self.say(wrapped(f"step {step:,}/{self._total:,}: " + ", ".join(words)))
 
     def _last_evaluation(self) -> list[str]:
         if "val/loss" not in self._numbers:
             return []
-        return [f"val {self._numbers['val/loss']:.3f} (step {self._evaluated:,})"]
+        step = f" (step {self._evaluated:,})" if terminal_width(sys.stderr) >= 60 else ""
+        return [f"val {self._numbers['val/loss']:.3f}{step}"]
 
     def close(self) -> None:
         """Leave the bar as it is."""
         self._bar.close()
+
+
+def _layout(width: int) -> str | None:
+    """What the line of the bar shows in a terminal of `width` columns, in tqdm's terms; None is all that tqdm shows."""
+    if width >= 110:
+        return None
+    if width >= 72:
+        return "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"
+    return "{percentage:3.0f}%, {remaining} left{postfix}"
 
 
 def clock(seconds: float) -> str:

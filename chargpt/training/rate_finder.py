@@ -6,7 +6,10 @@ text that it has not seen before, unless the text is short. The validation part 
 
 import copy
 import dataclasses
+import io
 import math
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +18,11 @@ from PIL import Image, ImageDraw, ImageFont
 from torch.utils.tensorboard import summary
 
 from chargpt.config import Config
+from chargpt.files import FolderLock, lock_folder, publish_file, publishing, remove_left_behind
 from chargpt.interrupt import Interrupt
 from chargpt.runs.run import folder_of
 from chargpt.terminal import UserError, say, shown
-from chargpt.training.metrics import EventFile
+from chargpt.training.metrics import EventFile, event_file_name
 from chargpt.training.options import TrainOptions
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.startup import new_model
@@ -26,9 +30,11 @@ from chargpt.training.trainer import NotFinite, Trainer
 from model import GPT
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
-LOWEST, FACTOR, MOST = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
+MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
 HOPELESS = 0.3  # nats above the best: higher rates will not be better
 WIDTH, HEIGHT, MARGIN = 720, 440, 64  # of the picture, in pixels
+STOPPING = "\nstopping: the rates tried so far are shown; a second signal stops at once\n"
+WRITTEN = re.compile(r"find-lr\.png|events\.out\.tfevents\..*")  # what is written aside
 
 Curve = list[tuple[float, float]]  # rate and loss, rates ascending
 
@@ -38,23 +44,34 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
 
     `root` is the folder of the project. Raises UserError.
     """
-    with Interrupt() as interrupt:
-        model, corpus, config = new_model(options, root=root)
-        folder = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
-        folder = folder.with_name(f"{folder.name}-find-lr")
-        config = short_config(config)
+    model, corpus, config = new_model(options, root=root)
+    config = short_config(config)
+    folder = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
+    folder = folder.with_name(f"{folder.name}-find-lr")
+    with _locked(folder), Interrupt(STOPPING) as interrupt:
         say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
         curve = []
         for rate, loss in try_rates(model, corpus.train, config, runtime=choose_runtime(config), interrupt=interrupt):
             say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             curve.append((rate, loss))
-    if not any(loss < math.inf for _, loss in curve):
-        if interrupt():
-            return interrupt.exit_code
-        raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
-    say("drawn", f"{shown(record(curve, folder))}   (and in python -m tensorboard.main --logdir {shown(folder.parent)})")
-    say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
+        if not any(loss < math.inf for _, loss in curve):
+            if interrupt():
+                return interrupt.exit_code
+            raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
+        say("drawn", f"{shown(record(curve, folder))}   (and in python -m tensorboard.main --logdir {shown(folder.parent)})")
+        say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
     return interrupt.exit_code
+
+
+def _locked(folder: Path) -> FolderLock:
+    """The lock of `folder`, which is made first. Raises UserError while another process has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = lock_folder(folder, wait=False)
+    except BlockingIOError:
+        raise UserError(f"{shown(folder)}: another process writes there; wait for it, or choose another --run NAME") from None
+    remove_left_behind(folder, WRITTEN)
+    return lock
 
 
 def short_config(config: Config, *, steps: int = STEPS) -> Config:
@@ -71,7 +88,7 @@ def try_rates(
     `config` is that of one short training, see `short_config`; its learning rate is replaced. `model` is not changed.
     """
     best = math.inf
-    for rate in (LOWEST * FACTOR**i for i in range(MOST)):
+    for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):
         at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
         loss = _final_loss(Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime), interrupt)
         if interrupt():
@@ -105,17 +122,20 @@ def suggestion(curve: Curve) -> float:
 
 
 def record(curve: Curve, folder: Path) -> Path:
-    """Draw the curve into `folder`, as a picture and for TensorBoard; returns the picture's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    picture = draw(curve)
+    """Draw the curve into `folder`, as a picture and for TensorBoard; returns the picture's path. Raises OSError."""
+    picture, png = draw(curve), io.BytesIO()
+    picture.save(png, "png")
     path = folder / "find-lr.png"
-    picture.save(path)
-    events = EventFile(folder, purge_step=0)
-    for rate, loss in curve:
-        if math.isfinite(loss):
-            events.add(round(rate * 1e6), summary.scalar("find-lr/loss by millionths", loss))
-    events.add(0, summary.image("find-lr", np.asarray(picture), dataformats="HWC"))
-    events.file.close()
+    publish_file(path, png.getvalue())
+    with publishing(folder / event_file_name()) as aside:
+        events = EventFile(aside, purge_step=0)
+        for rate, loss in curve:
+            if math.isfinite(loss):
+                events.add(round(rate * 1e6), summary.scalar("find-lr/loss by millionths", loss))
+        events.add(0, summary.image("find-lr", np.asarray(picture), dataformats="HWC"))
+        events.file.flush()
+        os.fsync(events.file.fileno())
+        events.file.close()
     return path
 
 

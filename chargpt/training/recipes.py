@@ -16,9 +16,9 @@ from model import GPT
 # 2.25 with the usual 0.1, 2.26 with dropout 0.2, 2.12 with a weight decay of 1, 2.24 with both; 68 epochs with neither: 4.56.
 # On 300,000 characters, 10 epochs: 1.97 with 0.1, 1.93 with 0.5. With Muon and 10.65 million parameters, on a million
 # characters, 10 epochs and dropout 0.2: 1.402 with 0.5, 1.395 with 1.
-MOST_EPOCHS = 16
+MAX_EPOCHS = 16
 WEIGHT_DECAY = {1: 0.5, 5: 1.0}  # from this many parameters a character on
-FEWEST_STEPS = 200
+MIN_STEPS = 200
 
 
 def load_settings(
@@ -50,7 +50,7 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path:
 def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Collection[str]) -> tuple[Config, str]:
     """`config` adapted to a training part of so many `characters`, and a line that says what was changed, empty if nothing was.
 
-    With fewer characters than parameters, a model learns the text by heart: the run is then shortened and weight decay raised.
+    With fewer characters than parameters, a model memorises the text: the run is then shortened and weight decay raised.
     Settings that the user has `given` (as `section.key`) stay.
     """
     with torch.device("meta"):  # counts the parameters without making them
@@ -58,7 +58,7 @@ def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Co
     if characters >= parameters:
         return config, ""
     train, changes, chosen = config.train, {}, []
-    steps = max(FEWEST_STEPS, math.ceil(MOST_EPOCHS * characters / config.chars_per_step))
+    steps = max(MIN_STEPS, math.ceil(MAX_EPOCHS * characters / config.chars_per_step))
     if steps < train.max_steps and "train.max_steps" not in given:
         share = steps / train.max_steps
         changes["train.max_steps"] = steps
@@ -66,10 +66,15 @@ def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Co
         changes["checkpoint.interval"] = max(1, round(config.checkpoint.interval * share))
         changes["optim.warmup_steps"] = min(config.optim.warmup_steps, steps // 10)
         chosen.append(f"{steps:,} steps")
-    decay = max(value for least, value in WEIGHT_DECAY.items() if parameters >= least * characters)
+    decay = weight_decay_for(parameters / characters)
     if config.optim.weight_decay < decay and "optim.weight_decay" not in given:
         changes["optim.weight_decay"] = decay
         chosen.append(f"weight decay {decay:g}")
     config = apply_overrides(config, [f"{key}={value}" for key, value in changes.items() if key not in given])
     why = f"{parameters:,} parameters would memorise {characters:,} characters"
     return config, f"{' and '.join(chosen)}, since {why}" if chosen else ""
+
+
+def weight_decay_for(parameters_per_character: float) -> float:
+    """The least weight decay for a model with one parameter or more for each character of its training text."""
+    return max(decay for least, decay in WEIGHT_DECAY.items() if parameters_per_character >= least)

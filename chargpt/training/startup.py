@@ -8,12 +8,12 @@ import torch
 from chargpt.config import Config, apply_overrides, difference, to_dict
 from chargpt.parallel.group import Group
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, steps
-from chargpt.runs.load import corpus_of, find_checkpoint, find_run, restore_model, without_cache
-from chargpt.runs.model_shape import check_size
+from chargpt.runs.load import corpus_of, find_checkpoint, find_run, without_cache
+from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.saved_state import Progress, SavedState
 from chargpt.runs.start_from import start_from
-from chargpt.terminal import UserError, one_line, say, shown
+from chargpt.terminal import UserError, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.selection import run_name
 from chargpt.training.options import TrainOptions
@@ -39,7 +39,10 @@ def begin(options: TrainOptions, *, root: Path, group: Group) -> Training:
     if not group.is_first:
         return join_run(options, root=root, group=group)
     again = resumed_options(options, root=root) if group.restarts else options
-    return (resume_run if again.resume else new_run)(again, root=root, group=group)
+    training = (resume_run if again.resume else new_run)(again, root=root, group=group)
+    if group.size > 1:
+        say("processes", f"{group.describe()}; each batch is cut into {training.trainer.config.train.chunks} chunks")
+    return training
 
 
 def resumed_options(options: TrainOptions, *, root: Path) -> TrainOptions:
@@ -118,8 +121,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     run = Run(find_run(options.run, root / "checkpoints"))
     checkpoint, warnings = run.load_newest()
     for warning in warnings:
-        say("warning", one_line(warning))
-    model, _, _ = restore_model(checkpoint)
+        say("warning", warning)
     config = _resumed_config(checkpoint, options)
     check_processes(config, group)
     given = "data.cache" in options.given
@@ -130,6 +132,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     publish_start(group, Start(state, saved=checkpoint.state.config, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
     compare(group, corpus.fingerprint, runtime)
+    model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)
     check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
@@ -143,6 +146,8 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
 def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
     """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
     saved = checkpoint.state.config
+    if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen it for another length
+        saved = apply_overrides(saved, ["train.min_evaluations=0"])
     config = apply_overrides(saved, options.settings)
     for change in difference(saved, config):
         if change.startswith(FIXED) and not change.startswith("data.cache"):
@@ -177,7 +182,9 @@ def roll_back(trainer: Trainer, run: Run, *, without: int) -> Path:
     """Return to the newest valid checkpoint, to continue at half the rate and without the batch of step `without`."""
     skipped, state = [*trainer.progress.skipped, without], None
     if trainer.group.is_first:
-        checkpoint, _ = run.load_newest()
+        checkpoint, warnings = run.load_newest()
+        for warning in warnings:
+            say("warning", warning)
         state = TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress)
     trainer.load(state)
     trainer.progress.skipped = skipped
@@ -187,7 +194,7 @@ def roll_back(trainer: Trainer, run: Run, *, without: int) -> Path:
 def _checkpoint_of(name: str, root: Path) -> Checkpoint:
     checkpoint, warnings = find_checkpoint(name, root / "checkpoints")
     for warning in warnings:
-        say("warning", one_line(warning))
+        say("warning", warning)
     return checkpoint
 
 

@@ -1,13 +1,15 @@
 """The clock of a training: how fast it steps, and how many steps fit into --minutes."""
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 
 SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill caches and compile
 SETTLED_SECONDS = 3.0
-MOST_STEPS = 10**12  # as train.max_steps allows
-FEWEST = 5  # evaluations of a run that is fitted to its time
+SLOW, RECOVERED = 2.0, 1.5  # times the fastest time of a step
+MAX_STEPS = 10**12  # as train.max_steps allows
+MIN_EVALUATIONS = 5  # evaluations of a run that is fitted to its time
 
 
 class TimeBudget:
@@ -26,7 +28,9 @@ class TimeBudget:
         self.seconds_per_step = 0.0  # as last measured
         self._steps_left = steps_left
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
-        self._measured = self._lap = (SETTLING_STEPS, 0.0)
+        self._measured = self._lap = self._window = (SETTLING_STEPS, 0.0)
+        self._fastest = math.inf  # seconds per step
+        self._is_slow = False
         self._last = time.monotonic()
 
     def step_done(self) -> None:
@@ -71,16 +75,18 @@ class TimeBudget:
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int) -> tuple[int, int]:
-        """The length of a run that is at `step`, and its eval_interval, shortened for FEWEST evaluations if there is time."""
+        """The length of a run that is at `step`, and its train.min_evaluations: 0 where `eval_interval` is short enough.
+
+        MIN_EVALUATIONS evaluations, or as many as take a quarter of the time.
+        """
         fits = self.steps_that_fit(eval_interval=eval_interval)
         seconds = self.deadline - time.monotonic()
-        evaluations = max(
-            1, min(FEWEST, int(seconds / 4 / max(self.evaluation_seconds, 1e-9)))
-        )  # a quarter of the time at most
+        evaluations = max(1, min(MIN_EVALUATIONS, int(seconds / 4 / max(self.evaluation_seconds, 1e-9))))
         if step + fits < evaluations * eval_interval:
             fits = int(max(0.0, seconds - (1 + evaluations) * self.evaluation_seconds) / self.seconds_per_step)
-            eval_interval = max(1, -(-(step + fits) // evaluations))
-        return min(step + max(1, fits), MOST_STEPS), eval_interval
+        else:
+            evaluations = 0
+        return min(step + max(1, fits), MAX_STEPS), evaluations
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""
@@ -98,6 +104,18 @@ class TimeBudget:
             return 0.0
         self._lap = (self.steps, self.seconds)
         return steps / seconds
+
+    def slowdown(self) -> str:
+        """A message when steps have begun to take more than twice as long as before, once until they recover; else empty."""
+        steps, seconds = self.steps - self._window[0], self.seconds - self._window[1]
+        if steps <= 0 or seconds < SETTLED_SECONDS:  # a shorter time says little
+            return ""
+        self._window, now, was_slow = (self.steps, self.seconds), seconds / steps, self._is_slow
+        self._fastest = min(self._fastest, now)
+        self._is_slow = now > (RECOVERED if was_slow else SLOW) * self._fastest
+        if was_slow or not self._is_slow:
+            return ""
+        return f"{1000 * now:.1f} ms a step, {1000 * self._fastest:.1f} before: the machine is busy with other work, or too hot"
 
     def seconds_left(self) -> float | None:
         """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them."""

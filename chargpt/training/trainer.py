@@ -93,7 +93,7 @@ class Trainer:
             return True
         if not train.patience or progress.best_step is None:
             return False
-        return progress.evaluated - progress.best_step >= train.patience * train.eval_interval
+        return progress.evaluated - progress.best_step >= train.patience * self.config.steps_between_evaluations
 
     def step(self) -> Step:
         """Take one step: the gradient of a batch, clipping, an update.
@@ -193,17 +193,16 @@ class Trainer:
         rate = learning_rate(step, self.config.optim, max_steps=self.config.train.max_steps)
         return rate * 0.5 ** len(self.progress.skipped)
 
-    def set_length(self, max_steps: int, *, eval_interval: int) -> None:
-        """Make the run `max_steps` long, evaluated and saved at least every `eval_interval` steps.
+    def set_length(self, max_steps: int, *, min_evaluations: int) -> None:
+        """Make the run `max_steps` long, with at least so many evaluations.
 
         The warm-up stays as short as it now becomes, even if the run is extended later.
         """
         config = self.config
         self.config = dataclasses.replace(
             config,
-            train=dataclasses.replace(config.train, max_steps=max_steps, eval_interval=eval_interval),
+            train=dataclasses.replace(config.train, max_steps=max_steps, min_evaluations=min_evaluations),
             optim=dataclasses.replace(config.optim, warmup_steps=min(config.optim.warmup_steps, max_steps // 2)),
-            checkpoint=dataclasses.replace(config.checkpoint, interval=min(config.checkpoint.interval, eval_interval)),
         )
 
     def check_weights(self) -> None:

@@ -1,7 +1,10 @@
-"""A one-line assessment of a finished run, with advice on what to try next."""
+"""How a run ended, in one line, with advice on what to try next."""
+
+from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.runs.saved_state import Progress
+from chargpt.terminal import shown
 
 FAR = 0.5  # nats between training and validation loss: the model knows its training text better than its language
 RISEN = 0.02  # nats above the best validation loss: more than the noise of an evaluation
@@ -27,6 +30,15 @@ def verdict(progress: Progress, config: Config, *, mark: float, train_loss: floa
         taken = f"; sample.py uses the best checkpoint, of step {progress.best_step:,}" if risen else ""
         return f"the model memorised parts of the text ({now}); use {', '.join(ways[:-1])} or {ways[-1]}{taken}"
     return f"better than an n-gram model: {compared}"
+
+
+def after_divergence(checkpoint: Path | None, config: Config, *, name: str) -> str:
+    """What is saved of the run `name` after a step that was not finite, and what to do. `checkpoint` is its last one."""
+    if checkpoint is None:
+        return "nothing is saved yet; start again with runtime.precision=float32, or without --init-from"
+    other = ", or with train.on_nonfinite=rollback" if config.train.on_nonfinite == "stop" else ""
+    again = f"--resume --run {name} and a lower optim.learning_rate{other}"
+    return f"this step was not saved. The last good checkpoint is {shown(checkpoint)}; continue from it with {again}"
 
 
 def _find_lr() -> str:

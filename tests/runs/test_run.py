@@ -17,7 +17,7 @@ def test_a_run_saves_marks_the_best_and_prunes(tmp_path):
     for step, loss in ((0, 3.0), (10, 1.0)):
         assert run.save(saved_state(step, val_loss=loss), weights=random_weights(step), training={}) == []
     assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000010"
-    assert run.saved.progress.step == 10 and run.last_checkpoint().name == "step-00000010"
+    assert run.saved.progress.step == 10 and run.checkpoint.name == "step-00000010"
 
 
 def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path):
@@ -41,7 +41,7 @@ def test_the_config_is_readable_and_replaces_a_link(tmp_path):
     config, run = Config(train=TrainConfig(max_steps=7)), Run(tmp_path / "run")
     (tmp_path / "canary").write_text("mine")
     (run.folder / "config.yaml").symlink_to(tmp_path / "canary")
-    run.write_config(config)
+    assert run.write_config(config) == []
     assert apply(Config(), read_yaml(run.folder / "config.yaml"), where="") == config
     assert (tmp_path / "canary").read_text() == "mine"
 
@@ -71,3 +71,21 @@ def test_a_new_run_takes_no_folder_that_holds_something(tmp_path):
     (tmp_path / "died").mkdir()
     (tmp_path / "died" / "metrics.jsonl").write_text("")  # left by a run that died before its first checkpoint
     assert new_folder("died", tmp_path) == tmp_path / "died"
+
+
+def test_the_checkpoint_that_counts_is_the_newest_valid_one(tmp_path):
+    publish_run(tmp_path / "run", steps=(10, 20))
+    (tmp_path / "run" / "step-00000020" / "state.json").write_text("damaged")
+    run = Run(tmp_path / "run")
+    assert run.checkpoint is None
+    run.load_newest()
+    assert run.checkpoint.name == "step-00000010"
+    run.save(saved_state(10), weights=random_weights(10), training={})
+    assert run.checkpoint.name == "step-00000010.2"
+
+
+def test_settings_that_cannot_be_written_cost_one_line(tmp_path):
+    run = Run(tmp_path / "run")
+    (run.folder / "config.yaml").mkdir()
+    (line,) = run.write_config(Config())
+    assert "config.yaml: not written" in line

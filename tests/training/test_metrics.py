@@ -5,7 +5,10 @@ import math
 import shutil
 
 import pytest
+from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from chargpt.training.metrics import Metrics
 
@@ -78,3 +81,61 @@ def test_numbers_that_are_not_finite_leave_valid_json(tmp_path):
     metrics.log(1, {"grad_norm": math.inf, "train/loss": math.nan})
     metrics.close()
     assert lines(tmp_path) == [{"step": 1, "grad_norm": None, "train/loss": None}]
+
+
+def test_the_last_numbers_are_known_also_to_the_next_process(tmp_path):
+    metrics = Metrics(tmp_path)
+    metrics.log(10, {"train/loss": 2.5})
+    metrics.log(20, {"train/loss": 1.5, "sample": "text"})
+    assert metrics.last == {"train/loss": 1.5}
+    metrics.close()
+    for step, expected in ((20, {"train/loss": 1.5}), (10, {"train/loss": 2.5}), (-1, {})):
+        metrics = Metrics(tmp_path, step=step)
+        assert metrics.last == expected
+        metrics.close()
+
+
+def test_a_folder_cannot_forge_a_message(tmp_path, capsys):
+    metrics = Metrics(tmp_path / "a\nforged\x1b[2J")
+    metrics.close()
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and "\x1b" not in out
+
+
+def test_tensorboard_gets_the_charts_and_the_settings_once(tmp_path):
+    settings = {"optim.learning_rate": 0.01, "optim.name": "muon"}
+    for step in (-1, 10, 20):  # a run that was resumed twice
+        metrics = Metrics(tmp_path, step=step, settings=settings)
+        metrics.log(step + 10, {"val/loss": 1.0})
+        metrics.close()
+    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
+    events.Reload()
+    (layout,) = events.Tensors("custom_scalars__config__")
+    charts = layout_pb2.Layout.FromString(layout.tensor_proto.string_val[0]).category[0].chart
+    assert list(charts[0].multiline.tag) == ["^train/loss$", "^val/loss$"]
+    start = HParamsPluginData.FromString(
+        events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    ).session_start_info
+    assert start.hparams["optim.learning_rate"].number_value == 0.01 and start.hparams["optim.name"].string_value == "muon"
+    files = sorted(tmp_path.glob("events.*"))
+    assert [b"session_start_info" in file.read_bytes() for file in files] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "sample, html",
+    [
+        ("a < b && c &lt; d", "a &lt; b &amp;&amp; c &amp;lt; d"),
+        ("x</pre><script>alert(1)</script>", "x&lt;/pre&gt;&lt;script&gt;alert(1)&lt;/script&gt;"),
+        ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)&gt;"),
+        ("# heading\n```\n[link](javascript:alert(1))", "# heading\n```\n[link](javascript:alert(1))"),
+        ("\x02amp\x03 \x1b]0;title\x07", "\\x02amp\\x03 \\x1b]0;title\\x07"),
+    ],
+)
+def test_tensorboard_shows_a_sample_as_it_is_and_runs_nothing_in_it(tmp_path, sample, html):
+    metrics = Metrics(tmp_path)
+    metrics.log(0, {"sample": sample})
+    metrics.close()
+    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
+    events.Reload()
+    markdown = events.Tensors("sample/text_summary")[0].tensor_proto.string_val[0]
+    assert plugin_util.markdown_to_safe_html(markdown) == f"<pre><code>{html}\n</code></pre>"  # what its page inserts

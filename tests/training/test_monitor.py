@@ -4,12 +4,13 @@ import math
 
 from helpers import logged
 
-from chargpt.training.monitor import Monitor
+from chargpt.config import Config
+from chargpt.training.monitor import Monitor, compared_settings
 from chargpt.training.trainer import Step
 
 
 def test_losses_and_samples_are_recorded_once(tmp_path):
-    with Monitor(tmp_path, step=0, total=40, is_new=True) as monitor:
+    with Monitor(tmp_path, Config(), step=0, is_new=True) as monitor:
         monitor.log_evaluation(0, 2.0, sample="text")
         monitor.step_done()
         monitor.log_training(20, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
@@ -22,7 +23,13 @@ def test_losses_and_samples_are_recorded_once(tmp_path):
 
 def test_a_resumed_run_drops_what_it_logs_again(tmp_path):
     for is_new in (True, False):
-        with Monitor(tmp_path, step=0 if is_new else 10, total=40, is_new=is_new) as monitor:
+        with Monitor(tmp_path, Config(), step=0 if is_new else 10, is_new=is_new) as monitor:
             for step in (0, 10, 20) if is_new else (20, 30):
                 monitor.log_evaluation(step, 1.0 + is_new, sample="")
     assert [(line["step"], line["val/loss"]) for line in logged(tmp_path)] == [(0, 2.0), (10, 2.0), (20, 1.0), (30, 1.0)]
+
+
+def test_runs_are_compared_by_what_decides_their_learning_and_never_changes():
+    settings = compared_settings(Config())
+    assert settings["optim.learning_rate"] == 3e-3 and settings["optim.betas"] == "[0.9, 0.99]" and "model.n_layer" in settings
+    assert {name for name in settings if name.startswith("train.")} == {"train.batch_size", "train.accumulate", "train.seed"}

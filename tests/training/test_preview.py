@@ -3,11 +3,11 @@
 import pytest
 from text_helpers import ROOT
 
-from chargpt.config import Config, DataConfig, TrainConfig
+from chargpt.config import Config, DataConfig, OptimConfig, TrainConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.options import parse_options
-from chargpt.training.preview import describe, main, outlook
+from chargpt.training.preview import describe, estimate, main, outlook, steps_in
 from chargpt.training.startup import new_run
 from model import GPTConfig
 
@@ -21,7 +21,7 @@ def test_the_outlook_counts_epochs_and_warns(steps, expected, tmp_path):
     corpus = load_corpus([str(tmp_path / "text.txt")], data, root=tmp_path, block_size=4)
     config = Config(model=GPTConfig(block_size=10), train=TrainConfig(max_steps=steps, batch_size=5))
     said = outlook(corpus, config, parameters=10_000, characters_per_second=1000)
-    assert expected in said and f"{steps / 100:.1f} epochs for 10,000 parameters" in said
+    assert expected in said and said.startswith(f"{steps / 100:.1f} epochs for 10,000 parameters")
 
 
 def test_what_the_text_command_prints_is_what_training_prints(text, tmp_path, capsys):
@@ -42,3 +42,34 @@ def test_the_program_prints_what_it_found(tmp_path, capsys):
     assert "\ntext        python-docs: " in output and "\nto beat     gzip " in output and "\noutlook     " in output
     with pytest.raises(UserError, match="nothing.txt: no such file"):
         main([*arguments, "nothing.txt"])
+
+
+def test_the_outlook_does_not_advise_what_is_set(tmp_path):
+    (tmp_path / "text.txt").write_text("ab" * 5000)
+    corpus = load_corpus([str(tmp_path / "text.txt")], DataConfig(cache=str(tmp_path)), root=tmp_path, block_size=4)
+
+    def said(weight_decay: float) -> str:
+        config = Config(optim=OptimConfig(weight_decay=weight_decay))
+        return outlook(corpus, config, parameters=10_000, characters_per_second=1000)
+
+    assert "optim.weight_decay=0.5" in said(0.1) and "weight_decay" not in said(0.5)
+
+
+def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
+    arguments = [str(text), "--config", "tiny", f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
+    trainer, corpus, run = new_run(parse_options([*arguments, "--run", f"{tmp_path}/run"]), root=ROOT)
+    (line,) = [line for line in describe(trainer, corpus, run, seconds=120.0) if line.startswith("training")]
+    assert "as many steps as fit into 2:00" in line and "epochs" not in line
+    steps = steps_in(120.0, trainer.config, corpus, 0.1)
+    assert 100 < steps < 1200
+    assert estimate(trainer, corpus, seconds=120.0).endswith("in 2:00")
+    capsys.readouterr()
+    assert main(arguments) == 0
+    outlook_line = capsys.readouterr().out.splitlines()[-1]
+    assert "2:0" in outlook_line or "1:5" in outlook_line
+
+
+@pytest.mark.parametrize("option", [["--run", "x"], ["--resume"], ["--find-lr"]])
+def test_the_text_command_has_no_options_of_a_run(option):
+    with pytest.raises(UserError, match="no such option"):
+        main(option)

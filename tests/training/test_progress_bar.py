@@ -1,5 +1,10 @@
 """Progress in a pipe: a line for each evaluation, and few others."""
 
+import os
+import re
+import sys
+from contextlib import suppress
+
 import pytest
 
 from chargpt.training.progress_bar import ProgressBar, clock
@@ -29,3 +34,35 @@ def test_a_validation_loss_is_shown_only_when_it_is_new(capsys, monkeypatch):
     bar.close()
     first, second = capsys.readouterr().out.splitlines()
     assert "val 4.734" in first and "train 1.462" in second and "val" not in second
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("width", [50, 60, 70, 80, 120])
+def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, monkeypatch):
+    import fcntl
+    import struct
+    import termios
+
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    with open(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        bar = ProgressBar(step=0, total=1_000_000)
+        bar.show(0, {"val/loss": 4.734, "val/bits_per_char": 6.83})
+        for step in range(1, 4):
+            bar.advance()
+            bar.show(step, {"train/loss": 12.345, "chars_per_second": 1234567.0})
+        bar.show(3, {"val/loss": 4.734, "val/bits_per_char": 6.83})
+        bar.set_total(2_000_000)
+        bar.close()
+    written = b""
+    with suppress(OSError):  # the end, for a terminal that is closed
+        while part := os.read(master, 4096):
+            written += part
+    written = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", written.decode())
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", written)]
+    os.close(master)
+    assert max(map(len, lines)) <= width
+    assert any("train 12.345, val 4.734" in line and "%" in line for line in lines), lines  # the bar's numbers are not cut off
+    assert "1,234,567 chars/s" in " ".join(" ".join(lines).split())

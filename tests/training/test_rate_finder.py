@@ -12,11 +12,22 @@ from PIL import Image
 
 import train
 from chargpt.config import Config, TrainConfig
+from chargpt.files import lock_folder
 from chargpt.interrupt import Interrupt
-from chargpt.terminal import UserError
+from chargpt.terminal import UserError, run_program
 from chargpt.training import rate_finder
 from chargpt.training.options import parse_options
-from chargpt.training.rate_finder import FACTOR, HOPELESS, LOWEST, MOST, draw, record, short_config, suggestion, try_rates
+from chargpt.training.rate_finder import (
+    FACTOR,
+    HOPELESS,
+    MAX_RATES,
+    MIN_RATE,
+    draw,
+    record,
+    short_config,
+    suggestion,
+    try_rates,
+)
 from chargpt.training.runtime import choose_runtime
 from model import GPT, GPTConfig
 
@@ -26,7 +37,7 @@ SMALL = ["--config", "tiny", "model.n_layer=1", "model.n_embd=8", "model.block_s
 
 def valley(lowest: float, *, width: float = 1.0) -> list[tuple[float, float]]:
     """A curve whose loss is a parabola in the logarithm of the rate."""
-    rates = [LOWEST * FACTOR**i for i in range(MOST)]
+    rates = [MIN_RATE * FACTOR**i for i in range(MAX_RATES)]
     return [(rate, 2 + 0.05 * (math.log2(rate / lowest) / width) ** 2) for rate in rates]
 
 
@@ -50,7 +61,7 @@ def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before():
     curve = tried(CONFIG)
     losses = [loss for _, loss in curve]
     assert all(loss <= min(losses[: i + 1]) + HOPELESS for i, loss in enumerate(losses[:-1]))
-    assert len(curve) == MOST or losses[-1] > min(losses) + HOPELESS
+    assert len(curve) == MAX_RATES or losses[-1] > min(losses) + HOPELESS
     assert all(high == pytest.approx(FACTOR * low) for (low, _), (high, _) in zip(curve, curve[1:]))
 
 
@@ -60,22 +71,23 @@ def test_each_rate_starts_from_the_same_weights_and_sees_the_same_batches():
 
 def test_a_training_that_diverges_is_too_high_a_rate():
     curve = tried(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, weight_decay=1e30)))
-    assert len(curve) == MOST and all(loss == math.inf for _, loss in curve)
-    curve = [*valley(1e-2)[:4], (LOWEST * FACTOR**4, math.inf)]
+    assert len(curve) == MAX_RATES and all(loss == math.inf for _, loss in curve)
+    curve = [*valley(1e-2)[:4], (MIN_RATE * FACTOR**4, math.inf)]
     assert suggestion(curve) == curve[-2][0]
     assert draw(curve).size == draw(curve[:-1]).size
 
 
 def test_where_every_rate_is_worse_than_the_lowest_it_suggests_the_lowest():
-    assert suggestion(valley(1e-5, width=4)) == LOWEST
+    assert suggestion(valley(1e-5, width=4)) == MIN_RATE
 
 
 def test_the_suggestion_is_marked_where_it_is(tmp_path):
+    (tmp_path / "folder").mkdir()
     path = record(valley(2.7e-3), tmp_path / "folder")
     red = np.asarray(Image.open(path)).astype(int) @ [1, -1, -1] > 100
     columns = np.flatnonzero(red.sum(axis=0) > 200)
     curve = valley(2.7e-3)
-    low, high = math.log10(LOWEST), math.log10(curve[-1][0] * FACTOR**0.5)
+    low, high = math.log10(MIN_RATE), math.log10(curve[-1][0] * FACTOR**0.5)
     expected = 64 + (math.log10(2.7e-3) - low) / (high - low) * (720 - 128)
     assert len(columns) and abs(columns.mean() - expected) < 2
     assert list((tmp_path / "folder").glob("events.*"))
@@ -88,9 +100,15 @@ def test_find_lr_suggests_a_rate_and_leaves_no_run(text, tmp_path, capsys):
     rates = [float(line.split()[1].rstrip(":")) for line in printed.splitlines() if line.startswith("rate ")]
     suggested = float(printed.split("optim.learning_rate=")[1].split()[0])
     assert min(rates) <= suggested <= max(rates)
-    assert {path.name.split(".")[0] for path in (tmp_path / "found-find-lr").iterdir()} == {"find-lr", "events"}
+    assert {path.name.split(".")[0] for path in (tmp_path / "found-find-lr").iterdir()} == {
+        "find-lr",
+        "events",
+        "",
+    }  # and .lock
     assert train.main(arguments) == 0  # again, over what it has drawn
     assert capsys.readouterr().out.count("rate  ") == len(rates)
+    with lock_folder(tmp_path / "found-find-lr", wait=False), pytest.raises(UserError, match="another process writes there"):
+        train.main(arguments)
     arguments.remove("--find-lr")
     assert train.main([*arguments, "train.max_steps=5"]) == 0  # the name is free
 
@@ -107,7 +125,7 @@ def test_a_name_that_is_none_is_refused_before_anything_is_tried(text, tmp_path,
         train.main([str(text), *SMALL, "--find-lr", "--run", name, f"data.cache={tmp_path}/cache"])
 
 
-def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capsys, monkeypatch):
+def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capfd, monkeypatch):
     said = rate_finder.say
 
     def say(what: str, words: str) -> None:
@@ -118,7 +136,18 @@ def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, caps
     monkeypatch.setattr(rate_finder, "say", say)
     arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     assert train.main(arguments) == 143
-    assert (tmp_path / "x-find-lr" / "find-lr.png").exists() and "suggested" in capsys.readouterr().out
+    assert (tmp_path / "x-find-lr" / "find-lr.png").exists()
+    captured = capfd.readouterr()
+    assert "suggested" in captured.out and "saved" not in captured.err
+
+
+def test_a_signal_while_the_text_is_loaded_ends_at_once(text, tmp_path, monkeypatch):
+    def load(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("still running")
+
+    monkeypatch.setattr(rate_finder, "new_model", load)
+    assert run_program(lambda: train.main([str(text), *SMALL, "--find-lr"])) == 130
 
 
 @pytest.mark.parametrize("with_it", [["--resume"], ["--minutes", "3"]])

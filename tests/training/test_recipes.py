@@ -3,7 +3,7 @@
 import pytest
 
 from chargpt.config import Config, OptimConfig, TrainConfig
-from chargpt.training.recipes import FEWEST_STEPS, MOST_EPOCHS, adapt_to_text
+from chargpt.training.recipes import MAX_EPOCHS, MIN_STEPS, adapt_to_text
 from model import GPTConfig
 
 CONFIG = Config(
@@ -25,7 +25,7 @@ def test_a_text_longer_than_the_model_changes_nothing(characters):
 @pytest.mark.parametrize(("characters", "decay"), [(60_000, 1.0), (90_000, 1.0), (300_000, 0.5)])
 def test_a_short_text_is_seen_less_often_and_with_more_decay(characters, decay):
     config, why = adapt_to_text(CONFIG, characters=characters, vocab_size=65, given=())
-    assert MOST_EPOCHS <= epochs(config, characters) < MOST_EPOCHS + 1
+    assert MAX_EPOCHS <= epochs(config, characters) < MAX_EPOCHS + 1
     assert config.optim.weight_decay == decay
     assert f"{config.train.max_steps:,} steps" in why and f"weight decay {decay:g}" in why and f"{characters:,}" in why
     assert 5 <= config.train.max_steps / config.train.eval_interval <= 7  # as many evaluations as before
@@ -34,7 +34,7 @@ def test_a_short_text_is_seen_less_often_and_with_more_decay(characters, decay):
 
 def test_a_tiny_text_is_still_learned_from():
     config, _ = adapt_to_text(CONFIG, characters=1000, vocab_size=65, given=())
-    assert config.train.max_steps == FEWEST_STEPS
+    assert config.train.max_steps == MIN_STEPS
 
 
 def test_what_was_given_stays():

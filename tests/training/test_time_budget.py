@@ -80,7 +80,21 @@ def test_the_time_left_is_known_until_the_length_is_fixed():
 
 def test_a_short_run_is_evaluated_at_least_five_times():
     budget = make_budget(60)
-    length, interval = budget.length_that_fits(10, eval_interval=500)
+    length, evaluations = budget.length_that_fits(10, eval_interval=500)
+    interval = -(-length // evaluations)
     assert 5 <= -(-length // interval) <= 7
     assert (length - 10) * 0.1 + 2.0 * (length // interval + 1) <= 61
-    assert make_budget(10_000).length_that_fits(10, eval_interval=500)[1] == 500
+    assert make_budget(10_000).length_that_fits(10, eval_interval=500)[1] == 0
+
+
+def test_steps_that_take_twice_as_long_are_reported_once_until_they_recover():
+    budget = TimeBudget(steps_left=10_000)
+    said = []
+    for milliseconds in (100, 90, 190, 250, 150, 110, 300):  # a step, for 4 s each
+        budget.steps += 4000 // milliseconds
+        budget.seconds += 4.0
+        said.append(budget.slowdown())
+    assert [bool(line) for line in said] == [False, False, True, False, False, False, True]
+    assert "90.9 ms before" in said[2] or "90.9 before" in said[2]
+    budget.steps, budget.seconds = budget.steps + 1, budget.seconds + 0.5
+    assert budget.slowdown() == ""  # too short a time to tell

@@ -1,10 +1,12 @@
 """The verdict names what went wrong and what to type, and never what is already set."""
 
+from pathlib import Path
+
 import pytest
 
 from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.runs.saved_state import Progress
-from chargpt.training.verdict import verdict
+from chargpt.training.verdict import after_divergence, verdict
 
 
 def said(
@@ -28,7 +30,7 @@ def test_every_end_has_its_verdict(losses, words):
     assert all(word in said(*losses) for word in words)
 
 
-def test_validation_far_above_training_is_learning_by_heart():
+def test_validation_far_above_training_is_memorisation():
     assert "memorised" in said(1.5, 1.5, 1000, train_loss=0.6) and "sample.py" not in said(1.5, 1.5, 1000, train_loss=0.6)
     assert "better than an n-gram model" in said(1.5, 1.5, 1000, train_loss=1.4)
 
@@ -37,3 +39,12 @@ def test_advice_does_not_repeat_what_is_set():
     config = Config(optim=OptimConfig(weight_decay=1.0), train=TrainConfig(patience=3))
     line = said(1.7, 1.5, 400, config=config)
     assert "optim.weight_decay=2" in line and "train.patience" not in line
+
+
+def test_after_divergence_it_names_what_is_saved_and_what_to_do():
+    config = Config()
+    assert "nothing is saved yet; start again" in after_divergence(None, config, name="poems")
+    line = after_divergence(Path("poems/step-00000040"), config, name="poems")
+    assert "step-00000040; continue from it with --resume --run poems" in line and "train.on_nonfinite=rollback" in line
+    config = Config(train=TrainConfig(on_nonfinite="rollback"))
+    assert "rollback" not in after_divergence(Path("poems/step-00000040"), config, name="poems")

@@ -1,0 +1,112 @@
+"""The programs need nothing that only POSIX has, whatever the encoding of the locale and the names of the runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chargpt import files
+from chargpt.files import is_portable, portable, publish_file
+from chargpt.runs.run import folder_of
+from chargpt.terminal import UserError
+from chargpt.text.selection import run_name
+
+ROOT = Path(__file__).parent.parent
+PROGRAMS = """
+import sys
+from posix_hidden import hide
+hide()
+import chargpt.__main__, sample, train
+from chargpt.terminal import run_program
+text, folder = sys.argv[1:]
+run, tiny = ["--run", folder + "/run"], ["--config", "tiny", "train.max_steps=4", "train.eval_interval=2", "runtime.threads=1"]
+cache = "data.cache=" + folder + "/cache"
+for main, arguments in (
+    (train.main, [text, *tiny, *run, cache]),
+    (train.main, ["--resume", *run, "train.max_steps=6"]),
+    (sample.main, [folder + "/run", "--length", "20", "--surprise"]),
+    (chargpt.__main__.main, ["text", text, *tiny, cache]),
+):
+    sys.argv = ["program", *arguments]
+    code = run_program(main)
+    assert code == 0, (arguments, code)
+print("all four", file=sys.stderr)
+"""
+
+
+def test_the_programs_run_without_anything_that_only_posix_has(text, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "PYTHONIOENCODING": "cp1252"}
+    command = [sys.executable, "-c", PROGRAMS, str(text), str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0 and done.stderr.endswith("all four\n"), done.stderr
+    assert sorted(path.name for path in (tmp_path / "run").glob("step-*"))[-1] == "step-00000006"
+
+
+ENCODINGS = """
+import sys
+from chargpt.terminal import UserError, run_program
+def main():
+    sys.stdout.write("中é\\n" + ascii(sys.stdin.readline()) + "\\n")
+    raise UserError("Ω")
+sys.exit(run_program(main))
+"""
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8:strict"])
+def test_what_is_read_and_printed_does_not_depend_on_the_locale(encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    command = [sys.executable, "-c", ENCODINGS]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, input="é中\udc81\n".encode(errors="surrogateescape"), capture_output=True
+    )
+    assert (done.stdout.decode(), done.stderr.decode()) == ("中é\n'\\xe9\\u4e2d\\udc81\\n'\n", "error: Ω\n")
+
+
+NOT_PORTABLE = ["aux", "CON", "nul.txt", "com1", "poems.", "poems ", "a:b", "a\\b", "what?"]
+
+
+@pytest.mark.parametrize("name", NOT_PORTABLE)
+def test_a_run_has_a_name_that_every_system_allows(name, tmp_path):
+    assert not is_portable(name) and is_portable(portable(name))
+    for given in (name, f"{tmp_path}/{name}"):
+        with pytest.raises(UserError, match="not every system allows"):
+            folder_of(given, tmp_path)
+
+
+def test_other_names_stay_as_they_are(tmp_path):
+    for name in ("poems", "Poems", ".poems", "auxiliary", "my poems", "гимн", "中文", "v1.2"):
+        assert is_portable(name) and portable(name) == name and folder_of(name, tmp_path) == tmp_path / name
+    for path in (f"{tmp_path}/poems", "./poems", "poems/"):
+        assert folder_of(path, Path("elsewhere")) == Path(path)
+
+
+@pytest.mark.parametrize(
+    "file, name", [("nul.txt", "nul-text"), ("a:b.txt", "a-b"), ("poems..txt", "poems"), ("-x.txt", "x"), ("-.txt", "text")]
+)
+def test_the_default_name_of_a_run_is_made_portable(file, name):
+    assert run_name([file]) == name
+
+
+@pytest.mark.parametrize("failures, fails", [(3, False), (10**9, True)])
+def test_on_windows_a_scanner_that_holds_a_new_file_delays_it(tmp_path, monkeypatch, failures, fails):
+    calls, replace = [], os.replace
+
+    def refuse(*given: Path) -> None:
+        calls.append(given)
+        if len(calls) <= failures:
+            raise PermissionError(13, "in use by another process")
+        replace(*given)
+
+    monkeypatch.setattr(files, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(os, "replace", refuse)
+    for is_windows in (False, True):
+        monkeypatch.setattr(files, "WINDOWS", is_windows)
+        calls.clear()
+        if fails or not is_windows:
+            with pytest.raises(PermissionError):
+                publish_file(tmp_path / "file", b"new")
+        else:
+            publish_file(tmp_path / "file", b"new")
+        assert (len(calls) > 1) == is_windows and (tmp_path / "file").exists() == (is_windows and not fails)
