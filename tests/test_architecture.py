@@ -31,7 +31,8 @@ TESTED_ELSEWHERE = {
 }
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
-    "chargpt/training/options.py": "torchrun's WORLD_SIZE, only to refuse it",
+    "chargpt/parallel/join.py": "what torchrun sets: the number and the ranks of the processes",
+    "chargpt/training/options.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
     "chargpt/training/thread_waiting.py": "OpenMP's own variables, which the user may have set and which then stay",
 }
 MAX_LINES, MAX_LINES_OF_A_FUNCTION = 350, 50
