@@ -19,6 +19,7 @@ import torch
 
 from chargpt.insight.observation import observe
 from chargpt.interrupt import Interrupt
+from chargpt.parallel.join import join_group
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.decoder import first_id, stream
@@ -27,12 +28,13 @@ from chargpt.terminal import best_effort_output, escape_controls, one_line, say,
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
-from chargpt.training.monitor import Monitor
+from chargpt.training.monitor import Monitor, SilentMonitor
 from chargpt.training.options import parse_options
 from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
 from chargpt.training.rate_finder import find_learning_rate
-from chargpt.training.startup import Training, new_run, resume_run, roll_back, time_limit
+from chargpt.training.several import Training
+from chargpt.training.startup import begin, roll_back, time_limit
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
@@ -46,20 +48,21 @@ MAX_ROLLBACKS = 3
 
 def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
-    options = parse_options(argv)
-    if options.find_lr:
-        return find_learning_rate(options, root=ROOT)
-    training = resume_run(options, root=ROOT) if options.resume else new_run(options, root=ROOT)
-    seconds = time_limit(options, training.run)
-    deadline = None if seconds is None else started + seconds
-    with best_effort_output(), Interrupt() as interrupt:
-        for line in describe(*training, seconds=seconds):
-            print(wrapped(one_line(line)), flush=True)
-        if not training.trainer.is_finished:
-            say("estimate", estimate(*training[:2], seconds=seconds))
-        for problem in training.run.write_config(training.trainer.config):
-            say("warning", problem)
-        return train_to_the_end(training, interrupt, deadline=deadline)
+    with join_group() as group:
+        options = parse_options(argv)
+        if options.find_lr:
+            return find_learning_rate(options, root=ROOT)
+        training = begin(options, root=ROOT, group=group)
+        seconds = time_limit(options, training.run)
+        deadline = None if seconds is None else started + seconds
+        with best_effort_output(), group.interrupt() as interrupt:
+            for line in describe(*training, seconds=seconds):
+                print(wrapped(one_line(line)), flush=True)
+            if not training.trainer.is_finished:
+                say("estimate", estimate(*training[:2], seconds=seconds))
+            for problem in training.run.write_config(training.trainer.config):
+                say("warning", problem)
+            return train_to_the_end(training, interrupt, deadline=deadline)
 
 
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
@@ -68,10 +71,13 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
     while True:
         try:
             train_loss = train(training, interrupt, deadline=deadline)
-            return conclude(training, interrupt, train_loss=train_loss)
+            is_first = trainer.group.is_first
+            return conclude(training, interrupt, train_loss=train_loss) if is_first else interrupt.exit_code
         except NotFinite as problem:
             give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
             if give_up or run.checkpoint is None:
+                if not trainer.group.is_first:
+                    return 3
                 advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
                 print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
                 return 3
@@ -84,8 +90,7 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     trainer, corpus, run = training
     progress, train_config = trainer.progress, trainer.config.train
     budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    monitor = Monitor(run.folder, trainer.config, step=progress.step, is_new=run.saved is None)
-    with monitor, ThreadWaiting(trainer.runtime) as waiting:
+    with open_monitor(training) as monitor, ThreadWaiting(trainer.runtime) as waiting:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -103,8 +108,16 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                 monitor.log_training(progress.step, progress.take_mean_loss(), step, chars_per_second=speed)
                 if slower := budget.slowdown():
                     monitor.say("slow", slower)
-            if budget.is_due(progress.step):
+            due = budget.is_due(progress.step)
+            if due if deadline is None else trainer.group.from_first([due])[0]:  # with a deadline, one clock decides
                 plan_length(trainer, corpus, run, monitor, budget)
+
+
+def open_monitor(training: Training) -> Monitor:
+    trainer, _, run = training
+    if not trainer.group.is_first:
+        return SilentMonitor()
+    return Monitor(run.folder, trainer.config, step=trainer.progress.step, is_new=run.saved is None)
 
 
 def should_evaluate(trainer: Trainer) -> bool:
@@ -117,12 +130,13 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
     """The loss over the validation part, and a sample; a signal that comes meanwhile discards both."""
     progress = trainer.progress
     part = validation_part(corpus.val, trainer.config.train.eval_chars)
-    loss = evaluate(trainer.weights.working, part, interrupt=interrupt)
+    loss = evaluate(trainer.weights.working, part, interrupt=interrupt, group=trainer.group)
     if loss is None:
         return
     if not math.isfinite(loss):
         raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
-    sample = write_sample(trainer, corpus, interrupt)
+    sample = write_sample(trainer, corpus, interrupt) if trainer.group.is_first else ""
+    trainer.group.exchange()  # a signal may have come
     if not interrupt():
         progress.record_evaluation(loss)
         seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample)
@@ -137,7 +151,7 @@ def write_sample(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> str:
     never_sampled = tokenizer.never_sampled
     model, length = trainer.weights.working, train_config.sample_length
     ids = stream(model, prompt, length, SAMPLING, generator=generator, never_sampled=never_sampled)
-    return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt(), ids))
+    return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))
 
 
 def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:
@@ -177,7 +191,8 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
     is_first, step, before = budget.is_first, trainer.progress.step, trainer.config
     budget.measure()
     if budget.deadline is not None:
-        max_steps, evaluations = budget.length_that_fits(step, eval_interval=before.steps_between_evaluations)
+        fits = budget.length_that_fits(step, eval_interval=before.steps_between_evaluations)
+        max_steps, evaluations = map(int, trainer.group.from_first(fits))
         trainer.set_length(max_steps, min_evaluations=max(evaluations, before.train.min_evaluations))
         monitor.set_total(trainer.config.train.max_steps)
     max_steps = trainer.config.train.max_steps

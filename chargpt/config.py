@@ -59,6 +59,7 @@ class TrainConfig:
     max_steps: int = 3000
     batch_size: int = 16
     accumulate: int = 1
+    chunks: int = 0  # pieces of a batch, which several processes share; 0: as many as there are processes
     eval_interval: int = 500
     min_evaluations: int = 0  # evaluate more often in a run too short for so many; --minutes sets it
     eval_chars: int = 150_000
@@ -72,6 +73,12 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size", "accumulate", "eval_interval", "log_interval"):
             _require(1 <= getattr(self, name) <= 10**12, name, getattr(self, name), "a whole number of 1 or more, up to 10^12")
+        allowed = "a power of two up to 4096, or 0 (one for each process)"
+        _require(0 <= self.chunks <= 4096 and self.chunks & (self.chunks - 1) == 0, "chunks", self.chunks, allowed)
+        below = self.batch_size // max(1, self.chunks) * self.chunks
+        nearest = f"{below} or {below + self.chunks}" if below else f"{self.chunks}"
+        allowed = f"{nearest}: a multiple of train.chunks, or of the number of processes, {self.chunks}"
+        _require(below == self.batch_size or not self.chunks, "batch_size", self.batch_size, allowed)
         _require(self.min_evaluations >= 0, "min_evaluations", self.min_evaluations, "a whole number of 0 (no minimum) or more")
         _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole validation part) or more")
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
@@ -147,11 +154,13 @@ class RuntimeConfig:
     threads: int = 0
     attention: Literal["auto", "plain"] = "auto"  # auto: on a CPU in bfloat16, compiled from C if possible
     compile: Literal["auto", "on", "off"] = "auto"  # by torch; auto: on a GPU, for a run long enough to make up for it
+    timeout: int = 300  # seconds after which a process that does not answer ends the run, with several processes
 
     def __post_init__(self) -> None:
         known = re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
         _require(known is not None, "device", self.device, "auto, cpu, cuda, cuda:N or mps")
         _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number of 0 (as torch decides) or more")
+        _require(1 <= self.timeout <= 10**6, "timeout", self.timeout, "a whole number of seconds, 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,11 @@ class Interrupt:
         self._notice = notice
 
     def __call__(self) -> bool:
+        return self.came
+
+    @property
+    def came(self) -> bool:
+        """Whether a signal came to this process. What several processes decide together, they ask by a call."""
         return self.signal is not None
 
     @property

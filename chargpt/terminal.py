@@ -90,19 +90,12 @@ def run_program(main: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader (`| head`) has closed the pipe
         _drop_unwritable()
         return 0
-    except UserError as error:
-        message = str(error)
-    except ModuleNotFoundError as error:
-        message = _missing_package(error)
-    except OSError as error:
-        what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
-        message = f"{what}; check the path, its permissions and the free space on its disk"
-    except (MemoryError, RuntimeError) as error:
-        message = _memory_message(error)
-        if message is None:
-            raise
     except KeyboardInterrupt:
         return _end("stopped", code=130)
+    except Exception as error:
+        message = message_for(error)
+        if message is None:
+            raise
     return _end(wrapped(f"error: {one_line(message)}", sys.stderr), code=2)
 
 
@@ -123,11 +116,23 @@ def _drop_unwritable() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _missing_package(error: ModuleNotFoundError) -> str:
-    """The message for a package that this interpreter lacks. Raises `error` again if the module is one of ours."""
+def message_for(error: BaseException) -> str | None:
+    """What to tell the user about an error that only the user can solve; None for any other error."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        return _missing_package(error)
+    if isinstance(error, OSError):
+        what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
+        return f"{what}; check the path, its permissions and the free space on its disk"
+    return _memory_message(error) if isinstance(error, (MemoryError, RuntimeError)) else None
+
+
+def _missing_package(error: ModuleNotFoundError) -> str | None:
+    """The message for a package that this interpreter lacks; None if the module is one of ours."""
     package = (error.name or "").partition(".")[0]
     if package in ("", "chargpt", "model", "train", "sample"):
-        raise error
+        return None
     root = Path(__file__).resolve().parents[1]
     other = [path for path in (root / ".venv/bin/python", root / ".venv/Scripts/python.exe") if path.exists()]
     if other and not os.path.samefile(sys.prefix, root / ".venv"):

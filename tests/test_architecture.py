@@ -15,8 +15,9 @@ BELOW = {
     "text": set(),
     "kernels": set(),
     "runs": {"text"},
-    "training": {"text", "runs", "kernels"},
-    "sampling": {"text", "runs", "kernels"},
+    "parallel": set(),
+    "training": {"text", "runs", "kernels", "parallel"},
+    "sampling": {"text", "runs", "kernels", "parallel"},
     "exchange": {"text", "runs", "training", "sampling"},  # training: an imported run can be resumed
     "insight": {"text", "runs", "sampling", "kernels"},
 }
@@ -31,13 +32,15 @@ TESTED_ELSEWHERE = {
     "chargpt/kernels/__init__.py": "a docstring",
     "chargpt/exchange/__init__.py": "a docstring",
     "chargpt/exchange/target.py": "a type and the fields of a dataclass",
+    "chargpt/parallel/__init__.py": "a docstring",
 }
 # The one module that reads pickles: those of nanoGPT, as data alone. `torch.load` only with weights_only=True, and an Unpickler
 # that allows no name.
 READS_PICKLES = "chargpt/exchange/nanogpt.py"
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
-    "chargpt/training/options.py": "torchrun's WORLD_SIZE, only to refuse it",
+    "chargpt/parallel/join.py": "what torchrun sets: the number and the ranks of the processes",
+    "chargpt/training/options.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
     "chargpt/training/thread_waiting.py": "OpenMP's own variables, which the user may have set and which then stay",
 }
 MAX_LINES, MAX_LINES_OF_A_FUNCTION = 350, 50

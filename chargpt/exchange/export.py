@@ -57,7 +57,9 @@ def main(argv: Sequence[str]) -> int:
     say("run", loaded.describe())
     ids, ids_from = reference_text(loaded, root=ROOT, length=CHECKED_IDS)
     names = [Path(text).name or text for text in loaded.texts]
-    export_options = ExportOptions(name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16")
+    export_options = ExportOptions(
+        name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16"
+    )
     write = importlib.import_module(target.module).write
     lines = publish(destination, lambda path: write(loaded, path, export_options), force=options.force)
     for line in lines:

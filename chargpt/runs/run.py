@@ -69,6 +69,21 @@ class Run:
         return shlex.quote(self.folder.name if self.folder.parent == checkpoints else shown(self.folder))
 
 
+class SharedRun(Run):
+    """A run as a process sees it that is not the first one: it remembers what the first one saved, and writes nothing."""
+
+    def __init__(self, saved: SavedState | None) -> None:
+        self.folder, self.saved = Path(), saved
+        self.checkpoint = None if saved is None else self.folder
+
+    def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
+        self.saved, self.checkpoint = state, self.folder
+        return []
+
+    def write_config(self, config: Config) -> list[str]:
+        return []
+
+
 def folder_of(name: str, checkpoints: Path) -> Path:
     """Where a run of that name is: a name with a slash (on Windows also a backslash) is a path, any other name is a folder in
     `checkpoints`.

@@ -16,7 +16,7 @@ from chargpt.config import Config, apply, to_dict
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 2
+FORMAT = 3
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
 LARGEST_LOSS = 1e39  # nats per character; training computes losses in float32, whose range this is
@@ -105,7 +105,15 @@ def _from_format_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "seconds_left": None}
 
 
-MIGRATIONS = {1: _from_format_1}
+def _from_format_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 knew one process, whose batch is one chunk."""
+    config = data.get("config")
+    if isinstance(config, dict) and isinstance(config.get("train"), dict):
+        data["config"] = {**config, "train": {**config["train"], "chunks": 1}}
+    return data
+
+
+MIGRATIONS = {1: _from_format_1, 2: _from_format_2}
 
 
 def _require(ok: bool, name: str, problem: str) -> None:

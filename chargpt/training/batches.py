@@ -1,4 +1,4 @@
-"""The batch of a step: windows of the training text, as a pure function of (seed, step, chunk)."""
+"""The batch of a step: windows of the training text, as a pure function of (seed, step)."""
 
 import mmap
 
@@ -17,8 +17,8 @@ class Batches:
     An epoch tiles `ids` (N of them) with windows of stride T = block_size. Its offset is its own, so that the borders between
     windows move from epoch to epoch. It has W = max(1, (N - T) // T) windows, ordered by a keyed permutation that is computed
     as needed. Sample number i of a run is window i % W of epoch i // W; a step takes accumulate * batch_size consecutive
-    samples, batch_size for each of its chunks. Nothing else that a run does (evaluate, log, sample, stop and resume) changes
-    them.
+    samples, batch_size for each of its micro-batches. Nothing else that a run does (evaluate, log, sample, stop and resume)
+    changes them.
 
     Batches are on `device`. With `resident`, the ids are copied there once, and batches are gathered there.
     """
@@ -50,9 +50,12 @@ class Batches:
         can_request = isinstance(ids.base, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED")  # Windows cannot
         self._file = ids.base if can_request and ids.nbytes > LARGE else None
 
-    def batch(self, step: int, chunk: int = 0) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of one chunk of `step`, (B, T) int64 each; targets are the characters after the inputs."""
-        starts = self.starts(step, chunk)
+    def batch(self, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a micro-batch of `step`, or of some of its rows, (B, T) int64 each.
+
+        The targets are the characters after the inputs.
+        """
+        starts = self.starts(step, micro)[rows]
         if self._resident is None:
             rows = torch.from_numpy(self._rows[starts].astype(np.int64)).to(self._device)
         else:
@@ -60,9 +63,9 @@ class Batches:
             rows = self._resident[starts[:, None] + self._offsets].long()
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
-    def starts(self, step: int, chunk: int = 0) -> np.ndarray:
-        """Where the windows of `batch(step, chunk)` begin, (B,) int64."""
-        first = (step * self._accumulate + chunk) * self._batch_size
+    def starts(self, step: int, micro: int = 0) -> np.ndarray:
+        """Where the windows of `batch(step, micro)` begin, (B,) int64."""
+        first = (step * self._accumulate + micro) * self._batch_size
         block, skip = divmod(first, BLOCK)
         parts = [self._block(block)[skip : skip + self._batch_size]]
         while (have := sum(map(len, parts))) < self._batch_size:

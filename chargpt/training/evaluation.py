@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from chargpt.interrupt import Interrupt
+from chargpt.parallel.group import Group
 from model import GPT
 
 LOGITS_AT_ONCE = 2**22  # limits the memory of an evaluation for any vocabulary
@@ -30,9 +31,10 @@ def validation_batches(ids: np.ndarray, block_size: int, *, batch_size: int) -> 
 
 
 @torch.no_grad()
-def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None) -> float | None:
+def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None, group: Group = Group()) -> float | None:
     """The mean loss in nats per character over all of `ids`; None if a signal came before the end.
 
+    The processes of `group` share the batches, whose losses are added in the order of the text by all of them.
     Uses no random state, so evaluating never changes what a run learns. Each window starts without context, as in nanoGPT's
     own figures; a longer context would give a lower loss.
     """
@@ -41,16 +43,23 @@ def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None)
     device = model.token_embedding.weight.device
     block_size = model.config.block_size
     batch_size = max(1, min(LOGITS_AT_ONCE // model.vocab_size, 16384) // block_size)
-    total = torch.zeros((), dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+    count = -(-(len(ids) - 1) // (batch_size * block_size))
+    sums = torch.zeros(count + 1, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
     try:
-        for inputs, targets in validation_batches(ids, block_size, batch_size=batch_size):
-            if interrupt is not None and interrupt():
-                return None
-            loss = model(inputs.to(device), targets.to(device))
-            total += loss.to(total.device).to(total.dtype) * targets.numel()  # in this order: Metal has no float64
+        for number, (inputs, targets) in enumerate(validation_batches(ids, block_size, batch_size=batch_size)):
+            if interrupt is not None and interrupt.came:
+                break
+            if number % group.size == group.rank:
+                loss = model(inputs.to(device), targets.to(device))
+                sums[number] = loss.to(sums.device).to(sums.dtype) * targets.numel()  # in this order: Metal has no float64
     finally:
         model.train(was_training)
-    return total.item() / (len(ids) - 1)
+    by_rank, total = group.exchange(sums.tolist()), 0.0
+    if interrupt is not None and interrupt():
+        return None
+    for number in range(len(sums)):  # one after the other: the sum() of Python 3.12 rounds differently
+        total += by_rank[number % group.size][number]
+    return total / (len(ids) - 1)
 
 
 def validation_part(ids: np.ndarray, eval_chars: int) -> np.ndarray:

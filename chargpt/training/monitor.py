@@ -66,6 +66,38 @@ class Monitor:
         self._metrics.flush()
 
 
+class SilentMonitor(Monitor):
+    """The monitor of a process that is not the first one: it shows and records nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def train_loss(self) -> float | None:
+        return None
+
+    def say(self, label: str, text: str) -> None:
+        pass
+
+    def step_done(self) -> None:
+        pass
+
+    def set_total(self, total: int) -> None:
+        pass
+
+    def log_training(self, step: int, loss: float, last: Step, *, chars_per_second: float) -> None:
+        pass
+
+    def log_evaluation(self, step: int, loss: float, *, sample: str) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+
 def compared_settings(config: Config) -> dict[str, float | str]:
     """The settings that decide what a run learns and that stay as they are, by which TensorBoard compares runs.
 

@@ -1,18 +1,25 @@
 """Optimizers: AdamW, and Muon for the matrices inside the blocks with AdamW for the rest.
 
-An optimizer updates the vector of a `FlatWeights` from its gradient. It has three methods: `step(rate)`, `tensors()`, which
-gives its state by name, and `load(tensors)`. A new one is a class with these methods, an entry in `OPTIMIZERS`, and
-a name in `OptimConfig`.
+An optimizer updates the vector of a `FlatWeights` from its gradient, or the parts of it that this process owns. It has a
+method `step(rate)`, the cuts of its `regions`, and its state as `shards`. A new one is a class with these, an entry in
+`OPTIMIZERS`, and a name in `OptimConfig`.
+
+With several processes, each updates its own parts and keeps their state alone (ZeRO stage 1, arXiv 1910.02054). Every part is
+updated by itself, so that its bits do not depend on the number of processes: torch rounds the last numbers of a call, and
+products of another number of matrices, in another way.
 """
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
 from chargpt.config import OptimConfig
+from chargpt.parallel.group import Group
+from chargpt.parallel.parts import cuts_between, even_cuts
 from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, FlatWeights
 
 # The coefficients of three odd quintics. Applied in turn, they bring every singular value from 0.01 to 1 to between 0.73 and
@@ -21,33 +28,108 @@ from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, FlatWeights
 NEWTON_SCHULZ = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
-class AdamW:
+class Shard(NamedTuple):
+    """A vector of the state, of which this process has the parts that it owns."""
+
+    quantity: str
+    cuts: list[int]  # the positions in the vector of weights that its parts belong to
+    own: Tensor
+
+
+class Optimizer:
+    """What optimizers have in common: their state by name, whole, whatever the number of processes."""
+
+    regions: list[list[int]]  # the cuts of each region of the vector of weights; a part has a range in every region
+    shards: list[Shard]
+
+    def __init__(self, weights: FlatWeights, group: Group, parts: int) -> None:
+        self._weights, self._group = weights, group
+        self._count = torch.zeros((), device=weights.vector.device)  # steps taken
+        self._owned = group.owned(parts)
+
+    def _shard(self, quantity: str, cuts: list[int]) -> Shard:
+        """State for the owned parts between `cuts`, all zero."""
+        own = slice(cuts[self._owned.start], cuts[self._owned.stop])
+        return Shard(quantity, cuts, torch.zeros_like(self._weights.vector[own]))
+
+    def expected(self) -> dict[str, Tensor]:
+        """Tensors of the names, shapes and types of `tensors`; their values mean nothing."""
+        vectors = [(shard, torch.empty(shard.cuts[-1] - shard.cuts[0])) for shard in self.shards]
+        return {"step": self._count, **self._named(vectors)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state as `parameter/quantity`, and the number of steps; of one process, views of it.
+
+        All processes call this together, and the first one gets the state; the others get nothing.
+        """
+        vectors = [(shard, self._group.collect(shard.own, shard.cuts)) for shard in self.shards]
+        return {"step": self._count, **self._named(vectors)} if self._group.is_first else {}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the state that another optimizer of this kind gave as `tensors()`. The first process's `tensors` count."""
+        for name, position, shape, own in self._places():
+            if self._group.size > 1:
+                whole = tensors[name].contiguous() if self._group.is_first else torch.empty(shape)
+                self._group.broadcast(whole.view(-1))
+            else:
+                whole = tensors[name]
+            first, stop = max(0, position), min(len(own), position + whole.numel())
+            if first < stop:
+                own[first:stop].copy_(whole.reshape(-1)[first - position : stop - position])
+
+    def _places(self) -> Iterator[tuple[str, int, torch.Size, Tensor]]:
+        """The name and shape of each tensor of the state, where it begins in the owned part of its vector, and that part."""
+        yield "step", 0, self._count.shape, self._count.view(-1)
+        shapes = {name: parameter.shape for name, parameter in self._weights.model.named_parameters()}
+        for shard in self.shards:
+            for name, span in _spans_within(self._weights, slice(shard.cuts[0], shard.cuts[-1])):
+                start = shard.cuts[0] + span.start - shard.cuts[self._owned.start]
+                yield f"{name}/{shard.quantity}", start, shapes[name], shard.own
+
+    def _named(self, vectors: list[tuple[Shard, Tensor | None]]) -> dict[str, Tensor]:
+        """Views of whole vectors, in the shape of each parameter."""
+        shapes = {name: parameter.shape for name, parameter in self._weights.model.named_parameters()}
+        return {
+            f"{name}/{shard.quantity}": vector[span].view(shapes[name])
+            for shard, vector in vectors
+            if vector is not None
+            for name, span in _spans_within(self._weights, slice(shard.cuts[0], shard.cuts[-1]))
+        }
+
+
+class AdamW(Optimizer):
     """AdamW (arXiv 1711.05101) with weight decay on matrices and embeddings alone. All state starts at zero."""
 
-    def __init__(self, weights: FlatWeights, config: OptimConfig, *, start: int = 0) -> None:
+    def __init__(
+        self, weights: FlatWeights, config: OptimConfig, *, start: int = 0, group: Group = Group(), parts: int = 1
+    ) -> None:
         """Updates the part of the vector from `start` on."""
-        self._weights, self._betas = weights, config.betas
-        self._span = slice(start, len(weights.vector))
-        self._moments = {name: torch.zeros_like(weights.vector[self._span]) for name in ("exp_avg", "exp_avg_sq")}
-        self._count = torch.zeros((), device=weights.vector.device)  # steps taken
-        decayed = weights.of_kind(EMBEDDING).stop - start  # norms and biases come last
-        self._parts = ((slice(0, decayed), config.weight_decay), (slice(decayed, None), 0.0))
+        super().__init__(weights, group, parts)
+        self._betas = config.betas
+        cuts = even_cuts(start, len(weights.vector), parts)
+        self.regions = [cuts]
+        self.shards = [self._shard(name, cuts) for name in ("exp_avg", "exp_avg_sq")]
+        decayed = weights.of_kind(EMBEDDING).stop  # norms and biases come last
+        ranges = [
+            (max(cuts[part], first), min(cuts[part + 1], stop), decay)
+            for part in self._owned
+            for first, stop, decay in ((0, decayed, config.weight_decay), (decayed, cuts[-1], 0.0))
+        ]
+        self._ranges = [(first, stop, decay) for first, stop, decay in ranges if first < stop]
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
         """One update at learning rate `rate`."""
         # The functional form: torch.optim.AdamW imports torch's compiler, which takes longer than importing torch itself.
-        vector, gradient = self._weights.vector[self._span], self._weights.gradient[self._span]
-        beta1, beta2 = self._betas
-        counts = [self._count, self._count.clone()]
-        for (part, decay), count in zip(self._parts, counts):
-            moments = [[self._moments[name][part]] for name in ("exp_avg", "exp_avg_sq")]
+        vector, gradient = self._weights.vector, self._weights.gradient
+        (beta1, beta2), offset = self._betas, self.regions[0][self._owned.start]
+        for first, stop, decay in self._ranges:
             adamw(
-                [vector[part]],
-                [gradient[part]],
-                *moments,
+                [vector[first:stop]],
+                [gradient[first:stop]],
+                *([shard.own[first - offset : stop - offset]] for shard in self.shards),
                 [],
-                [count],
+                [self._count.clone()],
                 fused=True,
                 amsgrad=False,
                 maximize=False,
@@ -57,60 +139,60 @@ class AdamW:
                 weight_decay=decay,
                 eps=1e-8,
             )
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The state, views of it, as `parameter/quantity`, and the number of steps."""
-        return {"step": self._count, **_named(self._weights, self._span, self._moments)}
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the state that another AdamW gave as `tensors()`."""
-        _copy(tensors, self.tensors())
+        self._count += 1
 
 
-class Muon:
+class Muon(Optimizer):
     """Muon for the matrices inside the blocks, with q, k and v each on its own; AdamW for embeddings, norms and biases.
 
     Muon: Keller Jordan et al., 2024. Its momentum is Nesterov's, and starts at zero.
     """
 
-    def __init__(self, weights: FlatWeights, config: OptimConfig) -> None:
-        self._weights, self._beta, self._decay = weights, config.momentum, config.weight_decay
-        hidden = weights.of_kind(DOWN).stop
-        self._momentum = torch.zeros_like(weights.vector[:hidden])
-        self._adamw = AdamW(weights, config, start=hidden)
+    def __init__(self, weights: FlatWeights, config: OptimConfig, *, group: Group = Group(), parts: int = 1) -> None:
+        super().__init__(weights, group, parts)
+        self._beta, self._decay = config.momentum, config.weight_decay
+        self._adamw = AdamW(weights, config, start=weights.of_kind(DOWN).stop, group=group, parts=parts)
+        self._count = self._adamw._count
+        width = weights.model.config.n_embd
+        kinds = ((SQUARE, width, width), (UP, 4 * width, width), (DOWN, width, 4 * width))
+        spans = [(weights.of_kind(kind), rows, columns) for kind, rows, columns in kinds]
+        ends = [end for span, r, c in spans for end in range(span.start + r * c, span.stop + 1, r * c)]
+        cuts = cuts_between(ends, parts)
+        self.regions = [cuts, *self._adamw.regions]
+        self.shards = [*self._adamw.shards, self._shard("momentum", cuts)]
+        self._stacks = {
+            part: [(slice(max(s.start, cuts[part]), min(s.stop, cuts[part + 1])), rows, columns) for s, rows, columns in spans]
+            for part in self._owned
+        }
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
         """One update at learning rate `rate`."""
         self._adamw.step(rate)
-        gradient = self._weights.gradient[: len(self._momentum)]
-        self._momentum.lerp_(gradient, 1 - self._beta)
-        nesterov = gradient.lerp(self._momentum, self._beta)
-        width = self._weights.model.config.n_embd
-        for kind, rows, columns in ((SQUARE, width, width), (UP, 4 * width, width), (DOWN, width, 4 * width)):
-            span = self._weights.of_kind(kind)
-            update = orthogonalised(nesterov[span].view(-1, rows, columns), self._weights.precision)
-            # The update has the size that AdamW's would have, so that both use the same rate (arXiv 2502.16982).
-            scale = 0.2 * math.sqrt(max(rows, columns))
-            matrices = self._weights.vector[span].view(-1, rows, columns)
-            matrices.mul_(1 - rate * self._decay).add_(update, alpha=-rate * scale)
+        cuts, offset = self.regions[0], self.regions[0][self._owned.start]
+        for part, stacks in self._stacks.items():
+            own = slice(cuts[part] - offset, cuts[part + 1] - offset)
+            gradient, momentum = self._weights.gradient[cuts[part] : cuts[part + 1]], self.shards[-1].own[own]
+            momentum.lerp_(gradient, 1 - self._beta)
+            nesterov = gradient.lerp(momentum, self._beta)
+            for span, rows, columns in stacks:
+                if span.start < span.stop:
+                    update = nesterov[span.start - cuts[part] : span.stop - cuts[part]]
+                    self._update(self._weights.vector[span].view(-1, rows, columns), update, rate)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The state, views of it, as `parameter/quantity`, and the number of steps."""
-        momentum = _named(self._weights, slice(0, len(self._momentum)), {"momentum": self._momentum})
-        return {**self._adamw.tensors(), **momentum}
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the state that another Muon gave as `tensors()`."""
-        _copy(tensors, self.tensors())
+    def _update(self, matrices: Tensor, update: Tensor, rate: float) -> None:
+        update = orthogonalised(update.view(matrices.shape), self._weights.precision)
+        # The update has the size that AdamW's would have, so that both use the same rate (arXiv 2502.16982).
+        scale = 0.2 * math.sqrt(max(matrices.shape[1:]))
+        matrices.mul_(1 - rate * self._decay).add_(update, alpha=-rate * scale)
 
 
 OPTIMIZERS = {"adamw": AdamW, "muon": Muon}
 
 
-def make_optimizer(weights: FlatWeights, config: OptimConfig) -> AdamW | Muon:
-    """The optimizer that `config.name` names."""
-    return OPTIMIZERS[config.name](weights, config)
+def make_optimizer(weights: FlatWeights, config: OptimConfig, *, group: Group = Group(), parts: int = 1) -> AdamW | Muon:
+    """The optimizer that `config.name` names, for the parts of the vector that this process owns, out of `parts`."""
+    return OPTIMIZERS[config.name](weights, config, group=group, parts=parts)
 
 
 def orthogonalised(matrices: Tensor, precision: torch.dtype) -> Tensor:
@@ -128,23 +210,8 @@ def orthogonalised(matrices: Tensor, precision: torch.dtype) -> Tensor:
     return (x if wide else x.transpose(1, 2)).float()
 
 
-def _named(weights: FlatWeights, part: slice, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Views of `vectors`, each as long as `part` of the weights, in the shape of each parameter in that part."""
-    shapes = {name: parameter.shape for name, parameter in weights.model.named_parameters()}
-    return {
-        f"{name}/{quantity}": vector[span].view(shapes[name])
-        for name, span in _spans_within(weights, part)
-        for quantity, vector in vectors.items()
-    }
-
-
 def _spans_within(weights: FlatWeights, part: slice) -> Iterator[tuple[str, slice]]:
     """Names of the parameters in a part of the vector, and where they are in that part."""
     for name, span in weights.spans.items():
         if part.start <= span.start < part.stop:
             yield name, slice(span.start - part.start, span.stop - part.start)
-
-
-def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    for name, tensor in target.items():
-        tensor.copy_(source[name])

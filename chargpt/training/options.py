@@ -105,8 +105,6 @@ def minutes(text: str) -> float:
 
 def _check(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise UserError("WORLD_SIZE: several processes are not supported; run python train.py without torchrun")
     if "" in options.texts:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
@@ -116,6 +114,8 @@ def _check(options: TrainOptions) -> None:
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     new = (options.config, options.init_from, options.vocab_from)
+    if options.find_lr and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError("--find-lr: works in one process; run python train.py --find-lr without torchrun")
     if options.resume and (options.texts or any(option is not None for option in new)):
         raise UserError(
             "--resume: text, settings and weights come from the run; leave out TEXT, --config, --init-from and --vocab-from, "

@@ -12,6 +12,7 @@ from torch import Tensor
 from chargpt.config import Config
 from chargpt.device import choose_device
 from chargpt.kernels.attention import Attention, fused_attention, supports
+from chargpt.parallel.group import Group
 from chargpt.terminal import UserError, one_line
 from model import GPT
 
@@ -72,10 +73,10 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_runtime(config: Config, *, worth_compiling: bool = False) -> Runtime:
+def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Group = Group()) -> Runtime:
     """Resolve every `auto` for this machine and model. Sets torch's thread count and float32 product mode: call it once."""
     asked = config.runtime
-    device = choose_device(asked.device)
+    device = group.prepare(choose_device(asked.device), timeout=asked.timeout)
     if asked.threads:
         torch.set_num_threads(asked.threads)
     if device.type == "cpu":

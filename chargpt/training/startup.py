@@ -2,51 +2,84 @@
 
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from chargpt.config import Config, apply_overrides, difference, to_dict
-from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
+from chargpt.parallel.group import Group
+from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, steps
 from chargpt.runs.load import corpus_of, find_checkpoint, find_run, without_cache
 from chargpt.runs.model_shape import blank_model, check_size
-from chargpt.runs.run import Run, new_folder
+from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.runs.saved_state import Progress, SavedState
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
+from chargpt.text.selection import run_name
 from chargpt.training.options import TrainOptions
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import adapt_to_text, load_settings
 from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
+from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
 from chargpt.training.time_budget import SETTLING_STEPS
 from chargpt.training.trainer import Trainer, TrainerState
 from model import GPT
 
 # A resumed run may not change these: they decide the model, or which text a step reads.
-FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "optim.name")
+FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "optim.name")
+NEW = {"texts": [], "config": None, "minutes": None, "init_from": None, "vocab_from": None}  # options of new runs alone
 MINUTES_WORTH_COMPILING = 3  # with less time, compiling for a GPU takes too large a part of it; a guess, not measured
 
 
-class Training(NamedTuple):
-    """The objects of a training."""
+def begin(options: TrainOptions, *, root: Path, group: Group) -> Training:
+    """The training that the user asked for. Raises UserError.
 
-    trainer: Trainer
-    corpus: Corpus
-    run: Run
+    A process that torchrun has started again continues its run, if that had begun.
+    """
+    if not group.is_first:
+        return join_run(options, root=root, group=group)
+    again = resumed_options(options, root=root) if group.restarts else options
+    training = (resume_run if again.resume else new_run)(again, root=root, group=group)
+    if group.size > 1:
+        say("processes", f"{group.describe()}; each batch is cut into {training.trainer.config.train.chunks} chunks")
+    return training
 
 
-def new_run(options: TrainOptions, *, root: Path) -> Training:
+def resumed_options(options: TrainOptions, *, root: Path) -> TrainOptions:
+    """The options that continue the run which `options` began; `options` if it has no checkpoint yet."""
+    name = run_name(options.texts) if options.run is None else options.run
+    folder = folder_of(name, root / "checkpoints")
+    if options.resume or not (folder.is_dir() and steps(folder)):
+        return options
+    settings = [setting for setting in options.settings if setting.startswith("data.cache")]
+    return dataclasses.replace(options, **NEW, resume=True, run=str(folder), settings=settings)
+
+
+def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:
     """A run at step 0. Raises UserError, also if a run of that name exists."""
-    model, corpus, config = new_model(options, root=root)
+    model, corpus, config = new_model(options, root=root, processes=group.size)
+    check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
-    runtime = choose_runtime(config, worth_compiling=worth_compiling)
     name = corpus.name if options.run is None else options.run
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
-    return Training(Trainer(model, corpus.train, config, runtime=runtime), corpus, run)
+    state = SavedState(
+        config=config,
+        tokenizer=corpus.tokenizer,
+        texts=corpus.texts,
+        fingerprint=corpus.fingerprint,
+        progress=Progress(),
+        environment={},
+    )
+    publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling))
+    runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+    compare(group, corpus.fingerprint, runtime)
+    trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)
+    trainer.share_start()
+    return Training(trainer, corpus, run)
 
 
-def new_model(options: TrainOptions, *, root: Path) -> tuple[GPT, Corpus, Config]:
+def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> tuple[GPT, Corpus, Config]:
     """The model that a new run starts with, its text and its settings. Raises UserError."""
     source = None if options.init_from is None else _checkpoint_of(options.init_from, root)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, root).state.tokenizer
@@ -56,6 +89,8 @@ def new_model(options: TrainOptions, *, root: Path) -> tuple[GPT, Corpus, Config
     )
     corpus = load_corpus(options.texts, config.data, root=root, block_size=config.model.block_size, tokenizer=vocabulary)
     config = _adapted(config, corpus, options)
+    if not config.train.chunks:
+        config = apply_overrides(config, [f"train.chunks={processes}"])
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
@@ -81,20 +116,25 @@ def _adapted(config: Config, corpus: Corpus, options: TrainOptions) -> Config:
     return _long_enough(config, step=0, seconds=options.minutes)
 
 
-def resume_run(options: TrainOptions, *, root: Path) -> Training:
+def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:
     """A run as its newest valid checkpoint left it. Raises UserError if it cannot continue as the same run."""
     run = Run(find_run(options.run, root / "checkpoints"))
     checkpoint, warnings = run.load_newest()
     for warning in warnings:
         say("warning", warning)
     config = _resumed_config(checkpoint, options)
+    check_processes(config, group)
     given = "data.cache" in options.given
     corpus = corpus_of(checkpoint, config if given else without_cache(config), root=root)
     environment = checkpoint.state.environment
-    runtime = choose_runtime(config, worth_compiling=environment.get("compile") is True)
+    worth_compiling = environment.get("compile") is True
+    state = dataclasses.replace(checkpoint.state, config=config)
+    publish_start(group, Start(state, saved=checkpoint.state.config, worth_compiling=worth_compiling))
+    runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+    compare(group, corpus.fingerprint, runtime)
     model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
-    trainer = Trainer(model, corpus.train, config, runtime=runtime)
-    check_tensors(checkpoint.training, trainer.state().optimizer, where=shown(checkpoint.path / TRAINING))
+    trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)
+    check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
     _say_what_differs(environment, runtime)
     seconds = time_limit(options, run)
@@ -140,13 +180,15 @@ def time_limit(options: TrainOptions, run: Run) -> float | None:
 
 def roll_back(trainer: Trainer, run: Run, *, without: int) -> Path:
     """Return to the newest valid checkpoint, to continue at half the rate and without the batch of step `without`."""
-    skipped = [*trainer.progress.skipped, without]
-    checkpoint, warnings = run.load_newest()
-    for warning in warnings:
-        say("warning", warning)
-    trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
+    skipped, state = [*trainer.progress.skipped, without], None
+    if trainer.group.is_first:
+        checkpoint, warnings = run.load_newest()
+        for warning in warnings:
+            say("warning", warning)
+        state = TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress)
+    trainer.load(state)
     trainer.progress.skipped = skipped
-    return checkpoint.path
+    return checkpoint.path if trainer.group.is_first else Path()
 
 
 def _checkpoint_of(name: str, root: Path) -> Checkpoint:

@@ -6,6 +6,7 @@ while not trainer.is_finished:
 """
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config
+from chargpt.parallel.group import Group
+from chargpt.parallel.parts import ranges
 from chargpt.runs.saved_state import Progress
 from chargpt.training.batches import Batches
 from chargpt.training.optimizers import make_optimizer
@@ -49,13 +52,23 @@ class TrainerState(NamedTuple):
 
 
 class Trainer:
-    """A model in training on `ids`. `config` is the only copy of the settings; of those, `set_length` changes the length."""
+    """A model in training on `ids`. `config` is the only copy of the settings; of those, `set_length` changes the length.
 
-    def __init__(self, model: GPT, ids: np.ndarray, config: Config, *, runtime: Runtime) -> None:
-        self.config, self.runtime = config, runtime
+    The batch is cut into `train.chunks` chunks, and so is the vector of weights into parts. Each process of `group` computes
+    the gradients of its chunks, sums them with those of the others, and updates its parts. A chunk and a part are computed
+    in the same way by any process, and sums are binary trees over the chunks, so any number of processes gives the same bits.
+    All processes call the same methods in the same order.
+    """
+
+    def __init__(self, model: GPT, ids: np.ndarray, config: Config, *, runtime: Runtime, group: Group = Group()) -> None:
+        self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention)
-        self.optimizer = make_optimizer(self.weights, config.optim)
+        self._parts = parts = config.train.chunks or group.size
+        self.optimizer = make_optimizer(self.weights, config.optim, group=group, parts=parts)
+        self._owned = [ranges(self.optimizer.regions, part) for part in group.owned(parts)]
+        self._chunks, self._rows = group.chunks(parts), config.train.batch_size // parts
+        self._partial = [torch.empty_like(self.weights.vector) for _ in range(len(self._chunks).bit_length() - 1)]
         self._batches = Batches(
             ids,
             config.model.block_size,
@@ -95,35 +108,83 @@ class Trainer:
         loss, grad_norm = self._gradient(step)
         limit = self.config.optim.grad_clip or math.inf
         if grad_norm > limit:
-            self.weights.gradient *= limit / grad_norm
+            for part in self._own_ranges():
+                self.weights.gradient[part] *= limit / grad_norm
         rate = self.rate_of(step)
         self.optimizer.step(rate)
-        self.weights.refresh()
+        self._share_weights()
         progress.step += 1
         progress.loss_sum += loss
         progress.loss_count += 1
         return Step(loss, grad_norm, rate)
 
     def _gradient(self, step: int) -> tuple[float, float]:
-        """Compute the gradient of a step's batch; its loss, and the gradient's norm."""
-        chunks = self.config.train.accumulate
-        if self.config.model.dropout:
-            # Dropout, like the batch, is a function of (seed, step).
-            torch.manual_seed((self.config.train.seed * 1_000_003 + step) % 2**63)
-        total = torch.zeros((), device=self.runtime.device)
-        for chunk in range(chunks):
-            part = self._loss(*self._batches.batch(step, chunk)) / chunks
-            self.weights.add_gradient(part)
-            total += part.detach()
+        """Compute the gradient of a step's batch, in the owned parts; the loss of the batch, and the norm of the gradient."""
+        losses = []
+        for number, chunk in enumerate(self._chunks):
+            losses.append(self._gradient_of_chunk(step, chunk))
+            self._add_to_tree(number)
+        self.group.sum_parts(self.weights.gradient, self.optimizer.regions)
+        norms = [self.weights.gradient_norm(part) for part in self._own_ranges()]
         # With the text on a GPU, this is the only point of a step that waits for it.
-        loss, grad_norm = torch.stack((total, self.weights.gradient_norm())).tolist()
+        values = torch.stack((*losses, *norms)).tolist()
+        losses, norms = values[: len(losses)], values[len(losses) :]
+        reports = self.group.exchange([*losses, *self._squares(norms)])
+        loss = 0.0
+        for value in (value for report in reports for value in report[: len(losses)]):
+            loss += value
+        grad_norm = math.sqrt(math.fsum(square for report in reports for square in report[len(losses) :]))
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
         return loss, grad_norm
 
+    def _gradient_of_chunk(self, step: int, chunk: int) -> Tensor:
+        """Compute the gradient of a chunk of the batch; its share of the loss."""
+        train, parts = self.config.train, self._parts
+        if self.config.model.dropout:
+            # Dropout, like the batch, is a function of (seed, step, chunk).
+            torch.manual_seed(((train.seed * 1_000_003 + step) * parts + chunk) % 2**63)
+        total = torch.zeros((), device=self.runtime.device)
+        self.weights.new_gradient()
+        for micro in range(train.accumulate):
+            part = self._loss(*self._batches.batch(step, micro, self._rows_of(chunk))) / (train.accumulate * parts)
+            self.weights.add_gradient(part)
+            total += part.detach()
+        return total
+
+    def _rows_of(self, chunk: int) -> slice:
+        return slice(chunk * self._rows, (chunk + 1) * self._rows)
+
+    def _add_to_tree(self, number: int) -> None:
+        """Add up the gradients of this process's chunks as a binary tree; the last one leaves the sum in the gradient."""
+        level = 0
+        while number >> level & 1:
+            self.weights.gradient += self._partial[level]
+            level += 1
+        if level < len(self._partial):
+            self._partial[level].copy_(self.weights.gradient)
+
+    def _squares(self, norms: list[float]) -> list[float]:
+        """The squared norm of each owned part, from the norms of its ranges."""
+        remaining = iter(norms)
+        return [math.fsum(next(remaining) ** 2 for _ in part) for part in self._owned]
+
+    def _own_ranges(self) -> list[slice]:
+        """The ranges of the vector that this process updates."""
+        return [piece for part in self._owned for piece in part]
+
+    def _share_weights(self) -> None:
+        """Give every process the weights that the others have updated."""
+        if self.group.size == 1:
+            return self.weights.refresh()
+        for part in self._own_ranges():
+            self.weights.refresh(part)
+        self.group.gather_parts(self.weights.computing, self.optimizer.regions)
+
     def rehearse(self) -> None:
-        """Compute the gradient of one chunk of the next step and discard it: to measure the time that this takes."""
-        self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step)))
+        """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes."""
+        for chunk in self._chunks:
+            self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step, 0, self._rows_of(chunk))))
         self.weights.gradient_norm().item()  # waits for the device
         self.weights.refresh()
 
@@ -146,16 +207,25 @@ class Trainer:
 
     def check_weights(self) -> None:
         """Raise NotFinite if a weight is not finite: such weights must not be saved."""
-        if not self.weights.are_finite():
+        if not all(finite for (finite,) in self.group.exchange([self.weights.are_finite()])):
             raise NotFinite("the weights are not finite after it", step=self.progress.step - 1)
 
     def state(self) -> TrainerState:
-        """The state, as views: the next step changes them."""
+        """The state, as views: the next step changes them. The optimizer's is on the first process alone."""
+        if self.weights.computing is not self.weights.vector:
+            self.group.gather_parts(self.weights.vector, self.optimizer.regions)
         return TrainerState(self.model.state_dict(), self.optimizer.tensors(), self.progress.copy())
 
-    def load(self, state: TrainerState) -> None:
-        """Continue from `state`, which a trainer of the same model and optimizer gave."""
-        self.model.load_state_dict(state.weights)
+    def load(self, state: TrainerState | None) -> None:
+        """Continue from `state`, which a trainer of the same model and optimizer gave: that of the first process."""
+        if state is not None:
+            self.model.load_state_dict(state.weights)
+        self.share_start()
+        self.optimizer.load({} if state is None else state.optimizer)
+        progress = self.group.broadcast_text(None if state is None else json.dumps(dataclasses.asdict(state.progress)))
+        self.progress = Progress(**json.loads(progress))
+
+    def share_start(self) -> None:
+        """Give every process the weights of the first one."""
+        self.group.broadcast(self.weights.vector)
         self.weights.refresh()
-        self.optimizer.load(state.optimizer)
-        self.progress = state.progress.copy()

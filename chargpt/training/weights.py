@@ -32,6 +32,7 @@ class FlatWeights:
 
     `spans` gives each parameter's place in the vector. Parameters of one kind are next to each other, in the order of kinds.
     In a precision other than float32, `working` is a copy of `model`, which uses `attention`, if given, in place of its own.
+    The parameters of `working` are views of `computing`, which in float32 is `vector` itself.
     """
 
     def __init__(
@@ -51,11 +52,11 @@ class FlatWeights:
         self._outdated = True  # the gradient belongs to earlier weights
         self._view(model, self.vector)
         if precision == torch.float32:
-            self.working = model
+            self.working, self.computing = model, self.vector
         else:
             self.working = copy.deepcopy(model).to(precision)
-            self._copy = self.vector.to(precision)
-            self._view(self.working, self._copy)
+            self.computing = self.vector.to(precision)
+            self._view(self.working, self.computing)
             for block in self.working.blocks:
                 block.attn.fused = attention
         parameters = dict(self.working.named_parameters())
@@ -81,12 +82,19 @@ class FlatWeights:
         """Whether every weight is a finite number."""
         return bool(self.vector.isfinite().all())
 
-    def gradient_norm(self) -> Tensor:
-        """The Euclidean norm of the gradient, on its device."""
-        return torch.linalg.vector_norm(self.gradient)
+    def gradient_norm(self, part: slice = slice(None)) -> Tensor:
+        """The Euclidean norm of the gradient, or of a part of it, on its device."""
+        return torch.linalg.vector_norm(self.gradient[part])
 
-    def refresh(self) -> None:
-        """Copy the vector to the working model. Call this whenever the vector has changed; it invalidates the gradient."""
+    def new_gradient(self) -> None:
+        """Make the next `add_gradient` start from zero."""
+        self._outdated = True
+
+    def refresh(self, part: slice = slice(None)) -> None:
+        """Copy the vector to the working model. Call this whenever the vector has changed; it invalidates the gradient.
+
+        With `part`, only that part of the vector has changed.
+        """
         self._outdated = True
         if self.working is not self.model:
-            self._copy.copy_(self.vector)
+            self.computing[part].copy_(self.vector[part])

@@ -1,0 +1,91 @@
+"""How several processes begin one run: the first one decides and reads the run, the others follow.
+
+Only the first process opens the folder of the run. It publishes the state, from which the others make the same objects; they
+get weights and optimizer state from it. The text is encoded once on each machine.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from chargpt.config import Config, apply, to_dict
+from chargpt.parallel.group import Group
+from chargpt.runs.model_shape import blank_model
+from chargpt.runs.run import Run, SharedRun
+from chargpt.runs.saved_state import FORMAT, SavedState
+from chargpt.terminal import UserError, say
+from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
+from chargpt.training.options import TrainOptions
+from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.trainer import Trainer
+
+
+class Training(NamedTuple):
+    """The objects of a training."""
+
+    trainer: Trainer
+    corpus: Corpus
+    run: Run
+
+
+class Start(NamedTuple):
+    """What the first process decides."""
+
+    state: SavedState
+    saved: Config | None  # the settings in the checkpoint that is resumed, before any were changed; None for a new run
+    worth_compiling: bool
+
+
+def publish_start(group: Group, start: Start) -> None:
+    """Tell the other processes what to begin with."""
+    if group.size > 1:
+        saved = start.saved and to_dict(start.saved)
+        group.publish("start", json.dumps([start.state.to_json(), saved, start.worth_compiling]))
+
+
+def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
+    """The training that the first process has begun or resumed. Raises UserError."""
+    data, saved, worth_compiling = json.loads(group.read("start"))
+    state = SavedState.from_json(data, format=FORMAT)
+    runtime = choose_runtime(state.config, worth_compiling=worth_compiling, group=group)
+    corpus = None
+    if group.local_rank == 0:  # on a machine of its own
+        texts, config = options.texts or state.texts, state.config
+        corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=state.tokenizer)
+    compare(group, "" if corpus is None else corpus.fingerprint, runtime)
+    corpus = corpus or cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
+    if corpus is None:
+        raise UserError("data.cache: the first process of this machine has encoded the text, but the others do not find it")
+    model = blank_model(state.config.model, state.tokenizer.vocab_size)
+    trainer = Trainer(model, corpus.train, state.config, runtime=runtime, group=group)
+    if saved is None:
+        trainer.share_start()
+        return Training(trainer, corpus, SharedRun(None))
+    trainer.load(None)
+    return Training(trainer, corpus, SharedRun(dataclasses.replace(state, config=apply(Config(), saved, where="start"))))
+
+
+def check_processes(config: Config, group: Group) -> None:
+    """Raise UserError unless the chunks of the batch can be shared evenly."""
+    chunks = config.train.chunks
+    if chunks % group.size:
+        raise UserError(
+            f"--nproc-per-node: {group.size} processes in all, for a run with train.chunks={chunks}; use {chunks}, or "
+            "a smaller power of two"
+        )
+
+
+def compare(group: Group, fingerprint: str, runtime: Runtime) -> None:
+    """Raise UserError unless all machines have the same text; warn if they differ otherwise. An empty fingerprint agrees.
+
+    Call it after encoding the text: it waits for all processes.
+    """
+    mine = [fingerprint, runtime.environment()]
+    all = [json.loads(text) for text in group.meet("machine", json.dumps(mine))]
+    for rank, (other, environment) in enumerate(all):
+        if other not in ("", all[0][0]):
+            raise UserError(f"TEXT: rank {rank} has another text than rank 0; give every machine the same one")
+        if environment != all[0][1]:
+            changes = [f"{key} {value} -> {environment[key]}" for key, value in all[0][1].items() if environment[key] != value]
+            say("warning", f"rank {rank} differs from rank 0 ({', '.join(changes)}): other processes would give other bits")

@@ -1,0 +1,71 @@
+"""Runs train.py in several processes, as torchrun would, for the price of one import.
+
+Each line on standard input is a job in JSON: `size` processes with these `arguments`, whose output goes to `output`-RANK.
+Prints the process ids, and when all have ended their exit codes, as JSON lists by rank. If one process fails, the others get
+SIGTERM, as from torchrun.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+
+import torch.distributed as dist
+
+import train
+from chargpt.parallel.processes import Processes
+from chargpt.terminal import run_program
+
+
+def plain_sum(self: Processes, vector, regions) -> None:
+    """The control: torch's own all-reduce, whose order of summing depends on the number of processes."""
+    dist.all_reduce(vector)
+
+
+def child(rank: int, job: dict, port: int) -> None:
+    os.setsid()
+    os.dup2(os.open(job["stdin"], os.O_RDONLY), 0)
+    sys.stdin = open(0, closefd=False)
+    if job["limit_files"] and rank == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit_files"], job["limit_files"]))
+    for stream in (1, 2):
+        file = os.open(f"{job['output']}-{rank}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(file, stream)
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job["size"], "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    variables |= {"TORCHELASTIC_RESTART_COUNT": job["restarts"], "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    if job["control"]:
+        Processes.sum_parts = plain_sum
+    os._exit(run_program(lambda: train.main(job["arguments"])))
+
+
+def run(job: dict) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    children = []
+    for rank in range(job["size"]):
+        children.append(os.fork())
+        if children[-1] == 0:
+            child(rank, job, store.port)
+    print(json.dumps(children), flush=True)
+    codes: dict[int, int] = {}
+    while len(codes) < len(children):
+        pid, status = os.waitpid(-1, 0)
+        codes[pid] = os.waitstatus_to_exitcode(status)
+        if codes[pid] != 0 and len(codes) == 1:
+            time.sleep(0.1)  # torchrun asks ten times a second
+            for other in set(children) - codes.keys():
+                os.kill(other, signal.SIGTERM)
+    print(json.dumps([codes[pid] for pid in children]), flush=True)
+
+
+def main() -> None:
+    print("ready", flush=True)
+    for line in sys.stdin:
+        run(json.loads(line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Jobs of several processes, for the tests: begun, watched, killed, and their output read."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Ended:
+    """How the processes of a job ended, by rank."""
+
+    codes: list[int]
+    out: list[str]
+    err: list[str]
+    seconds: float
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines that begin with `error:`, of all processes."""
+        return [line for text in self.err for line in text.splitlines() if line.startswith("error:")]
+
+
+class JobServer:
+    """Runs jobs one after the other, all from one imported train.py."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._server = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "parallel" / "job_server.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        )
+        assert self._server.stdout.readline() == "ready\n"
+
+    def run(
+        self,
+        size: int,
+        *arguments: str,
+        when: Callable[[], bool] | None = None,
+        victim: int = 0,
+        number: int = signal.SIGKILL,
+        restarts: int = 0,
+        stdin: str = os.devnull,
+        limit_files: int = 0,
+        control: bool = False,
+    ) -> Ended:
+        """Run a job to its end. Once `when` says so, the process of rank `victim` gets the signal `number`.
+
+        The first process cannot write files of more than `limit_files` bytes, if that is given.
+        """
+        output, started = self.folder / "output", time.monotonic()
+        job = {"size": size, "arguments": arguments, "output": str(output), "restarts": restarts, "control": control}
+        job |= {"stdin": stdin, "limit_files": limit_files}
+        self._server.stdin.write(json.dumps(job) + "\n")
+        self._server.stdin.flush()
+        children = json.loads(self._server.stdout.readline())
+        if when is not None:
+            while not when() and time.monotonic() - started < 60:
+                time.sleep(0.001)
+            started = time.monotonic()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(children[victim], number)
+        codes = json.loads(self._server.stdout.readline())
+        out, err = ([Path(f"{output}-{rank}.{stream}").read_text() for rank in range(size)] for stream in (1, 2))
+        return Ended(codes, out, err, time.monotonic() - started)
+
+    def close(self) -> None:
+        self._server.kill()
+        self._server.wait()

@@ -1,0 +1,60 @@
+"""How several processes begin: chunks and processes fit, texts agree, and a restarted process finds its own run."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import train
+from chargpt.config import Config, RuntimeConfig, TrainConfig
+from chargpt.parallel.group import Group
+from chargpt.terminal import UserError
+from chargpt.training.options import parse_options
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.several import check_processes, compare
+from chargpt.training.startup import resumed_options
+
+ROOT = Path(__file__).parents[2]
+CPU = Config(runtime=RuntimeConfig(device="cpu", precision="float32", threads=1))
+
+
+class Others(Group):
+    """A group in which the others have said something already."""
+
+    def __init__(self, size: int, said: list[list]) -> None:
+        self.size, self.said = size, said
+
+    def meet(self, name: str, text: str) -> list[str]:
+        return [text, *map(json.dumps, self.said)]
+
+
+@pytest.mark.parametrize(("chunks", "size", "fits"), [(8, 1, True), (8, 8, True), (8, 2, True), (1, 2, False), (4, 8, False)])
+def test_processes_share_the_chunks_evenly(chunks, size, fits):
+    config = dataclasses.replace(CPU, train=TrainConfig(chunks=chunks))
+    if fits:
+        check_processes(config, Others(size, []))
+    else:
+        with pytest.raises(UserError, match=f"use {chunks}, or a smaller power of two"):
+            check_processes(config, Others(size, []))
+
+
+def test_another_text_on_another_machine_is_an_error_and_another_environment_a_warning(capsys):
+    runtime = choose_runtime(CPU)
+    here = runtime.environment()
+    compare(Others(3, [["", here], ["a" * 64, here]]), "a" * 64, runtime)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(UserError, match="rank 2 has another text"):
+        compare(Others(3, [["", here], ["b" * 64, here]]), "a" * 64, runtime)
+    compare(Others(2, [["a" * 64, {**here, "threads": 7}]]), "a" * 64, runtime)
+    assert "rank 1 differs from rank 0 (threads 1 -> 7)" in capsys.readouterr().out
+
+
+def test_a_restart_resumes_its_run_once_that_has_a_checkpoint(text, tmp_path):
+    words = [str(text), "--config", "tiny", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=2"]
+    options = parse_options([*words, "--minutes", "5"])
+    assert resumed_options(options, root=ROOT) == options
+    assert train.main(words) == 0
+    again = resumed_options(options, root=ROOT)
+    assert again.resume and again.run == f"{tmp_path}/run" and again.texts == [] and again.minutes is None
+    assert again.settings == [f"data.cache={tmp_path}/cache"]  # the others are in the checkpoint
