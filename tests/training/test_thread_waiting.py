@@ -131,7 +131,8 @@ def test_the_program_ends_when_a_step_fails_while_threads_sleep():
 import torch
 from chargpt.training.runtime import Runtime
 from chargpt.training.thread_waiting import ThreadWaiting
-with ThreadWaiting(Runtime(device=torch.device("cpu"), precision=torch.float32, threads={THREADS}), environment={{}}) as waiting:
+machine = Runtime(device=torch.device("cpu"), precision=torch.float32, threads={THREADS})
+with ThreadWaiting(machine, environment={{}}) as waiting:
     waiting.add(2.0, 0.0)
     raise SystemExit(7)
 """
