@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from chargpt.insight.observation import observe
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.join import join_group
 from chargpt.runs.run import Run
@@ -138,7 +139,8 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
     trainer.group.exchange()  # a signal may have come
     if not interrupt():
         progress.record_evaluation(loss)
-        monitor.log_evaluation(progress.step, loss, sample=sample)
+        seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample)
+        monitor.log_evaluation(progress.step, loss, sample=sample, seen=seen)
 
 
 def write_sample(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> str:

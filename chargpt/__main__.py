@@ -8,7 +8,16 @@ from chargpt.launch import launch
 from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
+    "export": ("chargpt.exchange.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
+    "import": ("chargpt.exchange.importing", "a run from a model of transformers or nanoGPT"),
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
+    "score": ("chargpt.insight.score", "how well a model predicts a text, in total, by line and by character"),
+    "losses": ("chargpt.insight.losses", "where the loss sits: classes of characters, positions, confused pairs"),
+    "trace": ("chargpt.insight.trace", "what a text, or what the model writes, has copied from the training text"),
+    "attention": ("chargpt.insight.attention", "what each head attends to, as a page for the browser"),
+    "embeddings": ("chargpt.insight.embeddings", "the characters as the model sees them, for TensorBoard's projector"),
+    "compress": ("chargpt.insight.compress", "a file in as few bytes as the model's bits per character promise"),
+    "decompress": ("chargpt.insight.decompress", "the original of a compressed file"),
 }
 
 
@@ -17,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: python -m chargpt VERB ...\n")
-        print(*(f"  {verb:<8}{what}" for verb, (_, what) in VERBS.items()), sep="\n")
+        print(*(f"  {verb:<12}{what}" for verb, (_, what) in VERBS.items()), sep="\n")
         return 0
     if argv[0] not in VERBS:
         raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")

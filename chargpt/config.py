@@ -66,6 +66,7 @@ class TrainConfig:
     patience: int = 0  # evaluations without a better loss after which the run ends; 0: it never ends early
     log_interval: int = 20
     sample_length: int = 300
+    log_attention: bool = False  # a picture of all heads for TensorBoard at every evaluation
     seed: int = 1337
     on_nonfinite: Literal["stop", "rollback"] = "stop"
 

@@ -295,6 +295,23 @@ def test_dropout_acts_in_training_alone():
     assert not torch.equal(model(idx), model(idx))
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_keeps_the_expectation(p):
+    """In training a value is 0 with probability p, and otherwise 1 / (1 - p) times its value in evaluation."""
+    model, found = make_model(dropout=p, n_embd=64, n_layer=1), {}
+    idx = random_ids(16, 8)
+    block, x = model.blocks[0], torch.randn(16, 8, 64)
+    block.register_forward_pre_hook(lambda module, inputs: found.setdefault(module.training, inputs[0]))
+    for mode in (True, False):
+        model.train(mode)(idx)
+    pairs = [(found[True], found[False])]  # the embeddings
+    pairs += [(part.train()(x), part.eval()(x)) for part in (block.attn, block.mlp)]
+    for dropped, whole in pairs:
+        kept = dropped != 0
+        torch.testing.assert_close(dropped[kept], whole[kept] / (1 - p))
+        assert kept.float().mean().item() == pytest.approx(1 - p, abs=0.03)  # of 8,192 values
+
+
 def test_initial_weights_keep_what_they_read_and_write_little():
     model = make_model(n_layer=4, n_embd=128, n_head=4, vocab_size=500)
     block, x = model.blocks[2], torch.randn(1000, 128)

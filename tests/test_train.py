@@ -14,6 +14,7 @@ import torch
 import yaml
 from helpers import bits, last_step, logged, logged_without_speed
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
 from chargpt.interrupt import Interrupt
@@ -69,13 +70,26 @@ def stop_after(folder: Path, step: int, number: signal.Signals = signal.SIGINT) 
     return thread
 
 
+def test_attention_is_drawn_on_request_and_changes_nothing_else(trainer, tmp_path):
+    assert trainer(name="plain") == trainer("train.log_attention=true", name="drawn") == 0
+    images = {}
+    for name in ("plain", "drawn"):
+        events = EventAccumulator(str(tmp_path / name), size_guidance={"images": 0})
+        events.Reload()
+        images[name] = [image.step for tag in events.Tags()["images"] for image in events.Images(tag)]
+    assert images == {"plain": [], "drawn": [0, 20, 40]}
+    assert bits(tmp_path / "plain") == bits(tmp_path / "drawn")
+    assert logged_without_speed(tmp_path / "plain") == logged_without_speed(tmp_path / "drawn")
+
+
 def test_a_run_is_what_the_design_says(trainer, tmp_path, capsys):
     assert trainer() == 0
     run = tmp_path / "run"
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["train"]["max_steps"] == 40 and config["model"]["n_embd"] == 32
-    names = {name for line in logged(run) for name in line}
-    assert names == {"step", "train/loss", "val/loss", "val/bits_per_char", "lr", "grad_norm", "chars_per_second", "sample"}
+    names = {name for line in logged(run) for name in line} - {"step"}
+    evaluated = {"val/loss", "val/bits_per_char", "novelty/longest_copy", "sample"}
+    assert names == evaluated | {"train/loss", "lr", "grad_norm", "chars_per_second"}
     assert [line["step"] for line in logged(run) if "val/loss" in line] == [0, 20, 40]
     assert sorted(path.name for path in last_step(run).iterdir()) == ["model.safetensors", "state.json", "training.safetensors"]
     assert list(run.glob("events.out.tfevents.*"))

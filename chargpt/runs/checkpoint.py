@@ -66,8 +66,8 @@ def publish(run: Path, *, weights: Mapping[str, Tensor], training: Mapping[str, 
     return path
 
 
-def mark_best(path: Path, loss: float) -> None:
-    """Record that the published checkpoint `path` has the lowest validation loss of its run."""
+def mark_best(path: Path, loss: float | None) -> None:
+    """Record that the published checkpoint `path` has the lowest validation loss of its run; None if it was not evaluated."""
     target = path.parent / BEST
     data = seal({"checkpoint": path.name, "val/loss": loss}, target)
     with _publishing(target, size=len(data)) as file:

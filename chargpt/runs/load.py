@@ -7,6 +7,7 @@ from pathlib import Path
 from chargpt.config import Config
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, steps
 from chargpt.runs.model_shape import blank_model
+from chargpt.runs.saved_state import NO_TEXT
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus, cache_folders, cached_corpus, load_corpus
 from chargpt.text.selection import can_be_read_again
@@ -77,6 +78,11 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
     and the one that the run recorded.
     """
     state = checkpoint.state
+    if state.fingerprint == NO_TEXT:
+        run = shown(checkpoint.path.parent)
+        raise UserError(
+            f"{run}: was imported without a text; start a new run with train.py TEXT --init-from, or import it with one"
+        )
     texts = filter(None, [*state.texts, config.data.val_text])
     once = [text for text in texts if text == "-" or (Path(text).exists() and not can_be_read_again(text))]
     if not once:

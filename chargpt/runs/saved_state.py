@@ -17,6 +17,7 @@ from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.text.tokenizer import Tokenizer
 
 FORMAT = 3
+NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
 LARGEST_LOSS = 1e39  # nats per character; training computes losses in float32, whose range this is
 MAX_ENTRIES, MAX_TEXT_LENGTH = 100_000, 10_000  # of lists, and of texts in them

@@ -8,16 +8,17 @@ import numpy as np
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import cached_corpus
+from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index
 from chargpt.text.tokenizer import Tokenizer
 
 CHUNK = 2**24  # ids searched at a time, whatever the size of the text
 
 
 class KnownLines:
-    """The lines of a text of `ids`. `"To be, or not to be" in known_lines` searches the text for that line."""
+    """The lines of a text of `ids`. `"To be, or not to be" in known_lines` searches the text for that line, or its index."""
 
-    def __init__(self, ids: np.ndarray, tokenizer: Tokenizer) -> None:
-        self._ids, self._tokenizer = ids, tokenizer
+    def __init__(self, ids: np.ndarray, tokenizer: Tokenizer, index: SuffixIndex | None = None) -> None:
+        self._ids, self._tokenizer, self._index = ids, tokenizer, index
 
     def __contains__(self, line: str) -> bool:
         """Whether `line`, given without its newline, is a whole line of the text."""
@@ -28,6 +29,8 @@ class KnownLines:
         # The first line has no newline before it, and the last line may have none after it.
         if np.array_equal(wanted[1:], self._ids[:n]) or np.array_equal(wanted[:-1], self._ids[-n:]):
             return True
+        if self._index is not None and len(wanted) <= OVERLAP:
+            return self._index.count(wanted) > 0
         starts = range(0, len(self._ids), CHUNK)
         return any(_occurs(wanted, self._ids[start : start + CHUNK + len(wanted) - 1]) for start in starts)
 
@@ -50,7 +53,8 @@ def known_lines(fingerprint: str, config: DataConfig, tokenizer: Tokenizer, *, r
     for data in (dataclasses.replace(config, cache=""), config):
         corpus = cached_corpus([], data, root=root, fingerprint=fingerprint)
         if corpus is not None and corpus.tokenizer == tokenizer:
-            return KnownLines(corpus.train, tokenizer)
+            # Making an index takes as long as hundreds of searches, so only one that is there is used.
+            return KnownLines(corpus.train, tokenizer, open_index(corpus))
     raise UserError(
         "--unseen: the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from chargpt.sampling.decoder import Decoder
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.rules import Sampling
+from chargpt.sampling.surprisal import surprisals
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
@@ -31,7 +33,8 @@ class LoadedModel:
     path: Path  # the folder of the checkpoint
     step: int
     val_loss: float | None  # at this step, in nats per character; None if it was not evaluated there
-    fingerprint: str  # of the encoded text that it was trained on
+    texts: list[str]  # what it was trained on, as train.py was given it; paths are absolute
+    fingerprint: str  # of the encoded text
     model: GPT
     tokenizer: Tokenizer
     config: Config
@@ -70,23 +73,22 @@ class LoadedModel:
         seed = secrets.randbits(32) if seed is None else seed
         return self.tokenizer.decode(ids) + "".join(text_of(added) for (added,) in generator.write(ids, [seed]))
 
-    @torch.inference_mode()
-    def score(self, text: str) -> float:
+    def score(self, text: str, *, stride: int = 0) -> float:
         """The mean loss of the model on `text` in nats per character (lower is better); divide by math.log(2) for bits.
 
-        The loss of a character is its negative log-likelihood given the characters before it. The text is cut into windows of
-        block_size that follow each other, and a window does not see the ones before it, as in the validation loss. The first
-        character of the text is not predicted. A model of bytes is scored per byte. Raises ValueError for less than two
-        characters, and for characters that the model does not know.
+        The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
+        characters begins every `stride` characters; see `surprisals`. The default, 0, is block_size: a window does not see the
+        ones before it, as in the validation loss. The first character of the text is not predicted. A model of bytes is scored
+        per byte. Raises ValueError for less than two characters, for characters that the model does not know, and for a stride
+        beyond block_size.
         """
-        ids = self._ids(text)
+        ids = encode_prompt(text, self.tokenizer, unknown="error")
         if len(ids) < 2:
             raise ValueError(f"text: {text!r} given; use at least two characters")
-        total = 0.0
-        for start in range(0, len(ids) - 1, self.model.config.block_size):
-            window = ids[start : start + self.model.config.block_size + 1]
-            total += self.model(window[None, :-1], window[None, 1:]).item() * (len(window) - 1)
-        return total / (len(ids) - 1)
+        if not 0 <= stride <= self.model.config.block_size:
+            raise ValueError(f"stride: {stride} given; use at most the context, {self.model.config.block_size}")
+        losses = surprisals(self.model, [np.array(ids)], stride=stride or self.model.config.block_size)
+        return sum(part.sum(dtype=np.float64).item() for part in losses) / (len(ids) - 1)
 
     @torch.inference_mode()
     def logits(self, text: str) -> Tensor:
@@ -123,6 +125,7 @@ def load_model(run: str | None, checkpoints: Path, *, device: str = "auto") -> t
         path=checkpoint.path,
         step=checkpoint.step,
         val_loss=state.progress.val_loss if state.progress.evaluated == checkpoint.step else None,
+        texts=state.texts,
         fingerprint=state.fingerprint,
         model=model.to(place).eval(),
         tokenizer=tokenizer,

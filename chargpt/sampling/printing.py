@@ -74,12 +74,14 @@ class SurprisePrinter(TextPrinter):
 
     def _render(self, characters: Sequence[Character]) -> str:
         return "".join(
-            f"\033[{_style(character.log_probability)}m{self._shown(character.text)}\033[0m" for character in characters
+            f"\033[{STYLES[level(-character.log_probability / math.log(2))]}m{self._shown(character.text)}\033[0m"
+            for character in characters
         )
 
 
-def _style(log_probability: float) -> str:
-    return STYLES[bisect_right(BITS, -log_probability / math.log(2))]
+def level(bits: float) -> int:
+    """How surprising a character of so many bits is: an index of STYLES."""
+    return bisect_right(BITS, bits)
 
 
 class JsonPrinter:

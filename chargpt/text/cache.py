@@ -1,6 +1,7 @@
 """Encoded texts on disk. The name of an entry is a hash of the content and the settings, so an entry is never out of date.
 
     FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards
+                             and train.suffixes, an index that is made when it is first needed (suffix_array.py)
     FOLDER/seen/<request>    the fingerprint that belongs to a request: files with their inode, size and times, and settings
     FOLDER/.lock             held while an entry is written
 

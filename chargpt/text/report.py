@@ -109,17 +109,17 @@ def _repeated_lines(train: str, val: str) -> tuple[float, float]:
 def mark_to_beat(corpus: EncodedText) -> float:
     """The loss of an n-gram model on the validation part, nats per character: as in the text report."""
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
-    return _ngram(train, val, corpus.tokenizer)[1] * math.log(2)
+    return ngram_mark(train, val, corpus.tokenizer)[1] * math.log(2)
 
 
-def _ngram(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
+def ngram_mark(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
     """The order of the n-gram model for this vocabulary, and its bits per character."""
     order = 3 if tokenizer.vocab_size**4 < 2**63 else 2
     return order, ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
 
 
 def _marks(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:
-    order, ngram = _ngram(train, val, tokenizer)
+    order, ngram = ngram_mark(train, val, tokenizer)
     seen, content = (_content(ids, tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
     packed = {"gzip": gzip.compress, "xz": _lzma}
     marks = [f"{what} {8 * _added_size(compress, seen, content) / len(val):.2f}" for what, compress in packed.items()]

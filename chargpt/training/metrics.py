@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -25,6 +26,7 @@ CHARTS = {
     "learning rate": ["^lr$"],
     "gradient norm": ["^grad_norm$"],
     "characters per second": ["^chars_per_second$"],
+    "longest copy in the sample (characters)": ["^novelty/longest_copy$"],
 }
 
 
@@ -49,8 +51,11 @@ class Metrics:
         except OSError as error:
             self._stop(error)
 
-    def log(self, step: int, values: dict[str, float | str]) -> None:
-        """Record `values` at `step`: numbers as scalars, strings as text."""
+    def log(self, step: int, values: dict[str, float | str | np.ndarray]) -> None:
+        """Record `values` at `step`: numbers as scalars, strings as text, and arrays (height, width, 3) of bytes as pictures.
+
+        Pictures are for TensorBoard alone.
+        """
         self.last.update((name, value) for name, value in values.items() if isinstance(value, float))
         if self.events is None:
             return
@@ -58,9 +63,14 @@ class Metrics:
             for name, value in values.items():
                 if isinstance(value, str):
                     self.events.add(step, summary.text(name, _as_markdown(value)))
+                elif isinstance(value, np.ndarray):
+                    self.events.add(step, summary.image(name, value, dataformats="HWC"))
                 else:
                     self.events.add(step, summary.scalar(name, value))
-            line = {"step": step, **{name: _finite(value) for name, value in values.items()}}
+            line = {
+                "step": step,
+                **{name: _finite(value) for name, value in values.items() if not isinstance(value, np.ndarray)},
+            }
             self.lines.write(json.dumps(line, ensure_ascii=False) + "\n")
         except OSError as error:
             self._stop(error)

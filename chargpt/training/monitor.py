@@ -1,7 +1,10 @@
 """Displays and records a run: metrics, progress bar and notices. It never affects the training."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from chargpt.config import Config, to_dict
 from chargpt.terminal import notice
@@ -50,11 +53,13 @@ class Monitor:
         self._metrics.log(step, values)
         self._bar.show(step, values)
 
-    def log_evaluation(self, step: int, loss: float, *, sample: str) -> None:
-        """Record a validation loss in nats per character and, unless it is empty, a sample."""
-        values: dict[str, float | str] = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
+    def log_evaluation(
+        self, step: int, loss: float, *, sample: str, seen: Mapping[str, float | np.ndarray] | None = None
+    ) -> None:
+        """Record a validation loss in nats per character, a sample unless it is empty, and what else was `seen`."""
+        values = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
         self._bar.show(step, values)
-        self._metrics.log(step, values | ({"sample": sample} if sample else {}))
+        self._metrics.log(step, {**values, **(seen or {}), **({"sample": sample} if sample else {})})
 
     def flush(self) -> None:
         """Put everything logged so far on disk."""

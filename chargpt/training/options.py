@@ -84,15 +84,16 @@ def _parser(program: str, more: str, description: str) -> Parser:
 def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     words = vars(parser.parse_intermixed_args(argv))
     options = {name: words[name] for name in ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr")}
-    settings = [word for word in words["words"] if _is_setting(word)]
+    settings = [word for word in words["words"] if is_setting(word)]
     if words["device"] is not None:
         settings.append(f"runtime.device={words['device']}")
-    options = TrainOptions(texts=[word for word in words["words"] if not _is_setting(word)], settings=settings, **options)
+    options = TrainOptions(texts=[word for word in words["words"] if not is_setting(word)], settings=settings, **options)
     _check(options)
     return options
 
 
-def _is_setting(word: str) -> bool:
+def is_setting(word: str) -> bool:
+    """Whether a word of the command line is section.key=value, not a text."""
     return "=" in word and not os.path.exists(word)
 
 

@@ -5,7 +5,6 @@ Prints the child's process id, and when it has ended its exit code (below 0: the
 
 import json
 import os
-import sys
 
 import train
 from chargpt.terminal import run_program
@@ -13,7 +12,7 @@ from chargpt.terminal import run_program
 
 def main() -> None:
     print("ready", flush=True)
-    for line in sys.stdin:
+    for line in open(0, encoding="utf-8", closefd=False):  # not sys.stdin, which a program may set up only before it is read
         child = os.fork()
         if child == 0:
             quiet = os.open(os.devnull, os.O_WRONLY)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from chargpt.sampling import known_lines
 from chargpt.sampling.known_lines import KnownLines
 from chargpt.text.normalization import TextNormalizer
+from chargpt.text.suffix_array import SuffixIndex, sorted_parts
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -19,8 +20,10 @@ def test_known_are_the_whole_lines_of_the_text(dtype, lines, asked):
     tokenizer = Tokenizer("\nab\u0100")
     whole = "\n".join(lines)
     for text in (whole, f"{whole}\n"):
-        known = KnownLines(tokenizer.encode(text).astype(dtype), tokenizer)
-        assert (asked in known) == (asked in text.split("\n"))
+        ids = tokenizer.encode(text).astype(dtype)
+        index = SuffixIndex(ids, np.concatenate([np.zeros(0, "<u4"), *sorted_parts(ids, vocab_size=tokenizer.vocab_size)]))
+        for known in (KnownLines(ids, tokenizer), KnownLines(ids, tokenizer, index)):
+            assert (asked in known) == (asked in text.split("\n"))
 
 
 def test_a_line_across_two_chunks_is_found(monkeypatch):

@@ -1,5 +1,6 @@
 """Each sampling rule keeps the ids that it should, and ids are drawn with the right probabilities."""
 
+import dataclasses
 import math
 
 import pytest
@@ -44,6 +45,63 @@ def test_top_p_keeps_the_fewest_that_reach_p(p, keeps):
 @pytest.mark.parametrize(("p", "keeps"), [(0.1, [1, 1, 1, 1]), (0.3, [1, 1, 1, 0]), (0.5, [0, 1, 0, 0]), (1.0, [0, 1, 0, 0])])
 def test_min_p_keeps_what_comes_near_the_likeliest(p, keeps):
     assert kept(keep_min_p(log(0.2, 0.5, 0.2, 0.1), p)) == keeps
+
+
+def test_of_equals_the_nucleus_keeps_the_first_and_no_more_than_it_needs():
+    assert kept(keep_top_p(torch.zeros(1, 100), 0.505)) == [True] * 51 + [False] * 49
+    assert kept(keep_top_p(torch.zeros(1, 2), 0.5)) == [True, False]  # exactly 0.5 is enough
+
+
+def test_rules_that_are_off_change_nothing():
+    logits = torch.tensor([[0.0, -30.0]])  # the first id alone makes 1 in float32
+    torch.testing.assert_close(distribution(logits, Sampling(temperature=1)), logits.softmax(-1), rtol=1e-6, atol=0)
+
+
+RULES = [
+    Sampling(temperature=0.7),
+    Sampling(top_k=3),
+    Sampling(top_p=0.6),
+    Sampling(min_p=0.2),
+    Sampling(temperature=1.5, top_k=9, top_p=0.9, min_p=0.02),
+]
+
+
+@pytest.mark.parametrize("sampling", RULES, ids=str)
+def test_rows_of_a_batch_do_not_depend_on_one_another(sampling):
+    logits = torch.randn(6, 12, generator=torch.Generator().manual_seed(3)) * torch.arange(1, 7)[:, None]
+    apart = torch.cat([distribution(row[None], sampling) for row in logits])
+    torch.testing.assert_close(distribution(logits, sampling), apart)
+    alone = [choose(row[None], sampling, generators=seeded(i)).item() for i, row in enumerate(logits)]
+    assert choose(logits, sampling, generators=seeded(*range(6))).tolist() == alone
+
+
+def test_an_id_is_drawn_as_torch_draws_it():
+    """By the row's own generator, which each draw advances."""
+    logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(4))
+    ours, torchs = seeded(7), torch.Generator().manual_seed(7)
+    for temperature in (0.5, 1.0, 2.0):
+        sampling = Sampling(temperature=temperature)
+        for _ in range(20):
+            expected = torch.multinomial((logits / temperature).softmax(-1), 1, generator=torchs)
+            assert choose(logits, sampling, generators=ours).tolist() == expected[0].tolist()
+
+
+def test_the_smallest_temperature_takes_the_likeliest_of_any_logits():
+    for logits in ([[1e9, 0.0]], [[3.0, 3.1]]):
+        probs = distribution(torch.tensor(logits), Sampling(temperature=1e-38))
+        assert probs.max() == 1 and probs.argmax() == torch.tensor(logits).argmax()
+
+
+def test_the_settings_are_immutable_named_and_described():
+    sampling = Sampling()
+    assert dataclasses.astuple(sampling) == (1.0, 0.8, 0, 1.0, 0.0)
+    assert sampling.describe() == "temperature 0.8"
+    changed = Sampling(repetition_penalty=1.5, temperature=-0.0, top_k=4, min_p=1)
+    assert changed.describe() == "repetition penalty 1.5, temperature 0, top k 4, min p 1"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        sampling.top_k = 3
+    with pytest.raises(TypeError):
+        Sampling(1.0)
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=40), st.floats(1e-6, 1, exclude_max=True))
@@ -93,3 +151,5 @@ def test_a_value_that_means_nothing_is_refused_by_name(field, values):
 def test_temperature_zero_chooses_the_most_likely_id_for_every_seed():
     logits = torch.randn(5, 11)
     assert choose(logits, Sampling(temperature=0), generators=seeded(*range(5))).tolist() == logits.argmax(-1).tolist()
+    equal = torch.zeros(20, 3)  # of equally likely ids, the first
+    assert choose(equal, Sampling(temperature=0), generators=seeded(*range(20))).tolist() == [0] * 20

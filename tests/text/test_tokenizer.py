@@ -84,6 +84,46 @@ def test_max_vocab_keeps_the_commonest_and_counts_the_folded_one(text, limit):
     assert all(text.count(kept) >= text.count(out) for kept in tokenizer.characters for out in left_out)
 
 
+def test_folding_begins_only_where_the_limit_is_exceeded_and_drops_the_last_of_equals():
+    assert Tokenizer.fit(counts_of("aab"), normalizer=TextNormalizer()).to_json() == fitted("ab").to_json()
+    cases = [
+        ("aaabbc", {"max_vocab": 3}, "abc", False),
+        ("aaabbcd", {"max_vocab": 3}, "ab", True),
+        ("dcba", {"max_vocab": 3}, "ab", True),
+        ("aaabbbccd", {"min_count": 2, "max_vocab": 4}, "abc", True),  # the id of the folded ones counts
+        ("aaabbbccd", {"min_count": 2, "max_vocab": 3}, "ab", True),
+        ("".join(chr(33 + i % 90) for i in range(180)), {"max_vocab": 50}, "".join(map(chr, range(33, 82))), True),
+    ]
+    for text, limits, characters, folded in cases:
+        tokenizer = fitted(text, **limits)
+        assert (tokenizer.characters, tokenizer.folded) == (characters, folded), (text, limits)
+
+
+def test_an_error_lists_eight_unknown_characters_and_counts_the_rest():
+    for unknown, more in (("αβγδεζηθ", ""), ("αβγδεζηθικ", " and 2 more")):
+        with pytest.raises(UnknownCharacters) as error:
+            fitted("a").encode(unknown)
+        message = str(error.value)
+        assert message.startswith(
+            "prompt: characters the model has not seen: 'α' U+03B1 GREEK SMALL LETTER ALPHA at character 1 ("
+        )
+        assert message.count("GREEK") == 8 and message.endswith(f"){more}; change them, or skip them with --unknown skip")
+        assert error.value.characters == unknown
+
+
+def test_the_nearest_character_is_alike_in_case_base_look_or_kind():
+    tokenizer = fitted("aB1'-. \n")
+    nearest = {"A": "a", "b": "B", "à": "a", "À": "a", "’": "'", "—": "-", "!": "'", "/": ".", "\t": " ", "٣": "1", "Ω": None}
+    assert {character: tokenizer.nearest(character) for character in nearest} == nearest
+
+
+def test_equal_vocabularies_are_equal_and_hash_alike():
+    one, folded = Tokenizer("ab"), Tokenizer("ab", folded=True)
+    assert one == Tokenizer("ab") and hash(one) == hash(Tokenizer("ab"))
+    assert one != folded and one != "ab" and one != Tokenizer("ab", normalizer=TextNormalizer(lowercase=True))
+    assert len({one, Tokenizer("ab"), folded, Tokenizer(None)}) == 3
+
+
 def test_ids_take_the_smallest_numbers_that_hold_them():
     for size, dtype in ((256, "u1"), (257, "u2"), (65_536, "u2"), (65_537, "u4")):
         assert Tokenizer("".join(map(chr, range(0x10000, 0x10000 + size)))).dtype == dtype

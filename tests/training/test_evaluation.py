@@ -21,7 +21,7 @@ def test_every_character_but_the_first_is_predicted_once(length, batch_size):
     batches = list(validation_batches(ids, 8, batch_size=batch_size))
     assert torch.cat([targets.flatten() for _, targets in batches]).tolist() == list(range(1, length))
     for inputs, targets in batches:
-        assert inputs.shape == targets.shape
+        assert inputs.shape == targets.shape and inputs.numel() > 0 and len(inputs) <= batch_size
         assert torch.equal(inputs + 1, targets)
 
 
@@ -33,6 +33,20 @@ def test_loss_is_that_of_single_windows():
         window = torch.from_numpy(ids[start : start + 9].astype(np.int64))[None]
         total += model(window[:, :-1], window[:, 1:]).item() * (window.size(1) - 1)
     assert evaluate(model, ids) == pytest.approx(total / 42, rel=1e-5)
+
+
+@pytest.mark.parametrize("vocab_size, rows", [(7, 2048), (1000, 524), (600_000, 1)])
+def test_a_batch_is_as_large_as_memory_allows(vocab_size, rows):
+    """At most 16,384 characters and 4 million logits at once, but at least one window; no gradient is prepared."""
+    model, shapes = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=2, block_size=8), vocab_size), []
+
+    def note(module: torch.nn.Module, inputs: tuple, loss: torch.Tensor) -> None:
+        shapes.append(inputs[0].shape)
+        assert not loss.requires_grad
+
+    model.register_forward_hook(note)
+    loss = evaluate(model, np.zeros(8 * (rows + 1) + 1, np.uint8), interrupt=Interrupt())
+    assert isinstance(loss, float) and shapes == [(rows, 8), (1, 8)]
 
 
 def test_nothing_of_the_training_moves():

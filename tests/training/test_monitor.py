@@ -14,11 +14,11 @@ def test_losses_and_samples_are_recorded_once(tmp_path):
         monitor.log_evaluation(0, 2.0, sample="text")
         monitor.step_done()
         monitor.log_training(20, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
-        monitor.log_evaluation(20, math.log(2), sample="")
+        monitor.log_evaluation(20, math.log(2), sample="", seen={"novelty/longest_copy": 7.0})
     first, second, third = logged(tmp_path)
     assert first == {"step": 0, "val/loss": 2.0, "val/bits_per_char": 2.0 / math.log(2), "sample": "text"}
     assert second == {"step": 20, "train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7}  # a speed that is not known yet is left out
-    assert third == {"step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0}
+    assert third == {"step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0, "novelty/longest_copy": 7.0}
 
 
 def test_a_resumed_run_drops_what_it_logs_again(tmp_path):

@@ -1,7 +1,9 @@
 """Each optimizer does what its paper says, and its state survives as named tensors."""
 
+import numpy as np
 import pytest
 import torch
+from optimizer_reference import ReferenceOptimizer, quintics
 
 from chargpt.config import OptimConfig
 from chargpt.training.optimizers import AdamW, Muon, make_optimizer, orthogonalised
@@ -75,6 +77,63 @@ def test_muon_makes_an_orthogonal_matrix_of_each_gradient_q_k_and_v_apart():
             assert (update - update.diag().diag()).abs().max() < 0.15, key
 
 
+def drawn_gradients(weights: FlatWeights, steps: int) -> list[torch.Tensor]:
+    """Gradients of very different sizes: 1e-10 is far below AdamW's epsilon."""
+    generator = torch.Generator().manual_seed(5)
+    size = weights.vector.shape
+    return [torch.randn(size, generator=generator) * 10 ** -(10 * torch.rand(size, generator=generator)) for _ in range(steps)]
+
+
+def after_steps(config: OptimConfig, gradients: list[torch.Tensor], rates: list[float]) -> dict[str, np.ndarray]:
+    """The parameters after steps with given gradients."""
+    weights = make_weights()
+    optimizer = make_optimizer(weights, config)
+    for gradient, rate in zip(gradients, rates):
+        weights.gradient.copy_(gradient)
+        optimizer.step(rate)
+    return {key: value.detach().numpy() for key, value in weights.model.named_parameters()}
+
+
+def after_reference_steps(
+    config: OptimConfig, gradients: list[torch.Tensor], rates: list[float], **changes: object
+) -> dict[str, np.ndarray]:
+    weights = make_weights()
+    values = {key: value.detach().numpy() for key, value in weights.model.named_parameters()}
+    settings = {"betas": config.betas, "momentum": config.momentum, "decay": config.weight_decay, **changes}
+    reference = ReferenceOptimizer(values, name=config.name, **settings)
+    for gradient, rate in zip(gradients, rates):
+        slopes = {key: gradient[span].numpy().reshape(values[key].shape) for key, span in weights.spans.items()}
+        reference.step({key: slope.astype(np.float64) for key, slope in slopes.items()}, rate)
+    return reference.values
+
+
+def largest_error(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    assert found.keys() == expected.keys()
+    return max(np.abs(found[key] - expected[key]).max() for key in found)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_are_those_of_the_formulas_in_float64(name, steps):
+    """Momentum, bias correction, epsilon, decay, orthogonalisation and its scale: every parameter, to float32's rounding."""
+    config = OptimConfig(name=name, weight_decay=0.3, betas=(0.8, 0.95), momentum=0.9)
+    gradients, rates = drawn_gradients(make_weights(), steps), [0.02, 0.05, 0.01, 0.03, 0.04]
+    found, tolerance = after_steps(config, gradients, rates), 3e-6
+    assert largest_error(found, after_reference_steps(config, gradients, rates)) < tolerance
+    # The comparison notices each part of the formulas.
+    wrong = [{"decay": 0.31}, {"betas": (0.81, 0.95)}, {"betas": (0.8, 0.94)}]
+    wrong += [{"momentum": 0.89}, {"nesterov": False}] if name == "muon" else []
+    for change in wrong if steps > 1 else wrong[:1]:  # the direction of a first step does not depend on the momentum
+        assert largest_error(found, after_reference_steps(config, gradients, rates, **change)) > 10 * tolerance, change
+
+
+def test_the_iterations_bring_singular_values_to_where_they_should_be():
+    """From 0.01 to 1: between 0.73 and 1.27, and no further from 1 than that choice of three quintics can."""
+    found = quintics(np.linspace(0.01, 1, 10_000))
+    assert found.min() == pytest.approx(0.73, abs=0.005) and found.max() == pytest.approx(1.27, abs=0.005)
+    assert (np.diff(quintics(np.linspace(0, 0.009, 100))) > 0).all() and quintics(np.array([0.001]))[0] < 0.1
+
+
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 64, 16), (2, 16, 64)])
 def test_orthogonalised_matrices_have_singular_values_near_one(shape, precision):
@@ -117,6 +176,8 @@ def test_state_is_named_after_parameters_and_complete(name):
     assert {key.rpartition("/")[0] for key in tensors} - {""} == shapes.keys()
     assert all(value.shape == shapes[key.rpartition("/")[0]] and value.any() for key, value in tensors.items() if key != "step")
     assert tensors["step"] == 2
+    quantities = {"exp_avg", "exp_avg_sq"} | ({"momentum"} if name == "muon" else set())
+    assert {key.rpartition("/")[2] for key in tensors} == {"step"} | quantities
     muon = {key.rpartition("/")[0] for key in tensors if key.endswith("momentum")}
     assert muon == ({k for k, s in shapes.items() if len(s) == 2 and "embedding" not in k} if name == "muon" else set())
 

@@ -29,6 +29,19 @@ def test_no_kernel_is_used_in_float32_or_when_told_so():
     assert runtime(precision="bfloat16", attention="plain").attention is None
 
 
+@pytest.mark.parametrize("can, expected", [(True, torch.bfloat16), (False, torch.float32)])
+def test_the_processors_instructions_decide_the_precision(monkeypatch, can, expected):
+    """torch's own answer is replaced here, since no environment variable changes it."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: can)
+    chosen = runtime(precision="auto")
+    assert chosen.precision == expected
+    assert chosen.environment()["precision"] == str(expected).removeprefix("torch.")
+    if not can:
+        assert chosen.attention is None and "float32" in chosen.describe()
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):  # what is asked for is used
+        assert runtime(precision=name).precision == dtype
+
+
 @dataclass(frozen=True, kw_only=True)
 class FutureConfig(GPTConfig):
     """A configuration with positions that no kernel knows."""

@@ -1,5 +1,7 @@
 """The learning rate is a function of the step."""
 
+import math
+
 import pytest
 
 from chargpt.config import OptimConfig
@@ -23,6 +25,17 @@ def test_linear_holds_then_falls_in_a_straight_line():
     assert set(rates[:61]) == {1.0}
     falls = [a - b for a, b in zip(rates[60:100], rates[61:])]
     assert max(falls) == pytest.approx(min(falls)) == pytest.approx(1 / 40)
+
+
+def test_rates_are_those_of_the_formulas():
+    cosine = OptimConfig(learning_rate=2.0, warmup_steps=4, schedule="cosine", final_fraction=0.1)
+    rates = [learning_rate(step, cosine, max_steps=20) for step in range(25)]
+    assert rates[:5] == pytest.approx([2 * i / 5 for i in range(1, 6)])  # the warm-up begins above 0 and ends at the peak
+    falling = [2 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * i / 16))) for i in range(17)]
+    assert rates[4:] == pytest.approx(falling + [0.2] * 4)
+    linear = OptimConfig(learning_rate=1.0, warmup_steps=0, schedule="linear", decay_fraction=0.4)
+    assert [learning_rate(step, linear, max_steps=3) for step in range(4)] == pytest.approx([1, 1, 1 - 0.2 / 1.2, 0])
+    assert learning_rate(1, OptimConfig(schedule="cosine"), max_steps=1) == 0
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])

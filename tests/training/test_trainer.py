@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from optimizer_reference import ReferenceOptimizer, clipped
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
+from chargpt.training.batches import Batches
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.schedule import learning_rate
 from chargpt.training.trainer import NotFinite, Trainer
@@ -44,6 +46,53 @@ def test_a_step_reports_its_loss_its_gradient_and_the_rate_of_the_schedule():
         assert rate == learning_rate(step, CONFIG.optim, max_steps=20)
         assert 0 < loss < 5 and grad_norm > 0
     assert trainer.progress.step == trainer.progress.loss_count == 5
+
+
+@pytest.mark.parametrize("clip", [0.1, 1e9, 0.0])
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_steps_are_those_of_plain_training_in_float64(name, clip):
+    """Batches, gradient, clipping, rate and update together, against autograd and the papers' formulas in float64."""
+    model = dataclasses.replace(CONFIG.model, dropout=0.0, n_layer=2)
+    optim = OptimConfig(name=name, learning_rate=2e-2, weight_decay=0.2, grad_clip=clip, warmup_steps=2)
+    config = dataclasses.replace(CONFIG, model=model, optim=optim)
+    trainer = make_trainer(config)
+    plain = copy.deepcopy(trainer.model).double()
+    parameters = dict(plain.named_parameters())
+    reference = ReferenceOptimizer(
+        {key: value.detach().numpy() for key, value in parameters.items()},
+        name=name,
+        betas=optim.betas,
+        momentum=optim.momentum,
+        decay=optim.weight_decay,
+    )
+    batches = Batches(IDS, model.block_size, batch_size=8, seed=config.train.seed)  # the two chunks as one
+    for step in range(4):
+        found = trainer.step()
+        loss = logits_loss(plain, *batches.batch(step))
+        gradients = dict(zip(parameters, (g.numpy() for g in torch.autograd.grad(loss, list(parameters.values())))))
+        norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+        assert (found.loss, found.grad_norm) == pytest.approx((loss.item(), norm), rel=1e-4)
+        assert norm > 0.1  # so that 0.1 clips
+        reference.step(clipped(gradients, clip or math.inf), learning_rate(step, optim, max_steps=20))
+        for key, parameter in parameters.items():
+            parameter.data = torch.from_numpy(reference.values[key])
+            np.testing.assert_allclose(trainer.model.get_parameter(key).detach(), reference.values[key], atol=2e-5, err_msg=key)
+
+
+def logits_loss(model: GPT, idx: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean loss in the precision of the model; `model(idx, targets)` would compute it in float32."""
+    return torch.nn.functional.cross_entropy(model(idx).flatten(0, 1), targets.flatten())
+
+
+def test_clipping_keeps_the_direction_and_bounds_the_norm():
+    for clip, expected in ((0.05, 0.05), (1e9, None), (0.0, None)):
+        config = dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, grad_clip=clip))
+        trainer, free = make_trainer(config), make_trainer(dataclasses.replace(config, optim=OptimConfig(grad_clip=0.0)))
+        reported = trainer.step().grad_norm
+        assert reported == free.step().grad_norm > 0.05  # the norm before clipping
+        used = trainer.weights.gradient
+        assert used.norm().item() == pytest.approx(expected or reported, rel=1e-5)
+        torch.testing.assert_close(used / used.norm(), free.weights.gradient / reported)
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
@@ -126,14 +175,28 @@ def test_a_run_ends_at_its_length_or_without_patience():
 
 
 def test_several_chunks_are_one_large_batch():
-    model = dataclasses.replace(CONFIG.model, dropout=0.0)
-    vectors = []
-    for batch_size, accumulate in ((8, 1), (2, 4)):
+    """Equal to rounding: losses, and gradients by the size of each parameter's own."""
+    model, vectors = dataclasses.replace(CONFIG.model, dropout=0.0), []
+    for batch_size, accumulate in ((8, 1), (4, 2), (2, 4), (1, 8)):
         train = dataclasses.replace(CONFIG.train, batch_size=batch_size, accumulate=accumulate)
-        trainer = make_trainer(dataclasses.replace(CONFIG, model=model, train=train))
-        trainer.step()
-        vectors.append(trainer.weights.gradient.clone())
-    torch.testing.assert_close(*vectors)
+        config = dataclasses.replace(CONFIG, model=model, train=train, optim=OptimConfig(grad_clip=0.0))
+        trainer = make_trainer(config)
+        vectors.append((trainer.step(), trainer.weights.gradient.clone(), trainer.weights.spans))
+    (one, whole, spans), *others = vectors
+    for other, gradient, _ in others:
+        assert other == pytest.approx(one, rel=1e-5)
+        for name, span in spans.items():
+            assert (gradient[span] - whole[span]).norm() < 1e-5 * whole[span].norm(), name
+
+
+def test_micro_batches_of_a_step_have_dropout_of_their_own():
+    """The same characters in both micro-batches of a step: one mask for both would make the two losses equal."""
+    model = dataclasses.replace(CONFIG.model, dropout=0.5)
+    trainer, losses = make_trainer(dataclasses.replace(CONFIG, model=model)), []
+    trainer._batches.batch = lambda step, micro, rows: (torch.arange(8)[None] % 7, torch.arange(1, 9)[None] % 7)
+    trainer.weights.working.register_forward_hook(lambda module, inputs, out: losses.append(out.item()))
+    trainer.step()
+    assert len(set(losses)) == len(losses) == 2
 
 
 def test_a_rehearsal_changes_nothing():

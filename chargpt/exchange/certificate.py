@@ -1,0 +1,109 @@
+"""The certificate of an export: its program computes what the run computes, on a real text, at every position."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chargpt.exchange.target import ExportOptions
+from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.terminal import UserError
+
+GREEDY = 100  # characters of greedy text that are compared
+ROUNDING = 1e-5  # the bound, times the largest logit: float32 has 7 digits, and a model adds up thousands of products
+
+LogitsOf = Callable[[np.ndarray], np.ndarray]  # ids (B, T) int64 -> logits (B, T, V), or logarithms of probabilities
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What was compared, and the result."""
+
+    target: str  # the program and its version
+    text: str  # what the logits were compared on
+    largest: float  # difference of logits
+    bound: float  # what it may be
+    greedy: int  # characters of greedy text that are equal
+    quantity: str = "logits"
+
+    def describe(self) -> str:
+        """One line: a sentence without its full stop."""
+        return (
+            f"{self.target}: {self.quantity} on {self.text} differ by at most {self.largest:.1e} (bound {self.bound:.1e}), "
+            f"and {self.greedy} characters of greedy text are equal"
+        )
+
+
+@torch.inference_mode()
+def certify(
+    loaded: LoadedModel,
+    logits_of: LogitsOf,
+    options: ExportOptions,
+    *,
+    target: str,
+    tolerance: float = ROUNDING,
+    longest: int | None = None,
+    log_probabilities: bool = False,
+) -> Certificate:
+    """Compare the logits of a loaded export with those of the run; with `log_probabilities`, their logarithms of probabilities.
+
+    The bound is `tolerance` times the largest logit, at least `tolerance` times 10. `longest` is the longest text that the
+    target takes (None: block_size). Raises UserError if the bound is exceeded, or if greedy texts differ where the run's choice
+    is not a matter of rounding.
+    """
+    longest = longest or loaded.model.config.block_size
+    largest, scale = 0.0, 10.0
+    for window in windows(options.ids, longest):
+        expected = loaded.model(torch.from_numpy(window))
+        scale = max(scale, expected.abs().max().item())
+        if log_probabilities:
+            expected = expected.log_softmax(dim=-1)
+        found = torch.from_numpy(np.asarray(logits_of(window), np.float32))
+        if found.shape != expected.shape:
+            raise UserError(f"{target}: logits of shape {tuple(found.shape)}, not {tuple(expected.shape)}; nothing was written")
+        difference = (found - expected).abs().max().item()
+        largest = max(largest, difference if difference == difference else float("inf"))
+    bound = tolerance * scale
+    if largest > bound:
+        raise UserError(f"{target}: logits differ by {largest:.1e}, more than {bound:.1e}; nothing was written")
+    return Certificate(
+        target=target,
+        text=options.ids_from,
+        largest=largest,
+        bound=bound,
+        greedy=equal_greedy(loaded, logits_of, options.ids, target=target, longest=longest, bound=bound),
+        quantity="log-probabilities" if log_probabilities else "logits",
+    )
+
+
+def windows(ids: np.ndarray, longest: int) -> list[np.ndarray]:
+    """`ids` cut into windows (1, T) of `longest`, and two windows (2, T) of different texts and half that length."""
+    cut = [ids[None, start : start + longest] for start in range(0, len(ids), longest)]
+    half = min(len(ids), longest) // 2
+    return [*cut, np.stack((ids[:half], ids[-half:]))] if half else cut
+
+
+def equal_greedy(loaded: LoadedModel, logits_of: LogitsOf, ids: np.ndarray, *, target: str, longest: int, bound: float) -> int:
+    """How many characters of greedy text are the same, up to GREEDY, in a text of at most `longest`.
+
+    The comparison ends early where two characters are equally likely within `bound`. Raises UserError for any other difference.
+    """
+    text = ids[: max(1, longest // 2)]
+    length = min(GREEDY, longest - len(text))
+    forbidden = list(loaded.tokenizer.never_sampled)
+    for made in range(length):
+        expected = loaded.model(torch.from_numpy(text[None]))[0, -1]
+        found = torch.from_numpy(np.array(logits_of(text[None])[0, -1], np.float32))
+        ours, theirs = (_most_likely(logits, forbidden) for logits in (expected, found))
+        if ours != theirs:
+            if (expected[ours] - expected[theirs]).item() <= 2 * bound:
+                return made
+            raise UserError(f"{target}: the greedy text differs after {made} characters; nothing was written")
+        text = np.append(text, ours)
+    return length
+
+
+def _most_likely(logits: Tensor, forbidden: Sequence[int]) -> int:
+    return int(logits.index_fill(0, torch.tensor(forbidden, dtype=torch.long), float("-inf")).argmax())

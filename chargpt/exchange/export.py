@@ -1,0 +1,96 @@
+"""`python -m chargpt export RUN --to TARGET [DIR]`: a run in the format of another program.
+
+Each format is a module with a function `write` (see `chargpt/exchange/target.py`). This module finds the run and a text to
+check with, calls that function on a path aside, and publishes the result whole or not at all.
+"""
+
+import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chargpt.terminal import Parser, UserError, one_line, say, shown
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECKED_IDS = 4096  # of a real text; an export is compared with the run on these
+
+
+class Target(NamedTuple):
+    """A format that a run can be exported to."""
+
+    module: str  # whose function `write` makes the export; imported when it is used
+    suffix: str  # of the default destination: the name of the run and this
+    what: str  # for --help
+    package: str = ""  # that it needs, beside those of requirements.txt
+
+
+TARGETS = {
+    "hf": Target("chargpt.exchange.hugging_face", "-hf", "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"),
+    "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", "gguf"),
+    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", "a folder with an ONNX graph, for onnxruntime and browsers", "onnx"),
+    "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline"),
+    "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone"),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python -m chargpt export`. Returns the exit code; raises UserError."""
+    options = _parse(argv)
+    target = TARGETS[options.to]
+    if options.weights and options.to != "html":
+        raise UserError(f"--weights: {options.weights} given; it is for --to html alone, so omit it")
+    # These import torch, which takes seconds; --help and a mistyped option are answered before.
+    from chargpt.exchange.extras import require
+    from chargpt.exchange.publication import check_destination, publish
+    from chargpt.exchange.reference_text import reference_text
+    from chargpt.exchange.target import ExportOptions
+    from chargpt.sampling.loaded_model import load_model
+
+    if target.package:
+        require(target.package, target=options.to)
+    loaded, warnings = load_model(options.run, ROOT / "checkpoints", device="cpu")
+    for warning in warnings:
+        say("warning", one_line(warning))
+    destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
+    check_destination(destination, force=options.force)
+    say("run", loaded.describe())
+    ids, ids_from = reference_text(loaded, root=ROOT, length=CHECKED_IDS)
+    names = [Path(text).name or text for text in loaded.texts]
+    export_options = ExportOptions(
+        name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16"
+    )
+    write = importlib.import_module(target.module).write
+    lines = publish(destination, lambda path: write(loaded, path, export_options), force=options.force)
+    for line in lines:
+        print(one_line(line))
+    say("written", shown(destination))
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> Any:
+    """The options in `argv`. Raises UserError."""
+    parser = Parser(
+        prog="python -m chargpt export",
+        usage="python -m chargpt export RUN --to TARGET [DIR] [--force]",
+        description="Write a run in the format of another program, and compare the two on real text.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the name of a run, its path, or the path of one of its checkpoints")
+    targets = "; ".join(f"{name}: {target.what}" for name, target in TARGETS.items())
+    parser.add_argument("--to", required=True, choices=TARGETS, metavar="TARGET", help=targets)
+    parser.add_argument(
+        "destination", nargs="?", metavar="DIR", help="what to write (default: the name of the run and of the format, here)"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("float16", "int8"),
+        help="html: how the page holds the weights; int8 halves its size and costs a little of the quality, which is measured "
+        "(default: float16)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
+    return parser.parse_intermixed_args(argv)
+
+
+def _file_name(run: str) -> str:
+    """The name of a run as a file name that needs no quotes."""
+    return re.sub(r"[^\w.-]+", "-", run).strip(".-") or "run"

@@ -1,0 +1,108 @@
+"""From a model of another program to a run on disk."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from chargpt.config import Config, apply, apply_overrides
+from chargpt.exchange.imported_model import ImportedModel
+from chargpt.runs.checkpoint import check_tensors, mark_best
+from chargpt.runs.model_shape import blank_model
+from chargpt.runs.run import Run, new_folder
+from chargpt.runs.saved_state import NO_TEXT, Progress, SavedState
+from chargpt.terminal import UserError, say, shown
+from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
+from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.optimizers import make_optimizer
+from chargpt.training.recipes import load_settings
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.weights import FlatWeights
+from model import GPT
+
+
+def save_run(
+    imported: ImportedModel, texts: Sequence[str], *, name: str, preset: str | None, settings: Sequence[str], root: Path
+) -> Path:
+    """Save a new run and say what it is; returns its folder. Raises UserError, also if a run of that name exists."""
+    new_folder(name, root / "checkpoints")  # before anything that takes time
+    config = _settings(imported, preset, settings, presets=root / "configs")
+    model = blank_model(imported.shape, imported.tokenizer.vocab_size)
+    check_tensors(imported.weights, model.state_dict(), where=imported.program)
+    model.load_state_dict(imported.weights)
+    corpus = None
+    if texts:
+        block_size = config.model.block_size
+        corpus = load_corpus(texts, config.data, root=root, block_size=block_size, tokenizer=imported.tokenizer)
+    progress = Progress(step=imported.step)
+    if corpus is not None:
+        progress.record_evaluation(evaluate(model, validation_part(corpus.val, config.train.eval_chars)))
+    state = SavedState(
+        config=config,
+        tokenizer=imported.tokenizer,
+        texts=[] if corpus is None else corpus.texts,
+        fingerprint=NO_TEXT if corpus is None else corpus.fingerprint,
+        progress=progress,
+        environment=choose_runtime(config).environment(),
+    )
+    optimizer_state = _optimizer_state(imported, model, config)
+    run = Run(new_folder(name, root / "checkpoints"))
+    new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
+    problems = run.save(state, weights=model.state_dict(), training=optimizer_state)
+    if corpus is None:
+        mark_best(run.checkpoint, None)
+    for problem in [*problems, *run.write_config(config)]:
+        say("warning", problem)
+    _report(imported, run, corpus, progress, root=root)
+    return run.folder
+
+
+def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[str], *, presets: Path) -> Config:
+    """The settings of a preset, with those of the imported training, with those of the command line."""
+    shape = dataclasses.asdict(imported.shape)
+    config, _ = load_settings(preset, [], presets=presets, model=shape, model_from=imported.program)
+    config = apply(config, imported.settings, where=imported.program)
+    normalizer = dataclasses.asdict(imported.tokenizer.normalizer)
+    vocabulary = "bytes" if imported.tokenizer.characters is None else "characters"
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary=vocabulary, **normalizer))
+    fixed = config
+    config = apply_overrides(config, settings)
+    if dataclasses.replace(config.model, dropout=fixed.model.dropout) != fixed.model:
+        raise UserError(
+            "command line: the shape is that of the imported model; of the model settings, change only model.dropout"
+        )
+    return dataclasses.replace(config, data=absolute_paths(config.data))
+
+
+def _optimizer_state(imported: ImportedModel, model: GPT, config: Config) -> Mapping[str, Tensor]:
+    """What a resumed run's optimizer begins with: the imported state if it is AdamW's, otherwise a new one."""
+    optimizer = make_optimizer(FlatWeights(model, torch.float32), config.optim)
+    state = optimizer.tensors()
+    if imported.moments is not None and config.optim.name == "adamw":
+        optimizer.load({**state, **imported.moments})
+    return state
+
+
+def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, progress: Progress, *, root: Path) -> None:
+    """Say what was imported, what is different now, and what to type next."""
+    shape = imported.shape
+    say(
+        "imported",
+        f"{imported.program}, step {imported.step:,}: {shape.n_layer} layers, {shape.n_head} heads, width {shape.n_embd}, "
+        f"context {shape.block_size}, {shape.positions} positions, {imported.tokenizer.vocab_size:,} ids",
+    )
+    for note in imported.notes:
+        say("note", note)
+    for line in corpus.describe() if corpus is not None else []:
+        print(line)
+    if corpus is not None:
+        say("loss", f"{progress.val_loss:.4f} nats per character on the validation text")
+    name = run.name(root / "checkpoints")
+    say("run", shown(run.folder))
+    say("sample", f"python sample.py {name}")
+    if corpus is None:
+        say("train", f"python train.py TEXT --init-from {name}")
+    else:
+        say("resume", f"python train.py --resume --run {name}")

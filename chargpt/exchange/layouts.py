@@ -1,0 +1,204 @@
+"""The same weights under other names: GPT-2 for learned and sinusoidal positions, Starcoder2 for rotary ones.
+
+transformers computes both as model.py does: GPT-2 with the exact GELU, Starcoder2 with as many key heads as query heads.
+Both have biases everywhere; a model without biases gets zeros, which changes no logit.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from chargpt.exchange.tensor_file import PlannedTensor, TensorSource, planned, transposed, zeros
+from model import GPT, GPTConfig
+
+EPSILON = 1e-5  # of every LayerNorm
+THETA = 10000.0  # the base of rotary frequencies
+# Our name of a part of a block, and the names in GPT-2 (nanoGPT has the same) and in Starcoder2.
+GPT2 = {
+    "norm_1": "ln_1",
+    "attn.qkv": "attn.c_attn",
+    "attn.proj": "attn.c_proj",
+    "norm_2": "ln_2",
+    "mlp.up": "mlp.c_fc",
+    "mlp.down": "mlp.c_proj",
+}
+STARCODER2 = {
+    "norm_1": "input_layernorm",
+    "attn.q": "self_attn.q_proj",
+    "attn.k": "self_attn.k_proj",
+    "attn.v": "self_attn.v_proj",
+    "attn.proj": "self_attn.o_proj",
+    "norm_2": "post_attention_layernorm",
+    "mlp.up": "mlp.c_fc",
+    "mlp.down": "mlp.c_proj",
+}
+
+
+def architecture(config: GPTConfig) -> str:
+    """The architecture, as transformers and llama.cpp name it, that computes a model of this shape."""
+    return "starcoder2" if config.positions == "rotary" else "gpt2"
+
+
+def transformers_config(model: GPT) -> dict[str, Any]:
+    """The content of config.json."""
+    config = model.config
+    common = {
+        "torch_dtype": "float32",
+        "vocab_size": model.vocab_size,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    }
+    if architecture(config) == "gpt2":
+        return {
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "activation_function": "gelu",  # the exact one; the default is the tanh approximation
+            "n_layer": config.n_layer,
+            "n_head": config.n_head,
+            "n_embd": config.n_embd,
+            "n_positions": config.block_size,
+            "n_ctx": config.block_size,  # llama.cpp's converter needs it
+            "n_inner": 4 * config.n_embd,
+            "layer_norm_epsilon": EPSILON,
+            **{f"{part}_pdrop": 0.0 for part in ("attn", "embd", "resid")},
+            **common,
+        }
+    return {
+        "architectures": ["Starcoder2ForCausalLM"],
+        "model_type": "starcoder2",
+        "hidden_act": "gelu",
+        "num_hidden_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "num_key_value_heads": config.n_head,
+        "head_dim": config.n_embd // config.n_head,
+        "hidden_size": config.n_embd,
+        "intermediate_size": 4 * config.n_embd,
+        "max_position_embeddings": config.block_size,
+        "norm_epsilon": EPSILON,
+        "use_bias": config.bias,
+        "sliding_window": None,
+        "rope_theta": THETA,
+        "rope_parameters": {"rope_type": "default", "rope_theta": THETA},
+        **{f"{part}_dropout": 0.0 for part in ("attention", "embedding", "residual")},
+        **common,
+    }
+
+
+def parts(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
+    """Name, weight and bias of every part of the blocks, as `blocks.0.attn.qkv`, and of the last norm, as `norm`."""
+    for name, module in model.named_modules():
+        if isinstance(module, (nn.Linear, nn.LayerNorm)):
+            yield name, module.weight, module.bias
+
+
+def split_parts(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
+    """`parts` with queries, keys and values on their own: attn.q, attn.k and attn.v for attn.qkv."""
+    for name, weight, bias in parts(model):
+        if not name.endswith("attn.qkv"):
+            yield name, weight, bias
+            continue
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
+        for letter, one, its_bias in zip("qkv", weight.chunk(3), biases):
+            yield name.removesuffix("qkv") + letter, one, its_bias
+
+
+def transformers_tensors(model: GPT) -> list[PlannedTensor]:
+    """The weights as transformers stores them for `transformers_config`."""
+    if architecture(model.config) == "gpt2":
+        plans = [
+            planned("transformer.wte.weight", model.token_embedding.weight),
+            planned("transformer.wpe.weight", model.position_table(model.config.block_size)),
+        ]
+        for name, weight, bias in parts(model):
+            theirs = "transformer.ln_f" if name == "norm" else renamed(name, "transformer.h", GPT2)
+            matrix = transposed if weight.dim() == 2 else planned  # GPT-2's linear layers hold the transpose
+            plans += [matrix(f"{theirs}.weight", weight), bias_or_zeros(f"{theirs}.bias", weight, bias)]
+        return plans
+    plans = [planned("model.embed_tokens.weight", model.token_embedding.weight)]
+    for name, weight, bias in split_parts(model):
+        theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
+        plans.append(planned(f"{theirs}.weight", weight))
+        if weight.dim() == 1 or bias is not None:
+            plans.append(bias_or_zeros(f"{theirs}.bias", weight, bias))
+    return plans
+
+
+def bias_or_zeros(name: str, weight: Tensor, bias: Tensor | None) -> PlannedTensor:
+    """The plan for the bias of a part whose weight is `weight` (outputs first)."""
+    return zeros(name, weight.size(0)) if bias is None else planned(name, bias)
+
+
+def renamed(name: str, blocks: str, names: Mapping[str, str]) -> str:
+    """`blocks.0.norm_1` as it is called elsewhere, for example transformer.h.0.ln_1."""
+    number, part = re.fullmatch(r"blocks\.(\d+)\.(.+)", name).groups()
+    return f"{blocks}.{number}.{names[part]}"
+
+
+def weights_from_gpt2(source: TensorSource, shape: GPTConfig, vocab_size: int, *, is_transposed: bool) -> dict[str, Tensor]:
+    """The weights of a GPT with learned positions, from tensors with GPT-2's names; biases as `with_biases` expects them.
+
+    `is_transposed`: whether linear layers hold the transpose, as in transformers; in nanoGPT they do not. Raises UserError.
+    """
+    C, prefix = shape.n_embd, "transformer."
+    weights = {
+        "token_embedding.weight": source.read(f"{prefix}wte.weight", (vocab_size, C)),
+        "position_embedding.weight": source.read(f"{prefix}wpe.weight", (shape.block_size, C)),
+    }
+    for name, rows, columns in _expected(shape, GPT2):
+        theirs = f"{prefix}ln_f" if name == "norm" else renamed(name, f"{prefix}h", GPT2)
+        _read_part(source, weights, name, theirs, rows, columns, is_transposed=is_transposed)
+    return weights
+
+
+def weights_from_starcoder2(source: TensorSource, shape: GPTConfig, vocab_size: int) -> dict[str, Tensor]:
+    """The weights of a GPT with rotary positions; see `weights_from_gpt2`."""
+    weights = {"token_embedding.weight": source.read("model.embed_tokens.weight", (vocab_size, shape.n_embd))}
+    for name, rows, columns in _expected(shape, STARCODER2):
+        theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
+        _read_part(source, weights, name, theirs, rows, columns, is_transposed=False)
+    for i in range(shape.n_layer):
+        for kind in ("weight", "bias"):
+            split = [weights.pop(f"blocks.{i}.attn.{letter}.{kind}", None) for letter in "qkv"]
+            present = [part for part in split if part is not None]
+            if present:
+                size = present[0].shape
+                weights[f"blocks.{i}.attn.qkv.{kind}"] = torch.cat([torch.zeros(size) if p is None else p for p in split])
+    return weights
+
+
+def with_biases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
+    """`weights` with a bias in every part, or in none if every bias is zero; and whether there are any."""
+    biases = {name for name in weights if name.endswith(".bias")}
+    if not any(weights[name].any() for name in biases):
+        return {name: tensor for name, tensor in weights.items() if name not in biases}, False
+    parts = [name.removesuffix(".weight") for name in weights if name.endswith(".weight") and "embedding" not in name]
+    missing = {f"{part}.bias": torch.zeros(weights[f"{part}.weight"].size(0)) for part in parts}
+    return {**missing, **weights}, True
+
+
+def _expected(shape: GPTConfig, names: Mapping[str, str]) -> Iterable[tuple[str, int, int]]:
+    """Our name of every part, and the rows and columns of its matrix; a norm has 0 columns."""
+    C = shape.n_embd
+    sizes = {"attn.qkv": (3 * C, C), "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C), "norm_1": (C, 0), "norm_2": (C, 0)}
+    for i in range(shape.n_layer):
+        for part in names:
+            yield f"blocks.{i}.{part}", *sizes.get(part, (C, C))
+    yield "norm", C, 0
+
+
+def _read_part(
+    source: TensorSource, weights: dict[str, Tensor], name: str, theirs: str, rows: int, columns: int, *, is_transposed: bool
+) -> None:
+    """Read the weight of a part, and its bias if there is one."""
+    turned = is_transposed and columns
+    size = ((columns, rows) if turned else (rows, columns)) if columns else (rows,)
+    weight = source.read(f"{theirs}.weight", size)
+    weights[f"{name}.weight"] = weight.t().contiguous() if turned else weight
+    if f"{theirs}.bias" in source:
+        weights[f"{name}.bias"] = source.read(f"{theirs}.bias", (rows,))

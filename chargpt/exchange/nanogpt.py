@@ -1,0 +1,189 @@
+"""Reads a checkpoint of nanoGPT: ckpt.pt, and meta.pkl with its characters.
+
+Both are pickles, which can hold code. This is the only module that opens any, and both readers refuse everything but data:
+`torch.load(weights_only=True)` builds tensors and plain containers, and the unpickler for meta.pkl allows no name at all.
+"""
+
+import io
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from chargpt.exchange.imported_model import ImportedModel, checked_shape, imported
+from chargpt.exchange.layouts import weights_from_gpt2
+from chargpt.exchange.tensor_file import TensorSource, check_file
+from chargpt.exchange.tokenizer_json import in_order
+from chargpt.runs.model_shape import MAX_NUMBERS
+from chargpt.runs.saved_state import MAX_STEPS
+from chargpt.runs.sealed_json import read_bounded
+from chargpt.terminal import UserError, one_line, shown
+from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
+from model import GPTConfig
+
+CHECKPOINT, VOCABULARY = "ckpt.pt", "meta.pkl"
+MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # weights, and two moments of each
+MAX_RECORDS = 100_000  # tensors and others in a checkpoint
+MAX_PICKLED = 32 << 20  # bytes of a pickle without the tensors: every character of Unicode fits
+OUTPUT, EMBEDDING = "lm_head.weight", "token_embedding.weight"
+BUFFERS = r"transformer\.h\.\d+\.attn\.bias"  # masks, which its slower attention keeps
+SETTINGS = {  # of nanoGPT's train.py: our section and key
+    "dropout": ("model", "dropout"),
+    "batch_size": ("train", "batch_size"),
+    "gradient_accumulation_steps": ("train", "accumulate"),
+    "max_iters": ("train", "max_steps"),
+    "eval_interval": ("train", "eval_interval"),
+    "log_interval": ("train", "log_interval"),
+    "learning_rate": ("optim", "learning_rate"),
+    "weight_decay": ("optim", "weight_decay"),
+    "grad_clip": ("optim", "grad_clip"),
+    "warmup_iters": ("optim", "warmup_steps"),
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Builds dictionaries, lists, texts and numbers. A pickle that names anything else is refused before it is called."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which this reader does not allow")
+
+    def persistent_load(self, id: object) -> NoReturn:
+        raise pickle.UnpicklingError("it refers to another file")
+
+
+def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
+    """The model in a folder with ckpt.pt; `meta` is its meta.pkl (None: in the same folder). Raises UserError."""
+    path = folder / CHECKPOINT
+    where, checkpoint = shown(path), _load(path)
+    characters, ids = in_order(read_characters(folder / VOCABULARY if meta is None else meta))
+    tensors = _tensors(checkpoint.get("model"), where)
+    shape = _shape(checkpoint.get("model_args"), where, len(ids))
+    source = TensorSource(where, {name: (tensor.shape, lambda tensor=tensor: tensor) for name, tensor in tensors.items()})
+    weights = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
+    if OUTPUT in source and not torch.equal(source.read(OUTPUT, (len(ids), shape.n_embd)), weights["token_embedding.weight"]):
+        raise UserError(f"{where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
+    source.check_all_read(except_for=BUFFERS)
+    settings, notes = _settings(checkpoint.get("config"))
+    step = checkpoint.get("iter_num")
+    if type(step) is not int or not 0 <= step < MAX_STEPS:
+        raise UserError(f"{where}: iter_num is {str(step):.40}; a whole number is needed")
+    moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
+    notes.append("the optimizer continues with its own state" if moments else "the optimizer begins with a new state")
+    return imported(
+        "nanoGPT",
+        shape,
+        Tokenizer(characters),
+        weights,
+        ids=ids,
+        settings=settings,
+        step=step,
+        moments=moments,
+        notes=notes,
+    )
+
+
+def read_characters(path: Path) -> dict[str, int]:
+    """The characters and their ids in a meta.pkl. Raises UserError for a pickle of anything but plain containers."""
+    if not path.exists():
+        raise UserError(
+            f"{shown(path)}: no such file; give the meta.pkl of the training data, in nanoGPT's data folder, as --meta FILE"
+        )
+    try:
+        meta = _PlainUnpickler(io.BytesIO(read_bounded(path, limit=MAX_PICKLED))).load()
+        found = dict(meta["stoi"])
+    except UserError:
+        raise
+    except Exception as error:  # any kind of invalid pickle is reported in the same way
+        raise UserError(f"{shown(path)}: not the vocabulary of a character model ({one_line(error):.200})") from None
+    if len(found) > CODE_POINTS or {id for id in found.values() if type(id) is int} != set(range(len(found))):
+        raise UserError(f"{shown(path)}: its ids are not 0, 1, 2 and so on; prepare the text as characters")
+    return found
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """The dictionary in a checkpoint. Its tensors are mapped from the file, and read when they are used."""
+    check_file(path, most=MAX_BYTES)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            records = archive.infolist()
+        # A packed record could grow without limit when it is read; torch.save never packs.
+        plain = len(records) <= MAX_RECORDS and all(record.compress_type == zipfile.ZIP_STORED for record in records)
+        small = all(record.file_size <= MAX_PICKLED for record in records if record.filename.endswith(".pkl"))
+        if not (plain and small):
+            raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except UserError:
+        raise
+    except Exception as error:  # any kind of invalid file is reported in the same way
+        raise UserError(f"{shown(path)}: not a checkpoint of tensors and plain containers ({one_line(error):.200})") from None
+    if not isinstance(checkpoint, dict):
+        raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; give the folder that its train.py wrote")
+    return checkpoint
+
+
+def _tensors(model: object, where: str) -> dict[str, Tensor]:
+    """The tensors of the model in their order, without the prefix that torch.compile adds."""
+    plain = isinstance(model, Mapping) and all(isinstance(name, str) and isinstance(t, Tensor) for name, t in model.items())
+    if not plain:
+        raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
+    return {name.removeprefix("_orig_mod."): tensor for name, tensor in model.items()}
+
+
+def _shape(arguments: object, where: str, vocab_size: int) -> GPTConfig:
+    """The shape in model_args."""
+    if not isinstance(arguments, Mapping):
+        raise UserError(f"{where}: holds no model_args; give the folder that nanoGPT's train.py wrote")
+    if arguments.get("vocab_size") != vocab_size:
+        found = f"vocab_size is {str(arguments.get('vocab_size')):.40}, and meta.pkl has {vocab_size:,} characters"
+        raise UserError(f"{where}: {found}; give the meta.pkl of the text that it was trained on")
+    fields = {name: arguments.get(name) for name in ("n_layer", "n_head", "n_embd", "block_size")}
+    return checked_shape(where, vocab_size=vocab_size, **fields)
+
+
+def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The settings of the training in our names, unchecked, and what could not be kept."""
+    config = config if isinstance(config, Mapping) else {}
+    settings: dict[str, dict[str, Any]] = {"model": {}, "train": {}, "optim": {"name": "adamw"}}
+    for theirs, (section, key) in SETTINGS.items():
+        if theirs in config:
+            settings[section][key] = config[theirs]
+    optim, notes = settings["optim"], []
+    if "beta1" in config and "beta2" in config:
+        optim["betas"] = [config["beta1"], config["beta2"]]
+    if config.get("decay_lr") is False:
+        optim |= {"schedule": "linear", "decay_fraction": 0.0}
+        return settings, notes
+    optim["schedule"] = "cosine"
+    rate, least = config.get("learning_rate"), config.get("min_lr")
+    if type(rate) in (int, float) and type(least) in (int, float) and 0 < least <= rate:
+        optim["final_fraction"] = least / rate
+    if config.get("lr_decay_iters") != config.get("max_iters"):
+        notes.append("the learning rate decays until train.max_steps; nanoGPT's lr_decay_iters has no equivalent")
+    return settings, notes
+
+
+def _moments(optimizer: object, tensors: dict[str, Tensor], shape: GPTConfig, ids: list[int]) -> dict[str, Tensor] | None:
+    """The state of nanoGPT's AdamW in our names; None if it is not as its train.py writes it.
+
+    Its parameters are numbered: first the matrices and embeddings in the order of the model, then all others.
+    """
+    names = [name for name in tensors if name != OUTPUT and not re.fullmatch(BUFFERS, name)]
+    names = [name for name in names if tensors[name].dim() >= 2] + [name for name in names if tensors[name].dim() < 2]
+    try:
+        states = [optimizer["state"][number] for number in range(len(names))]
+        steps = {float(state["step"]) for state in states}
+        moments = {"step": torch.tensor(steps.pop())}
+        for quantity in ("exp_avg", "exp_avg_sq"):
+            found = {name: state[quantity] for name, state in zip(names, states)}
+            source = TensorSource(quantity, {name: (t.shape, lambda t=t: t) for name, t in found.items()})
+            ours = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
+            ours[EMBEDDING] = ours[EMBEDDING][ids]
+            moments |= {f"{name}/{quantity}": tensor for name, tensor in ours.items()}
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # a UserError is a ValueError
+        return None
+    return None if steps else moments

@@ -1,0 +1,37 @@
+/*
+node page_check.js PAGE: run the engine of an exported page without a browser.
+
+Standard input: JSON {windows, prompt, length, webAssembly}. Standard output, little-endian: the logits of every position of
+every window, float32, and then the `length` ids, int32, that greedily continue the prompt.
+*/
+"use strict";
+const fs = require("fs");
+
+process.on("uncaughtException", (error) => {
+  console.error(error.message.split("\n")[0]);
+  process.exit(1);
+});
+
+const page = fs.readFileSync(process.argv[2], "utf8");
+const { windows, prompt, length, webAssembly } = JSON.parse(fs.readFileSync(0, "utf8"));
+const content = (id) => page.match(new RegExp(`<script [^>]*id="${id}">([^]*?)</script>`))[1];
+const about = JSON.parse(content("about"));
+const tensors = {};
+for (const [, tensor, rows, columns, format, data] of page.matchAll(
+  /<script type="application\/octet-stream" data-tensor="([^"]+)" data-rows="(\d+)" data-columns="(\d+)" data-format="(\w+)">([^<]*)</g,
+)) {
+  tensors[tensor] = { rows: Number(rows), columns: Number(columns), format, data };
+}
+
+const { Model, Window, choose } = new Function(`${content("engine")}; return { Model, Window, choose };`)();
+const model = new Model(about.shape, tensors, { webAssembly });
+for (const ids of windows) {
+  for (const [, logits] of new Window(model, model.contexts[0]).read(ids)) process.stdout.write(Buffer.from(logits.slice().buffer));
+}
+const window = new Window(model, model.contexts[0]), text = [...prompt];
+for (let i = 0; i < length; i++) {
+  let last;
+  for (const [, logits] of window.read(text)) last = logits;
+  text.push(choose(last, { temperature: 0, topK: 0 }, about.never, null));
+}
+process.stdout.write(Buffer.from(Int32Array.from(text.slice(prompt.length)).buffer));

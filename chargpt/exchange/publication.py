@@ -1,0 +1,55 @@
+"""How an export gets its name: built aside, published whole or not at all, and nothing but an earlier export is replaced."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
+from chargpt.terminal import UserError, shown
+
+# What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
+WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf|onnx)")
+
+Result = TypeVar("Result")
+
+
+def check_destination(destination: Path, *, force: bool) -> None:
+    """Raise UserError unless `destination` is free, or `force` is given and it is an earlier export."""
+    if destination.name in ("", "..") or not destination.parent.is_dir():
+        raise UserError(f"{shown(destination)}: its folder does not exist; create it, or give another DIR")
+    if not os.path.lexists(destination):
+        return
+    if not force:
+        raise UserError(f"{shown(destination)}: exists; choose another DIR, or replace it with --force")
+    if destination.is_symlink() or not (destination.is_file() or destination.is_dir()):
+        raise UserError(f"{shown(destination)}: not a file or folder; choose another DIR")
+    if destination.is_dir():
+        others = [path.name for path in destination.iterdir() if not (WRITTEN.fullmatch(path.name) and path.is_file())]
+        if others:
+            raise UserError(f"{shown(destination)}: holds {others[0]}, which no export writes; choose another DIR")
+
+
+def publish(destination: Path, write: Callable[[Path], Result], *, force: bool) -> Result:
+    """Call `write` with a free path beside `destination`, then give what it wrote that name. Returns what `write` returns.
+
+    When `write` raises, nothing is left and `destination` is as it was. Raises UserError as `check_destination` does, also for
+    a destination that has appeared meanwhile.
+    """
+    remove_left_behind(destination.parent, re.compile(re.escape(destination.name)))
+    old = aside(destination.with_name(f"{destination.name}.old"))
+    try:
+        with publishing(destination) as path:
+            result = write(path)
+            if path.is_dir():
+                sync_folder(path)
+            check_destination(destination, force=force)
+            if destination.is_dir():  # a folder cannot be replaced in one step
+                os.rename(destination, old)
+    except BaseException:
+        if old.is_dir() and not os.path.lexists(destination):
+            os.rename(old, destination)
+        raise
+    discard(old)
+    return result

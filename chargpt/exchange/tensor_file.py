@@ -1,0 +1,133 @@
+"""safetensors files, written a tensor at a time and read within bounds.
+
+The library's own writer copies all tensors before it writes; a model and its export would not fit into twice the model's size.
+The format: the length of a JSON header as 8 bytes, the header, then the tensors one after another.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors
+import torch
+from torch import Tensor
+
+from chargpt.files import SyncedFile
+from chargpt.runs.sealed_json import JSON_LIMIT
+from chargpt.terminal import UserError, shown
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """A float32 tensor of an export: its name, its shape, and how to make it."""
+
+    name: str
+    shape: tuple[int, ...]
+    make: Callable[[], Tensor]
+
+
+def planned(name: str, tensor: Tensor) -> PlannedTensor:
+    """The plan to write `tensor` as it is."""
+    return PlannedTensor(name, tuple(tensor.shape), lambda: tensor)
+
+
+def transposed(name: str, tensor: Tensor) -> PlannedTensor:
+    """The plan to write the transpose of a matrix."""
+    return PlannedTensor(name, tuple(reversed(tensor.shape)), lambda: tensor.t())
+
+
+def zeros(name: str, *shape: int) -> PlannedTensor:
+    """The plan to write zeros."""
+    return PlannedTensor(name, shape, lambda: torch.zeros(shape))
+
+
+def content(plan: PlannedTensor) -> memoryview:
+    """The bytes of a planned tensor: float32, little-endian, row by row."""
+    tensor = plan.make().detach().to(torch.float32).contiguous()
+    assert tuple(tensor.shape) == plan.shape, plan
+    return memoryview(tensor.numpy().astype("<f4", copy=False)).cast("B")
+
+
+def size(plan: PlannedTensor) -> int:
+    """The number of bytes in `content`."""
+    return 4 * torch.Size(plan.shape).numel()
+
+
+def write_tensors(path: Path, plans: Iterable[PlannedTensor], metadata: Mapping[str, str]) -> None:
+    """Write a new safetensors file; at most one tensor more than the model is in memory. Raises OSError."""
+    plans, entries, end = list(plans), {"__metadata__": dict(metadata)}, 0
+    for plan in plans:
+        start, end = end, end + size(plan)
+        entries[plan.name] = {"dtype": "F32", "shape": list(plan.shape), "data_offsets": [start, end]}
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
+    with SyncedFile(path) as file:
+        file.write(memoryview(len(header).to_bytes(8, "little") + header))
+        for plan in plans:
+            file.write(content(plan))
+
+
+class TensorSource:
+    """Tensors of another program's file, read one at a time, each with its shape checked before it is loaded."""
+
+    def __init__(self, where: str, entries: Mapping[str, tuple[Sequence[int], Callable[[], Tensor]]]) -> None:
+        """`entries` gives the shape of each tensor and how to load it. `where` begins error messages."""
+        self._where, self._entries = where, entries
+        self._unread = set(entries)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def read(self, name: str, shape: Sequence[int]) -> Tensor:
+        """A tensor as float32. Raises UserError unless it is there, of this shape, of floating point, and finite."""
+        if name not in self._entries:
+            raise UserError(f"{self._where}: has no tensor {name}; it is not a complete model of this architecture")
+        found, load = self._entries[name]
+        if tuple(found) != tuple(shape):
+            raise UserError(f"{self._where}: {name} is {list(found)}, not {list(shape)} as the settings say; export it again")
+        self._unread.discard(name)
+        tensor = load()
+        if tensor.dtype not in FLOATS or tensor.layout != torch.strided:
+            raise UserError(f"{self._where}: {name} is {tensor.dtype}; save the model in float32, float16 or bfloat16")
+        tensor = tensor.to(torch.float32)
+        if not tensor.isfinite().all():
+            raise UserError(f"{self._where}: {name} is not finite; use another checkpoint")
+        return tensor
+
+    def check_all_read(self, *, except_for: str) -> None:
+        """Raise UserError, naming one, if a tensor was not read and its name does not match `except_for`."""
+        for name in sorted(self._unread):
+            if not re.fullmatch(except_for, name):
+                raise UserError(
+                    f"{self._where}: the tensor {name:.80} has no place in this model; only plain models can be imported"
+                )
+
+
+def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:
+    """The tensors of a safetensors file, which are read when they are used. Raises UserError."""
+    check_file(path, most=4 * most_numbers + JSON_LIMIT)
+    try:
+        file = safetensors.safe_open(path, framework="pt")
+        slices = {name: file.get_slice(name) for name in file.keys()}
+        entries = {name: (part.get_shape(), lambda name=name: file.get_tensor(name)) for name, part in slices.items()}
+    except Exception as error:  # any kind of invalid data is reported in the same way
+        raise UserError(f"{shown(path)}: not a valid safetensors file ({str(error):.200}); export it again") from None
+    return TensorSource(shown(path), entries)
+
+
+def check_file(path: Path, *, most: int) -> None:
+    """Raise UserError unless `path` is a regular file, not a link, of at most `most` bytes."""
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        raise UserError(f"{shown(path)}: {error.strerror}; give the folder of a model") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f"{shown(path)}: not a regular file; give the folder of a model")
+    if status.st_size > most:
+        raise UserError(f"{shown(path)}: {status.st_size:,} bytes, more than any model that can be imported ({most:,})")

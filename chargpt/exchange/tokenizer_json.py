@@ -1,0 +1,152 @@
+"""tokenizer.json: a vocabulary of characters or bytes in the format of the `tokenizers` library, and back.
+
+Characters are a BPE vocabulary without merges. Bytes are GPT-2's byte-level alphabet, in which each byte value is a printable
+character ("Language Models are Unsupervised Multitask Learners", 2019); its ids are the byte values themselves.
+"""
+
+from typing import Any
+
+from chargpt.terminal import UserError
+from chargpt.text.normalization import TextNormalizer
+from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Tokenizer
+
+READABLE = "only vocabularies of single characters or of the 256 byte values can be imported"
+FOLDED_NAME = "<folded>"  # the token of folded characters; decoding replaces it by FOLDED
+FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+FUSE = {"type": "Fuse"}
+FOLD_NEWLINES = [{"type": "Replace", "pattern": {"String": old}, "content": "\n"} for old in ("\r\n", "\r")]
+LOWERCASE = {"type": "Lowercase"}
+REPLACE_FOLDED = {"type": "Replace", "pattern": {"String": FOLDED_NAME}, "content": FOLDED}
+
+
+def byte_alphabet() -> list[str]:
+    """The character that stands for each byte value: itself if it is printable in Latin-1, others from U+0100 on, in order."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def to_tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of tokenizer.json. Raises UserError for a vocabulary that it cannot describe."""
+    is_bytes, folded = tokenizer.characters is None, tokenizer.folded
+    tokens = byte_alphabet() if is_bytes else [*tokenizer.characters, *[FOLDED_NAME] * folded]
+    if tokenizer.normalizer.lowercase and FINAL_SIGMA in (tokenizer.characters or ""):
+        raise UserError(
+            "data.lowercase: a Greek capital sigma at the end of a word becomes \u03c2, which the tokenizers library does not "
+            "do; train with data.lowercase=false to export this text"
+        )
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": FOLDED_NAME if folded else None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": {token: id for id, token in enumerate(tokens)},
+        "merges": [],
+    }
+    decoder = {"type": "Sequence", "decoders": [REPLACE_FOLDED, FUSE]} if folded else FUSE
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": _normalizer_json(tokenizer.normalizer),
+        "pre_tokenizer": BYTE_LEVEL if is_bytes else None,
+        "post_processor": None,
+        "decoder": BYTE_LEVEL if is_bytes else decoder,
+        "model": model,
+    }
+
+
+def from_tokenizer_json(data: dict[str, Any]) -> tuple[Tokenizer, list[int]]:
+    """The tokenizer that a tokenizer.json describes, and for each of its ids the id in the file.
+
+    The two differ when the file's characters are not in the order of their code points. Raises UserError, naming what it is,
+    for a tokenizer of anything but single characters or the 256 byte values.
+    """
+    _require(data.get("truncation") is None and data.get("padding") is None, "truncation or padding is set")
+    _require(data.get("post_processor") in (None, BYTE_LEVEL), "a post-processor, which adds tokens")
+    _require(data.get("added_tokens") in (None, []), "added tokens, which are not single characters")
+    model = data.get("model")
+    _require(isinstance(model, dict) and model.get("type") in (None, "BPE"), "its model is not BPE without merges")
+    _require(model.get("merges") == [], "a sub-word vocabulary, with merges")
+    for field in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback"):
+        _require(model.get(field) in (None, False, ""), f"its model has {field}")
+    tokens = _tokens(model.get("vocab"))
+    normalizer = _normalizer(data.get("normalizer"))
+    if data.get("pre_tokenizer") is not None:
+        return _bytes(data, tokens, normalizer)
+    return _characters(data, tokens, model.get("unk_token"), normalizer)
+
+
+def _bytes(data: dict[str, Any], tokens: list[str], normalizer: TextNormalizer) -> tuple[Tokenizer, list[int]]:
+    pre_tokenizer, decoder = data["pre_tokenizer"], data.get("decoder")
+    exact = isinstance(pre_tokenizer, dict) and {**BYTE_LEVEL, **pre_tokenizer, "trim_offsets": False} == BYTE_LEVEL
+    _require(exact, "a pre-tokenizer other than ByteLevel without prefix space and without regex")
+    _require(isinstance(decoder, dict) and decoder.get("type") == "ByteLevel", "a decoder other than ByteLevel")
+    _require(sorted(tokens) == sorted(byte_alphabet()), "its byte-level vocabulary is not the 256 byte values")
+    ids = {token: id for id, token in enumerate(tokens)}
+    return Tokenizer(None, normalizer=normalizer), [ids[token] for token in byte_alphabet()]
+
+
+def _characters(
+    data: dict[str, Any], tokens: list[str], unknown: object, normalizer: TextNormalizer
+) -> tuple[Tokenizer, list[int]]:
+    decoder = data.get("decoder")
+    decoders = decoder.get("decoders") if isinstance(decoder, dict) and decoder.get("type") == "Sequence" else [decoder]
+    _require(decoders in ([FUSE], [REPLACE_FOLDED, FUSE]), "a decoder other than Fuse")
+    _require(unknown is None or unknown in tokens, "its unknown token is not in the vocabulary")
+    ids = {token: id for id, token in enumerate(tokens)}
+    folded = [] if unknown is None else [ids.pop(unknown)]
+    characters, order = in_order(ids)
+    return Tokenizer(characters, folded=bool(folded), normalizer=normalizer), order + folded
+
+
+def in_order(ids: dict[str, int]) -> tuple[str, list[int]]:
+    """The characters of a vocabulary in the order of their code points, and the id of each one.
+
+    Raises UserError if a token is not one character.
+    """
+    _require(bool(ids), "its vocabulary is empty")
+    for token in ids:
+        whole = isinstance(token, str) and len(token) == 1 and not "\ud800" <= token <= "\udfff"
+        _require(whole, f"the token {str(token)!r:.60} is not one character")
+    characters = sorted(ids)
+    return "".join(characters), [ids[character] for character in characters]
+
+
+def _tokens(vocabulary: object) -> list[str]:
+    """The tokens in the order of their ids, which are 0, 1, 2 and so on."""
+    _require(isinstance(vocabulary, dict) and 0 < len(vocabulary) <= CODE_POINTS, "it has no vocabulary, or a too large one")
+    tokens = {id: token for token, id in vocabulary.items() if type(id) is int}
+    _require(tokens.keys() == set(range(len(vocabulary))), "its ids are not 0, 1, 2 and so on")
+    return [tokens[id] for id in range(len(tokens))]
+
+
+def _normalizer_json(normalizer: TextNormalizer) -> dict[str, Any] | None:
+    steps = FOLD_NEWLINES * (normalizer.newlines == "fold") + [LOWERCASE] * normalizer.lowercase
+    if normalizer.normalize != "none":
+        steps = [*steps, {"type": normalizer.normalize}]
+    return {"type": "Sequence", "normalizers": steps} if steps else None
+
+
+def _normalizer(data: object) -> TextNormalizer:
+    """The TextNormalizer that `_normalizer_json` described."""
+    for newlines in ("keep", "fold"):
+        for lowercase in (False, True):
+            for normalize in ("none", "NFC", "NFKC"):
+                normalizer = TextNormalizer(newlines=newlines, lowercase=lowercase, normalize=normalize)
+                described = _normalizer_json(normalizer)
+                single = [described["normalizers"][0]] if described and len(described["normalizers"]) == 1 else []
+                if data in (described, *single):
+                    return normalizer
+    raise UserError(f"tokenizer.json: a normalizer other than line ends, lower case, NFC and NFKC, in this order; {READABLE}")
+
+
+def _require(ok: bool, problem: str) -> None:
+    if not ok:
+        raise UserError(f"tokenizer.json: {problem}; {READABLE}")

@@ -1,0 +1,359 @@
+
+"use strict";
+// The page of `python -m chargpt attention`. A map is what one choice shows: a head, the mean of a layer, or the mean of all. Its
+// weights are a Uint8Array with the triangle of attention, row by row: t * (t + 1) / 2 + s holds round(255 * sqrt(weight)) of how
+// much character t attends to character s.
+
+const facts = JSON.parse(document.getElementById("facts").textContent);
+const T = facts.characters.length, TRIANGLE = T * (T + 1) / 2;
+const WEIGHT = Float32Array.from({ length: 256 }, (_, level) => (level / 255) ** 2);
+const LISTED = 8, CONTEXT = 6, SMALL = 96;
+const byId = id => document.getElementById(id);
+const text = byId("text"), wash = byId("wash"), cross = byId("cross");
+const spans = [], maps = [];
+let all;  // the triangles of all heads, one after the other
+let shown = 0;  // the index of the map that is shown
+let marked = Math.min(Math.floor(0.6 * T), 200), keptMarked = false, pointedAt = -1;
+let boxes = null;  // of each character, relative to the text: left, top, width, height
+
+const element = (name, content = "", className = "") => {
+  const made = document.createElement(name);
+  made.textContent = content;
+  if (className) made.className = className;
+  return made;
+};
+const label = i => facts.labels[facts.characters[i]];
+const isEscape = content => content.length > 1 && content[0] === "\\";
+const inText = i => label(i).length > 1 && label(i)[0] === "◌" ? label(i).slice(1) : label(i);  // a mark joins the letter before
+const level = (weights, t, s) => weights[t * (t + 1) / 2 + s];
+const colour = name => getComputedStyle(document.body).getPropertyValue(name).trim();
+
+async function readWeights() {
+  const encoded = atob(JSON.parse(byId("weights").textContent));
+  const packed = new Uint8Array(encoded.length);
+  for (let i = 0; i < encoded.length; i++) packed[i] = encoded.charCodeAt(i);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+function mean(parts) {
+  const levels = new Uint8Array(TRIANGLE), sum = new Float32Array(TRIANGLE);
+  for (const part of parts) for (let i = 0; i < TRIANGLE; i++) sum[i] += WEIGHT[part[i]];
+  for (let i = 0; i < TRIANGLE; i++) levels[i] = Math.round(255 * Math.sqrt(sum[i] / parts.length));
+  return levels;
+}
+
+function weightsOf(map) {  // means are computed when they are first shown
+  map.weights ??= mean(map.heads.map(head => all.subarray(head * TRIANGLE, (head + 1) * TRIANGLE)));
+  return map.weights;
+}
+
+function listMaps() {
+  const range = n => Array.from({ length: n }, (_, i) => i);
+  const { layers, heads } = facts;
+  maps.push({ title: "mean of all heads", short: "all", name: "", heads: range(layers * heads) });
+  for (let layer = 0; layer < layers; layer++) {
+    const first = layer * heads;
+    maps.push({ title: `layer ${layer + 1}, mean`, short: `${layer + 1} mean`, name: "", layer, heads: range(heads).map(h => first + h) });
+    for (let head = 0; head < heads; head++) {
+      const weights = all.subarray((first + head) * TRIANGLE, (first + head + 1) * TRIANGLE);
+      const name = facts.names[layer][head];
+      maps.push({ title: `layer ${layer + 1}, head ${head + 1}`, short: `${layer + 1}.${head + 1}`, name, layer, head, weights });
+    }
+  }
+}
+
+function writeText() {
+  for (let i = 0; i < T; i++) {
+    const span = element("span", { "␣": " ", "↵": "↵\n", "⇥": "⇥\t" }[label(i)] ?? inText(i));
+    if (isEscape(label(i)) || "↵⇥".includes(label(i))) span.className = "shown";
+    span.dataset.i = i;
+    spans.push(span);
+  }
+  text.replaceChildren(...spans);
+}
+
+function measureBoxes() {
+  const origin = text.getBoundingClientRect();
+  boxes = spans.map(span => {
+    const box = span.getClientRects()[0] ?? origin;
+    return [box.left - origin.left, box.top - origin.top, box.width, box.height];
+  });
+  const scale = devicePixelRatio || 1;
+  wash.width = Math.ceil(text.scrollWidth * scale);
+  wash.height = Math.ceil(text.scrollHeight * scale);
+  wash.style.width = `${text.scrollWidth}px`;
+  wash.style.height = `${text.scrollHeight}px`;
+}
+
+function drawWash() {
+  const context = wash.getContext("2d"), scale = devicePixelRatio || 1, weights = weightsOf(maps[shown]);
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, wash.width, wash.height);
+  const fill = (name, first, last, weightAt) => {  // shades are relative to the strongest weight
+    let strongest = 1;
+    for (let i = first; i <= last; i++) strongest = Math.max(strongest, weightAt(i));
+    context.fillStyle = colour(name);
+    for (let i = first; i <= last; i++) {
+      context.globalAlpha = 0.65 * weightAt(i) / strongest;
+      context.fillRect(...boxes[i]);
+    }
+  };
+  fill("--accent", 0, marked, s => level(weights, marked, s));
+  fill("--second", marked + 1, T - 1, t => level(weights, t, marked));
+  context.globalAlpha = 1;
+  context.strokeStyle = colour("--ink");
+  context.lineWidth = 1.5;
+  context.strokeRect(...boxes[marked]);
+  if (pointedAt >= 0) {
+    context.setLineDash([2, 2]);
+    context.strokeRect(...boxes[pointedAt]);
+    context.setLineDash([]);
+  }
+}
+
+function gainOf(weights) {  // what makes all but one in 500 of the weights of a map less than opaque
+  const counts = new Uint32Array(256);
+  for (let i = 0; i < weights.length; i++) counts[weights[i]]++;
+  let top = 255;
+  for (let left = weights.length / 500; top > 16 && (left -= counts[top]) > 0; top--);
+  return 255 / top;
+}
+
+function paint(canvas, width, levels, gain) {  // one colour, whose opacity is the level of a weight
+  canvas.width = canvas.height = width;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.fillStyle = colour("--accent");
+  context.fillRect(0, 0, 1, 1);
+  const accent = context.getImageData(0, 0, 1, 1), image = context.createImageData(width, width);
+  const out = new Uint32Array(image.data.buffer), palette = new Uint32Array(256);
+  for (let value = 0; value < 256; value++) {
+    accent.data[3] = Math.min(255, gain * value);
+    palette[value] = new Uint32Array(accent.data.buffer)[0];
+  }
+  for (let i = 0; i < out.length; i++) out[i] = palette[levels[i]];
+  context.putImageData(image, 0, 0);
+}
+
+function drawMap() {
+  const weights = weightsOf(maps[shown]), square = new Uint8Array(T * T);
+  for (let t = 0; t < T; t++) square.set(weights.subarray(t * (t + 1) / 2, (t + 1) * (t + 2) / 2), t * T);
+  paint(byId("weights-map"), T, square, gainOf(weights));
+  byId("weights-map").style.imageRendering = T < 400 ? "pixelated" : "auto";
+}
+
+function drawSmall(canvas, map) {  // the strongest weight of each cell, so that thin lines stay visible
+  const weights = weightsOf(map), width = Math.min(T, SMALL), strongest = new Uint8Array(width * width);
+  const cell = Uint16Array.from({ length: T }, (_, t) => Math.floor(t * width / T));
+  for (let t = 0, i = 0; t < T; t++) {
+    const row = cell[t] * width;
+    for (let s = 0; s <= t; s++, i++) {
+      if (weights[i] > strongest[row + cell[s]]) strongest[row + cell[s]] = weights[i];
+    }
+  }
+  paint(canvas, width, strongest, gainOf(weights));
+  canvas.style.imageRendering = "pixelated";
+}
+
+function drawCross() {
+  const size = cross.clientWidth, scale = devicePixelRatio || 1, context = cross.getContext("2d");
+  if (cross.width !== Math.round(size * scale)) cross.width = cross.height = Math.round(size * scale);
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, size, size);
+  const at = (marked + 0.5) * size / T;
+  context.globalAlpha = 0.6;
+  context.fillStyle = colour("--accent");
+  context.fillRect(0, at - 0.5, at, 1);
+  context.fillStyle = colour("--second");
+  context.fillRect(at - 0.5, at, 1, size - at);
+  if (pointedAt >= 0) {
+    context.globalAlpha = 1;
+    context.strokeStyle = colour("--ink");
+    context.strokeRect((pointedAt + 0.5) * size / T - 4, at - 4, 8, 8);
+  }
+}
+
+function percent(value) {
+  return value >= 0.0995 ? `${(100 * value).toFixed(0)} %` : `${(100 * value).toFixed(1)} %`;
+}
+
+function list(target, entries) {  // entries: [place, level]
+  entries.sort((a, b) => b[1] - a[1]);
+  byId(target).replaceChildren(...entries.slice(0, LISTED).filter(entry => entry[1]).map(([i, value]) => {
+    const item = element("li"), band = element("span", "", "band"), around = element("span", "", "mono");
+    band.style.width = `${100 * WEIGHT[value]}%`;
+    const letters = (from, to) => Array.from({ length: Math.max(0, to - from) }, (_, k) => inText(from + k)).join("");
+    around.append(letters(Math.max(0, i - CONTEXT), i), element("b", label(i)), letters(i + 1, Math.min(T, i + 1 + CONTEXT)));
+    item.append(band, element("span", percent(WEIGHT[value]), "share"), around);
+    return item;
+  }));
+}
+
+function describe() {
+  const weights = weightsOf(maps[shown]), to = [], from = [];
+  for (let s = 0; s <= marked; s++) to.push([s, level(weights, marked, s)]);
+  for (let t = marked + 1; t < T; t++) from.push([t, level(weights, t, marked)]);
+  const column = pointedAt >= 0 ? pointedAt : to.reduce((best, entry) => entry[1] > best[1] ? entry : best)[0];
+  const back = marked - column, where = back === 0 ? "itself" : `${label(column)}, ${back} back`;
+  byId("said").textContent =
+    `${label(marked)} (character ${marked + 1} of ${T}) gives ${percent(WEIGHT[level(weights, marked, column)])} to ${where}`;
+  list("to", to);
+  list("from", from);
+}
+
+let isWaiting = false;
+function redraw() {  // at most once for each picture of the screen
+  if (isWaiting) return;
+  isWaiting = true;
+  requestAnimationFrame(() => {
+    isWaiting = false;
+    if (!boxes) measureBoxes();
+    drawWash();
+    drawCross();
+    describe();
+  });
+}
+
+function mark(i, column = -1) {
+  if (i === marked && column === pointedAt) return;
+  [marked, pointedAt] = [i, column];
+  redraw();
+}
+
+function show(index) {
+  shown = (index + maps.length) % maps.length;
+  const map = maps[shown];
+  byId("chosen").value = shown;
+  byId("pattern").textContent = map.name && `pattern: ${map.name}`;
+  maps.forEach((other, i) => other.button.setAttribute("aria-pressed", i === shown));
+  for (const row of byId("measures").tBodies[0].rows) row.classList.toggle("chosen", Number(row.dataset.map) === shown);
+  drawMap();
+  redraw();
+}
+
+function fillChoices() {
+  const grid = byId("grid");
+  grid.style.gridTemplateColumns = `repeat(${facts.heads + 1}, auto)`;
+  maps.forEach((map, i) => {
+    byId("chosen").append(new Option(map.name ? `${map.title} (${map.name})` : map.title, i));
+    map.button = element("button");
+    map.canvas = element("canvas");
+    map.button.setAttribute("aria-label", map.name ? `${map.title}, ${map.name}` : map.title);
+    map.button.append(map.canvas, map.short, element("span", map.name, "name"));
+    map.button.addEventListener("click", () => show(i));
+    if (i === 0) map.button.style.gridColumn = "1 / -1";
+    grid.append(map.button);
+  });
+}
+
+function fillMeasures() {
+  const columns = [{ name: "entropy", values: facts.entropy, digits: 2 }, { name: "distance", values: facts.distance, digits: 1 },
+    ...facts.patterns.map(pattern => ({ name: pattern.name, values: pattern.scores, digits: 2, chance: pattern.chance, points: pattern.points }))];
+  const table = byId("measures"), head = table.tHead.insertRow(), body = table.tBodies[0];
+  const rows = maps.map((map, i) => ({ map, i })).filter(({ map }) => map.head !== undefined);
+  const order = (values, sign) => {
+    const value = row => values ? values[row.map.layer][row.map.head] : -row.i;
+    body.replaceChildren(...rows.sort((a, b) => sign * (value(b) - value(a))).map(row => row.made));
+  };
+  for (const { name, values, points } of [{ name: "head" }, ...columns]) {
+    const cell = element("th", "", values ? "number" : ""), button = element("button", name);
+    if (points) button.title = points;
+    let sign = -1;
+    button.addEventListener("click", () => order(values, sign = -sign));
+    cell.scope = "col";
+    cell.append(button);
+    head.append(cell);
+  }
+  const chance = table.tHead.insertRow();
+  chance.className = "quiet";
+  for (const content of ["by chance", "", "", ...facts.patterns.map(pattern => pattern.chance.toFixed(2))]) {
+    chance.append(element("td", content, content && content !== "by chance" ? "number" : ""));
+  }
+  for (const row of rows) {
+    row.made = body.insertRow();
+    row.made.dataset.map = row.i;
+    row.made.append(element("td", row.map.short));
+    for (const { name, values, digits } of columns) {
+      const value = values[row.map.layer][row.map.head].toFixed(digits);
+      row.made.append(element("td", value, name === row.map.name ? "number strong" : "number"));
+    }
+    row.made.addEventListener("click", () => show(row.i));
+  }
+}
+
+function nextLine(from, direction) {  // the nearest character of the line above or below
+  const [left, top] = boxes[from];
+  let best = from, least = Infinity;
+  for (let i = from + direction; i >= 0 && i < T; i += direction) {
+    if (Math.abs(boxes[i][1] - top) < 2) continue;
+    if (best !== from && Math.abs(boxes[i][1] - boxes[best][1]) > 2) break;
+    if (Math.abs(boxes[i][0] - left) < least) [best, least] = [i, Math.abs(boxes[i][0] - left)];
+  }
+  return best;
+}
+
+function listen() {
+  const at = event => Number(event.target.dataset?.i ?? -1);
+  text.addEventListener("pointermove", event => { if (!keptMarked && at(event) >= 0) mark(at(event)); });
+  text.addEventListener("click", event => {
+    if (at(event) < 0) return;
+    keptMarked = !(keptMarked && at(event) === marked);
+    mark(at(event));
+  });
+  const keys = {
+    ArrowLeft: () => Math.max(0, marked - 1), ArrowRight: () => Math.min(T - 1, marked + 1), Home: () => 0, End: () => T - 1,
+    ArrowUp: () => nextLine(marked, -1), ArrowDown: () => nextLine(marked, 1),
+  };
+  text.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") keptMarked = false;
+    else if (event.key === "Enter") keptMarked = true;
+    else if (event.key === "PageUp" || event.key === "PageDown") show(shown + (event.key === "PageUp" ? -1 : 1));
+    else if (keys[event.key]) {
+      mark(keys[event.key]());
+      spans[marked].scrollIntoView({ block: "nearest" });
+    } else return;
+    event.preventDefault();
+  });
+  byId("map").addEventListener("pointermove", event => {
+    const box = cross.getBoundingClientRect();
+    const place = share => Math.max(0, Math.min(T - 1, Math.floor(T * share)));
+    const t = place((event.clientY - box.top) / box.height);
+    mark(t, Math.min(t, place((event.clientX - box.left) / box.width)));
+  });
+  byId("map").addEventListener("pointerleave", () => mark(marked));
+  byId("chosen").addEventListener("change", event => show(Number(event.target.value)));
+  byId("before").addEventListener("click", () => show(shown - 1));
+  byId("after").addEventListener("click", () => show(shown + 1));
+  new ResizeObserver(() => { boxes = null; redraw(); }).observe(text);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+}
+
+async function drawSmallOnes() {  // one for each picture of the screen, so that the page answers meanwhile
+  for (const map of maps) {
+    await new Promise(requestAnimationFrame);
+    drawSmall(map.canvas, map);
+  }
+}
+
+function drawAll() {
+  drawMap();
+  redraw();
+  return drawSmallOnes();
+}
+
+async function start() {
+  writeText();
+  all = await readWeights();
+  listMaps();
+  fillChoices();
+  fillMeasures();
+  listen();
+  const named = maps.findIndex(map => map.name && map.name !== "itself");
+  show(named >= 0 ? named : 2);
+  performance.mark("ready");
+  await drawSmallOnes();
+  document.body.dataset.state = "complete";
+}
+
+start().catch(problem => { byId("said").textContent = `The weights could not be read: ${problem.message}; use a newer browser.`; });

@@ -1,0 +1,82 @@
+"""`python -m chargpt compress`: a file in as few bytes as the model's bits per character promise."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from chargpt.files import publish_file
+from chargpt.terminal import Parser, UserError, one_line, shown, whole_number
+
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIX = ".cgpt"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compress the file that the options name. Returns the exit code."""
+    parser = Parser(
+        prog="python -m chargpt compress",
+        usage="python -m chargpt compress RUN FILE [option ...]",
+        description="Compress any file with a trained model, without loss. It is read back before it is written. The same "
+        "model restores it on any machine. The smaller the model's loss on the text, the smaller the result.",
+    )
+    add_common(parser, what="file to compress; text in UTF-8 that the model knows becomes smallest")
+    parser.add_argument("--output", metavar="FILE", help=f"where to write (default: FILE{SUFFIX})")
+    parser.add_argument(
+        "--stride",
+        type=whole_number(1),
+        metavar="N",
+        help="begin a window every N characters (default: half of the model's context); fewer take more time",
+    )
+    options = parser.parse_args(list(argv))
+    target = free_target(Path(options.output or f"{options.file}{SUFFIX}"))
+    data = Path(options.file).read_bytes()
+    loaded, compressor, engine = open_compressor(options.run)
+    size = loaded.model.config.block_size
+    if options.stride is not None and options.stride > size:
+        raise UserError(f"--stride: {options.stride:,} given; use at most the context of the model, {size:,}")
+    started = time.monotonic()
+    with tqdm(total=2 * len(data), unit="B", unit_scale=True, delay=1, leave=False, disable=None) as bar:
+        packed = compressor.compress(data, stride=options.stride or max(1, size // 2), progress=bar.update)
+    publish_file(target, packed)
+    seconds = time.monotonic() - started
+    ratio = f"{8 * len(packed) / len(data):.4f} bits per byte, " if data else ""
+    say(
+        f"{shown(target)}: {len(data):,} bytes to {len(packed):,}, {ratio}read back; {seconds:.1f} s, "
+        f"{len(data) / seconds:,.0f} bytes a second ({engine})"
+    )
+    return 0
+
+
+def add_common(parser: Parser, *, what: str) -> None:
+    """Add the arguments RUN and FILE."""
+    parser.add_argument("run", metavar="RUN", help="the name of a run in checkpoints/, or the path of a run or checkpoint")
+    parser.add_argument("file", metavar="FILE", help=what)
+
+
+def free_target(path: Path) -> Path:
+    """`path`, if there is nothing yet. Raises UserError."""
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{shown(path)}: exists; remove it, or name another file with --output")
+    return path
+
+
+def open_compressor(run: str) -> tuple[Any, Any, str]:
+    """The LoadedModel of a run, its Compressor and the engine in words. Raises UserError."""
+    from chargpt.insight.compressed_file import Compressor
+    from chargpt.insight.exact_engine import choose_engine
+    from chargpt.insight.units import symbols_of
+    from chargpt.sampling.loaded_model import load_model
+
+    loaded, warnings = load_model(run, ROOT / "checkpoints", device="cpu")
+    for warning in warnings:
+        say(f"warning: {one_line(warning)}")
+    engine, name = choose_engine(loaded.model, symbols_of(loaded.tokenizer))
+    return loaded, Compressor(loaded.model, loaded.tokenizer, engine=engine), name
+
+
+def say(text: str) -> None:
+    print(one_line(text), file=sys.stderr, flush=True)

@@ -1,0 +1,168 @@
+"""What `score` prints: the table of totals, and the text as lines, in colour or as JSON."""
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+import numpy as np
+
+from chargpt.insight.baselines import ABSENT
+from chargpt.insight.scored_text import Line, Total
+from chargpt.sampling.printing import STYLES, level
+from chargpt.terminal import escape_controls, one_line
+
+LABEL = 24  # columns
+HEAD = f"{'':<{LABEL}}{'characters':>12}{'bytes':>12}{'size':>12}{'bits/char':>11}{'bits/byte':>11}{'loss':>9}"
+
+
+@dataclass
+class Summary:
+    """Everything that `score` says about the texts as a whole."""
+
+    facts: dict[str, Any]  # the run, its step and the stride
+    texts: list[tuple[str, Total]] = field(default_factory=list)
+    characters: int = 0  # of all texts, first characters included, as other programs see them
+    bytes: int = 0
+    sizes: dict[str, int | None] = field(default_factory=dict)  # of other programs, in bytes; None: not present
+    ngram: tuple[int, float] | None = None  # order and bits per id
+
+    @property
+    def total(self) -> Total:
+        """All texts together."""
+        total = Total()
+        for _, part in self.texts:
+            total.add(part)
+        return total
+
+    def table(self) -> list[str]:
+        """The lines of the table."""
+        total = self.total
+        rows = self.texts if len(self.texts) == 1 else [*self.texts, ("all texts", total)]
+        lines = [HEAD, *(_row(label, part) for label, part in rows)]
+        for name, size in self.sizes.items():
+            label = f"{name:<{LABEL}}"
+            if size is None:
+                lines.append(f"{label}{ABSENT:>36}")
+            else:
+                per_character, per_byte = 8 * size / max(1, self.characters), 8 * size / max(1, self.bytes)
+                lines.append(
+                    f"{label}{self.characters:>12,}{self.bytes:>12,}{size:>12,}{per_character:>11.4f}{per_byte:>11.4f}"
+                )
+        if self.ngram is not None:
+            order, bits = self.ngram
+            bits_per_character = bits * total.ids / max(1, total.characters)
+            bits_per_byte = bits * total.ids / max(1, total.bytes)
+            label = f"order-{order} n-gram"
+            lines.append(f"{label:<{LABEL + 36}}{bits_per_character:>11.4f}{bits_per_byte:>11.4f}{bits * math.log(2):>9.4f}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON types; bits are totals."""
+        texts = [{"text": label, **_numbers(total)} for label, total in self.texts]
+        ngram = None if self.ngram is None else {"order": self.ngram[0], "bits_per_id": round(self.ngram[1], 6)}
+        return {**self.facts, "texts": texts, "total": _numbers(self.total), "compressed_bytes": self.sizes, "ngram": ngram}
+
+
+def _row(label: str, total: Total) -> str:
+    label = one_line(label)
+    label = label if len(label) < LABEL else f"…{label[2 - LABEL :]}"
+    return (
+        f"{label:<{LABEL}}{total.characters:>12,}{total.bytes:>12,}{math.ceil(total.bits / 8):>12,}"
+        f"{total.bits_per_character:>11.4f}{total.bits_per_byte:>11.4f}{total.loss:>9.4f}"
+    )
+
+
+def _numbers(total: Total) -> dict[str, Any]:
+    return {
+        "characters": total.characters,
+        "bytes": total.bytes,
+        "bits": round(total.bits, 4),
+        "bits_per_character": round(total.bits_per_character, 6),
+        "bits_per_byte": round(total.bits_per_byte, 6),
+        "loss": round(total.loss, 6),
+        "unknown": dict(total.unknown.most_common()),
+    }
+
+
+class LinePrinter:
+    """Prints the bits per character, the bits, and the beginning of each line."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        print(f"{'bits/char':>9}{'bits':>10}  line", file=file)
+
+    def begin(self, label: str) -> None:
+        """Begin a text."""
+        print(f"{'':>19}  {one_line(label)}", file=self._file)
+
+    def add(self, line: Line) -> None:
+        """Print a line."""
+        mean = "" if math.isnan(line.mean) else f"{line.mean:.3f}"
+        print(f"{mean:>9}{line.total:>10.1f}  {line.number}: {one_line(line.text.rstrip())}", file=self._file)
+
+    def end(self, summary: Summary) -> None:
+        """The totals are printed elsewhere."""
+
+
+class ColourPrinter:
+    """Prints the text, each character in the colour of its surprise, as sample.py --surprise."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._is_terminal = file.isatty()
+
+    def begin(self, label: str) -> None:
+        """Texts follow each other without a break."""
+
+    def add(self, line: Line) -> None:
+        """Print a line."""
+        for style, start, stop in runs(line.bits):
+            text = line.text[start:stop]
+            shown = escape_controls(text) if self._is_terminal else text
+            self._file.write(f"\033[{STYLES[style]}m{shown}\033[0m")
+
+    def end(self, summary: Summary) -> None:
+        """The totals are printed elsewhere."""
+
+
+class JsonLinePrinter:
+    """Prints a JSON object for each line, with the bits of each character (null: not predicted), and one of totals."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def begin(self, label: str) -> None:
+        """Begin a text."""
+        self._label = label
+
+    def add(self, line: Line) -> None:
+        """Print a line."""
+        bits = [None if math.isnan(value) else round(value, 4) + 0.0 for value in line.bits.tolist()]
+        self._print({"text": self._label, "line": line.number, "content": line.text, "bits": bits})
+
+    def end(self, summary: Summary) -> None:
+        """Print the totals."""
+        self._print(summary.to_json())
+
+    def _print(self, data: dict[str, Any]) -> None:
+        text = json.dumps(data, ensure_ascii=False)
+        if self._file.isatty() and escape_controls(text) != text:
+            text = json.dumps(data)  # every character that is not ASCII as an escape, which is still JSON
+        self._file.write(text + "\n")
+
+
+Printer = LinePrinter | ColourPrinter | JsonLinePrinter
+
+
+def runs(bits: np.ndarray) -> list[tuple[int, int, int]]:
+    """Stretches of characters that are equally surprising: index of the style, first character, and the one after the last."""
+    levels: Sequence[int] = [1 if math.isnan(value) else level(value) for value in bits.tolist()]
+    stretches, start = [], 0
+    for style, group in itertools.groupby(levels):
+        stop = start + len(list(group))
+        stretches.append((style, start, stop))
+        start = stop
+    return stretches

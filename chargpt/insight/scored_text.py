@@ -1,0 +1,169 @@
+"""A text with the surprise of each character: streamed through a model and put together as lines."""
+
+import unicodedata
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from chargpt.sampling.surprisal import surprisals
+from chargpt.text.tokenizer import Tokenizer, code_points
+from model import GPT
+
+UNKNOWN_BITS = float(np.log2(0x110000))  # the price of an unknown character: a choice among all code points of Unicode
+LONGEST = 2**16  # characters of a line; a longer one is cut, so that memory stays bounded
+
+Piece = str | bytes
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a text, or a part of a very long one."""
+
+    number: int  # from 1
+    text: str  # with its newline
+    bits: np.ndarray  # the surprise of each character, (len(text),); nan for the first one of a text, which is not predicted
+
+    @property
+    def total(self) -> float:
+        """The bits of the line."""
+        return float(np.nansum(self.bits))
+
+    @property
+    def mean(self) -> float:
+        """Bits per predicted character; nan if there is none."""
+        predicted = np.count_nonzero(~np.isnan(self.bits))
+        return self.total / predicted if predicted else float("nan")
+
+
+@dataclass
+class Total:
+    """What a model needs for one text or for several. The first character of a text is not predicted, and not counted."""
+
+    characters: int = 0
+    bytes: int = 0  # of the characters in UTF-8
+    ids: int = 0
+    bits: float = 0.0
+    unknown: Counter[str] = field(default_factory=Counter)  # characters that are not in the vocabulary
+
+    @property
+    def bits_per_character(self) -> float:
+        return self.bits / max(1, self.characters)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self.bits / max(1, self.bytes)
+
+    @property
+    def loss(self) -> float:
+        """Nats per id, as the validation loss of training."""
+        return float(self.bits * np.log(2) / max(1, self.ids))
+
+    def add(self, other: "Total") -> None:
+        """Add the counts of another text."""
+        self.characters += other.characters
+        self.bytes += other.bytes
+        self.ids += other.ids
+        self.bits += other.bits
+        self.unknown += other.unknown
+
+
+def score_pieces(
+    model: GPT, tokenizer: Tokenizer, pieces: Iterable[Piece], *, stride: int, total: Total
+) -> Iterator[tuple[Piece, np.ndarray]]:
+    """The same `pieces` of a normalised text, each with the surprise of its characters (or bytes) in bits, float64.
+
+    What is done is counted in `total`. An unknown character costs UNKNOWN_BITS, and the model does not see it. A character
+    that shares the id of the rare ones costs what that id costs; it is counted as unknown, too.
+    """
+    waiting: deque[tuple[Piece, np.ndarray]] = deque()
+
+    def known() -> Iterator[np.ndarray]:
+        for piece in pieces:
+            ids = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else tokenizer.ids_of(piece)
+            waiting.append((piece, ids))
+            yield ids[ids >= 0].astype(np.int64)
+
+    bits = np.full(1, np.nan)  # of the known characters to come; the first one of the text is not predicted
+    for losses in surprisals(model, known(), stride=stride):
+        bits = np.concatenate((bits, losses.astype(np.float64) / np.log(2)))
+        while waiting and (count := np.count_nonzero(waiting[0][1] >= 0)) <= len(bits):
+            yield _priced(*waiting.popleft(), bits[:count], tokenizer, total)
+            bits = bits[count:]
+    for piece, ids in waiting:  # those after the last known character, or a text with one known character at most
+        count = np.count_nonzero(ids >= 0)
+        yield _priced(piece, ids, bits[:count], tokenizer, total)
+        bits = bits[count:]
+
+
+def _priced(piece: Piece, ids: np.ndarray, known: np.ndarray, tokenizer: Tokenizer, total: Total) -> tuple[Piece, np.ndarray]:
+    """A piece with the bits of each of its ids, given those of its `known` ids."""
+    bits = np.full(len(ids), UNKNOWN_BITS)
+    bits[ids >= 0] = known
+    predicted = ~np.isnan(bits)
+    total.ids += int(predicted.sum())
+    total.bits += float(bits[predicted].sum())
+    if isinstance(piece, bytes):
+        total.characters += int(((np.frombuffer(piece, np.uint8) & 0xC0) != 0x80)[predicted].sum())
+        total.bytes += int(predicted.sum())
+        return piece, bits
+    total.characters += int(predicted.sum())
+    total.bytes += int(_utf8_lengths(code_points(piece))[predicted].sum())
+    unknown = ids < 0
+    if tokenizer.folded:
+        unknown |= ids == tokenizer.vocab_size - 1
+    total.unknown.update(piece[i] for i in np.flatnonzero(unknown))
+    return piece, bits
+
+
+def lines_of(scored: Iterable[tuple[Piece, np.ndarray]]) -> Iterator[Line]:
+    """The lines of a scored text, each with its newline; parts of at most LONGEST characters of a line that is longer."""
+    number, held, held_bits = 1, None, np.empty(0)
+    for piece, bits in scored:
+        held = piece if held is None else held + piece
+        held_bits = np.concatenate((held_bits, bits))
+        start, newline = 0, b"\n" if isinstance(held, bytes) else "\n"
+        while (end := held.find(newline, start, start + LONGEST) + 1) or len(held) - start > LONGEST:
+            stop = end or _character_end(held, start + LONGEST)
+            yield _line(number, held[start:stop], held_bits[start:stop])
+            number, start = number + bool(end), stop
+        held, held_bits = held[start:], held_bits[start:]
+    if held:
+        yield _line(number, held, held_bits)
+
+
+def _character_end(text: Piece, end: int) -> int:
+    """`end`, or a little less so that bytes are not cut inside a character."""
+    for back in range(4 if isinstance(text, bytes) else 0):
+        if text[end - back] & 0xC0 != 0x80:
+            return end - back
+    return end
+
+
+def _line(number: int, text: Piece, bits: np.ndarray) -> Line:
+    if isinstance(text, str):
+        return Line(number, text, bits)
+    points = code_points(text.decode("utf-8", "surrogateescape"))
+    lengths = _utf8_lengths(points)
+    starts = np.cumsum(lengths) - lengths
+    is_byte = (points >= 0xDC80) & (points <= 0xDCFF)  # one that is not part of a character
+    shown = np.where(is_byte, 0xFFFD, points).astype("<u4").tobytes().decode("utf-32-le")
+    return Line(number, shown, np.add.reduceat(bits, starts))
+
+
+def _utf8_lengths(points: np.ndarray) -> np.ndarray:
+    """The number of bytes of each code point in UTF-8; 1 for the surrogates that stand for single bytes."""
+    lengths = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
+    return np.where((points >= 0xDC80) & (points <= 0xDCFF), 1, lengths)
+
+
+def describe_unknown(total: Total, tokenizer: Tokenizer, *, most: int = 8) -> str:
+    """A line on the characters that the model does not know: how many, their price, and the most frequent of them."""
+    price = "as the one id of the rare characters" if tokenizer.folded else f"at {UNKNOWN_BITS:.1f} bits each, and skipped"
+    listed = [
+        f"{c!r} U+{ord(c):04X} {unicodedata.name(c, '')}".rstrip() + f" {n:,}x" for c, n in total.unknown.most_common(most)
+    ]
+    more = f" and {len(total.unknown) - most:,} more" if len(total.unknown) > most else ""
+    count = sum(total.unknown.values())
+    return f"{count:,} of {total.characters:,} characters are unknown to the model, priced {price}: {', '.join(listed)}{more}"

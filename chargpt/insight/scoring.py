@@ -1,0 +1,128 @@
+"""What `score` does once its options are read: texts through the model, to the printer, the page and other programs."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from chargpt.insight.baselines import Baselines, NgramMark
+from chargpt.insight.compare import compare
+from chargpt.insight.score_output import ColourPrinter, JsonLinePrinter, LinePrinter, Printer, Summary
+from chargpt.insight.score_page import Page
+from chargpt.insight.scored_text import UNKNOWN_BITS, Piece, Total, describe_unknown, lines_of, score_pieces
+from chargpt.insight.texts import Text, open_texts, training_text
+from chargpt.sampling.loaded_model import LoadedModel, load_model
+from chargpt.sampling.printing import LEGEND
+from chargpt.terminal import UserError, one_line
+from chargpt.text.tokenizer import Tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def score(options: argparse.Namespace) -> int:
+    """Score the texts that the options of `score` name. Returns the exit code. Raises UserError."""
+    if options.html is not None and not Path(options.html).absolute().parent.is_dir():
+        raise UserError(f"--html: {options.html} given; its folder does not exist")
+    loaded = load_run(options.run, device=options.device)
+    stride = stride_of(options, loaded)
+    with open_texts(options.texts, loaded, root=ROOT) as texts:
+        if options.compare is not None:
+            other = load_run(options.compare, device=options.device)
+            return compare(texts, loaded, other, stride=options.stride, top=options.top, as_json=options.json)
+        return score_texts(options, loaded, texts, stride=stride)
+
+
+def load_run(name: str, *, device: str) -> LoadedModel:
+    """The LoadedModel of the run `name`, after a line about it on standard error. Raises UserError."""
+    loaded, warnings = load_model(name, ROOT / "checkpoints", device=device)
+    for warning in warnings:
+        say(f"warning: {one_line(warning)}")
+    say(loaded.describe())
+    return loaded
+
+
+def stride_of(options: argparse.Namespace, loaded: LoadedModel) -> int:
+    """The stride that the options ask for. Raises UserError if it is longer than the context."""
+    size = loaded.model.config.block_size
+    if options.stride is not None and options.stride > size:
+        raise UserError(f"--stride: {options.stride:,} given; use at most the context of the model, {size:,}")
+    return options.stride or max(1, size // 2)
+
+
+def score_texts(options: argparse.Namespace, loaded: LoadedModel, texts: list[Text], *, stride: int) -> int:
+    """Print what the options ask for, and write the page."""
+    size = loaded.model.config.block_size
+    facts = {"run": loaded.run, "step": loaded.step, "context": size, "stride": stride}
+    summary, printer = Summary(facts), new_printer(options)
+    others, ngram = Baselines(), NgramMark(lambda: training_text(loaded, root=ROOT))
+    page = Page() if options.html else None
+    listeners = [listener for listener in (printer, page) if listener is not None]
+    sizes = [text.size for text in texts]
+    length = None if None in sizes else sum(sizes)
+    with tqdm(total=length, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as bar:
+        for text in texts:
+            total = Total()
+            summary.texts.append((text.label, total))
+            for listener in listeners:
+                listener.begin(text.label)
+            pieces = _watched(text.pieces(loaded.tokenizer, loaded.config.data), loaded.tokenizer, summary, others, ngram, bar)
+            for line in lines_of(score_pieces(loaded.model, loaded.tokenizer, pieces, stride=stride, total=total)):
+                for listener in listeners:
+                    listener.add(line)
+    summary.sizes, summary.ngram = others.sizes(), ngram.bits(unknown=UNKNOWN_BITS)
+    if page is not None:
+        page.write(Path(options.html), summary)
+    if printer is not None:
+        printer.end(summary)
+    print(*summary.table(), sep="\n", file=sys.stdout if printer is None else sys.stderr)
+    say_notes(summary, loaded, options)
+    return 0
+
+
+def say_notes(summary: Summary, loaded: LoadedModel, options: argparse.Namespace) -> None:
+    """What a reader of the table has to know."""
+    facts, total = summary.facts, summary.total
+    say(f"windows of {facts['context']:,} characters, one every {facts['stride']:,}")
+    if total.unknown:
+        say(one_line(describe_unknown(total, loaded.tokenizer)))
+    if summary.ngram is None:
+        say("no n-gram mark: the training text of the run is not in the cache, or the text is too short")
+    if options.html:
+        say(f"page: {one_line(options.html)}")
+
+
+def new_printer(options: argparse.Namespace) -> Printer | None:
+    """What prints the text, None if only the totals are wanted."""
+    if options.json:
+        return JsonLinePrinter(sys.stdout)
+    if options.lines:
+        return LinePrinter(sys.stdout)
+    if options.surprise:
+        say(LEGEND)
+        return ColourPrinter(sys.stdout)
+    return None
+
+
+def _watched(
+    pieces: Iterator[Piece], tokenizer: Tokenizer, summary: Summary, others: Baselines, ngram: NgramMark, bar: tqdm
+) -> Iterator[Piece]:
+    """The same pieces; other programs compress them, and the progress bar shows how far the text is read."""
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            data, ids = piece, np.frombuffer(piece, np.uint8)
+            summary.characters += int(((ids & 0xC0) != 0x80).sum())
+        else:
+            data, ids = piece.encode("utf-8", "surrogatepass"), tokenizer.ids_of(piece)
+            summary.characters += len(piece)
+        summary.bytes += len(data)
+        others.add(data)
+        ngram.add(ids.astype(np.int64))
+        bar.update(len(data))
+        yield piece
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,142 @@
+"""`python -m chargpt trace`: what a text, or what the model writes, has copied from the training text."""
+
+import argparse
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chargpt.insight.options import add_run_options, say
+from chargpt.terminal import Parser, UserError, escape_controls, number, one_line, shown, whole_number
+
+SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
+MOST_SHOWN = 200  # characters of a passage
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what the options ask for. Returns the exit code."""
+    options = parse_options(argv)
+    from chargpt.insight.loaded_run import corpus_of_run, load_run
+    from chargpt.insight.novelty import Novelty
+    from chargpt.text.suffix_array import open_index, open_or_make_index
+
+    loaded = load_run(options.run, device=options.device)
+    corpus = corpus_of_run(loaded)
+    started = time.monotonic()
+    index = open_index(corpus)
+    if index is None:
+        index = open_or_make_index(corpus)
+        say(f"indexed {len(corpus.train):,} characters in {time.monotonic() - started:.1f} s; the index is kept in the cache")
+    labels, texts = texts_of(options, loaded)
+    novelty = Novelty(texts, index)
+    size = min(sum(map(len, texts)), len(corpus.val))
+    unseen = Novelty([np.asarray(corpus.val[:size])], index)
+    result = report_of(labels, texts, novelty, unseen, corpus, most=options.passages)
+    if options.json:
+        print(json.dumps({"run": loaded.run, "step": loaded.step, **result}, ensure_ascii=False))
+    else:
+        print(*table(result), sep="\n")
+    return 0
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """The options in `argv`. Raises UserError."""
+    parser = Parser(
+        prog="python -m chargpt trace",
+        description="Find the longest passages of a text that stand verbatim in the training part of the run's text, and count "
+        "the n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the "
+        "cache. The first call makes an index of it there, which takes about a minute for 100 million characters.",
+    )
+    add_run_options(parser)
+    add = parser.add_argument
+    add("texts", metavar="TEXT", nargs="*", help="files in UTF-8, or - for standard input")
+    add("--samples", type=whole_number(1), default=5, metavar="N", help="samples to write if there is no TEXT (default: 5)")
+    add("--length", type=whole_number(1), default=1000, metavar="N", help="their length in characters (default: 1000)")
+    add("--temperature", type=number, default=1.0, metavar="T", help="of the samples (default: 1)")
+    add("--seed", type=whole_number(0), metavar="N", help="of the first sample (default: a new one each time)")
+    add("--passages", type=whole_number(1), default=10, metavar="N", help="passages to list (default: 10)")
+    add("--json", action="store_true", help="one JSON object, with every n from 2 to 32")
+    return parser.parse_args(argv)
+
+
+def texts_of(options: argparse.Namespace, loaded: Any) -> tuple[list[str], list[np.ndarray]]:
+    """The names and the ids of the texts that the options name, or of samples. An unknown character is -1."""
+    from chargpt.sampling.printing import text_of
+    from chargpt.sampling.prompt import read_prompt
+    from chargpt.sampling.rules import Sampling
+
+    tokenizer = loaded.tokenizer
+    if options.texts:
+        names = ["standard input" if text == "-" else shown(text) for text in options.texts]
+        texts = [tokenizer.ids_of(tokenizer.normalizer.apply(read_prompt("", text))) for text in options.texts]
+        return names, texts
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    seeds = range(seed, seed + options.samples)
+    try:
+        generator = loaded.text_generator(Sampling(temperature=options.temperature), length=options.length)
+    except ValueError as error:
+        raise UserError(f"--{error}") from None
+    samples = [""] * len(seeds)
+    for added in generator.write([], list(seeds)):
+        samples = [sample + text_of(new) for sample, new in zip(samples, added)]
+    say(f"{len(seeds)} samples of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
+    return [f"sample {i + 1}" for i in range(len(seeds))], [tokenizer.ids_of(sample) for sample in samples]
+
+
+def report_of(
+    labels: list[str], texts: list[np.ndarray], novelty: Any, unseen: Any, corpus: Any, *, most: int
+) -> dict[str, Any]:
+    """The result as JSON types."""
+    newline = corpus.tokenizer.ids_of("\n")[0]
+    passages = []
+    for passage in novelty.passages(most):
+        content = texts[passage.text][passage.start : passage.start + passage.length]
+        lines = int(np.count_nonzero(corpus.train[: passage.place] == newline)) if newline >= 0 else 0
+        passages.append(
+            {
+                "length": passage.length,
+                "text": labels[passage.text],
+                "at": passage.start + 1,
+                "training_line": lines + 1,
+                "training_character": passage.place + 1,
+                "copies": passage.copies,
+                "passage": corpus.tokenizer.decode(content),
+            }
+        )
+    return {
+        "characters": sum(map(len, texts)),
+        "longest_copy": novelty.longest,
+        "passages": passages,
+        "novel": novelty.novel_shares(),
+        "validation": {"longest_copy": unseen.longest, "novel": unseen.novel_shares()},
+    }
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """The result as lines for a terminal."""
+    unseen = result["validation"]
+    lines = [
+        f"longest copy     {result['longest_copy']:,} characters; of as much unseen text (the validation part) "
+        f"{unseen['longest_copy']:,}",
+        "",
+        f"{'length':>7}  {'copies':>6}  {'line':>9}  passage (line: in the training part; copies: how often it stands there)",
+    ]
+    for row in result["passages"]:
+        passage = row["passage"].replace("\n", "↵")
+        cut = " …" if len(passage) > MOST_SHOWN else ""
+        content = one_line(escape_controls(passage[:MOST_SHOWN]))
+        lines.append(
+            f"{row['length']:>7,}  {row['copies']:>6,}  {row['training_line']:>9,}  {content}{cut}   ({one_line(row['text'])})"
+        )
+    sizes = [n for n in SHOWN_SIZES if n in result["novel"]]
+    lines += [
+        "",
+        f"{'n-grams that the training text does not have':<46}",
+        f"{'  n':<16}" + "".join(f"{n:>7}" for n in sizes),
+        f"{'  here':<16}" + "".join(f"{result['novel'][n]:>7.1%}" for n in sizes),
+        f"{'  unseen text':<16}" + "".join(f"{unseen['novel'].get(n, float('nan')):>7.1%}" for n in sizes),
+    ]
+    return lines

@@ -1,0 +1,219 @@
+"""An index of the training part of an encoded text: where the longest match of a sequence stands.
+
+It is a suffix array ("Suffix arrays: a new method for on-line string searches", Manber and Myers 1990) of each PART of the
+text, beside the ids in the cache: `train.suffixes` holds, for each part, the places of its suffixes in ascending order. Parts
+bound the memory of making it to about 0.4 GB, whatever the size of the text. A part is sorted together with the OVERLAP ids
+that follow it, so that every match of up to OVERLAP ids is found; of a longer one, at least that much.
+"""
+
+import re
+import shutil
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from chargpt.files import SyncedFile, publishing, remove_left_behind
+from chargpt.terminal import UserError, shown
+from chargpt.text.cache import EncodedText
+
+PART, OVERLAP = 2**22, 2**16  # ids
+NAME = "train.suffixes"
+FORMAT = 1  # increase it whenever the same ids give another file
+TRAILER = struct.Struct("<16s5Q")  # what follows the suffixes: MAGIC, FORMAT, ids, PART, OVERLAP, CRC-32 of the suffixes
+MAGIC = b"chargpt suffixes"
+AT_ONCE = 2**22  # suffixes checked at a time
+QUERIES, COMPARED = 4096, 32  # queries searched at a time, and ids of them compared at a time
+
+
+class SuffixIndex:
+    """The places of any sequence in a text of `ids`.
+
+    `suffixes` (n,) are those of `sorted_parts`, one part after the other: places relative to the start of the part.
+    """
+
+    def __init__(self, ids: np.ndarray, suffixes: np.ndarray, *, part: int = PART) -> None:
+        self.ids = ids
+        self._parts = [(start, suffixes[start : start + part]) for start in range(0, len(ids), part)]
+
+    def count(self, wanted: np.ndarray) -> int:
+        """How often the sequence `wanted`, of at most OVERLAP ids, stands in the text."""
+        return sum(self._count(wanted.tolist(), start, suffixes) for start, suffixes in self._parts)
+
+    def _count(self, wanted: list[int], start: int, suffixes: np.ndarray) -> int:
+        """How often `wanted` begins in one part."""
+
+        def content(i: int) -> list[int]:
+            place = start + int(suffixes[i])
+            return self.ids[place : place + len(wanted)].tolist()
+
+        first = bisect_left(range(len(suffixes)), wanted, key=content)
+        if first == len(suffixes) or content(first) != wanted:
+            return 0
+        return bisect_right(range(len(suffixes)), wanted, lo=first, key=content) - first
+
+    def longest_matches(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each place in `query` (m,), the length of the longest sequence from there on that stands in the text, and where.
+
+        `query` may contain -1 for what occurs in no text. Returns lengths (m,) and places in the text (m,), int64; the place of
+        a match of length 0 means nothing.
+        """
+        m = len(query)
+        lengths, places = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        padded = np.append(query.astype(np.int64), -1)
+        for first in range(0, m, QUERIES):
+            at = np.arange(first, min(first + QUERIES, m))
+            for start, suffixes in self._parts:
+                found, where = self._search(padded, at, start, suffixes)
+                better = found > lengths[at]
+                lengths[at[better]], places[at[better]] = found[better], where[better]
+        return lengths, places
+
+    def _search(self, query: np.ndarray, at: np.ndarray, start: int, suffixes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The longest matches in one part: a binary search for all of `query[at:]` at once.
+
+        `low` is below the query and `high` is not; the longest match is at one of the two when they are neighbours. Both share
+        at least the smaller of their matches with everything between them, which is not compared again.
+        """
+        low, high = np.full(len(at), -1), np.full(len(at), len(suffixes))
+        low_match, high_match = np.zeros_like(at), np.zeros_like(at)
+        while len(left := np.flatnonzero(high - low > 1)):
+            middle = (low[left] + high[left]) // 2
+            known = np.minimum(low_match[left], high_match[left])
+            match, is_below = self._compare(query, at[left], start + suffixes[middle].astype(np.int64), known)
+            below, above = left[is_below], left[~is_below]
+            low[below], low_match[below] = middle[is_below], match[is_below]
+            high[above], high_match[above] = middle[~is_below], match[~is_below]
+        nearest = np.where(low_match >= high_match, low, high)
+        return np.maximum(low_match, high_match), start + suffixes[nearest.clip(0, len(suffixes) - 1)].astype(np.int64)
+
+    def _compare(
+        self, query: np.ndarray, at: np.ndarray, places: np.ndarray, match: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How many ids `query[at:]` and the text from `places` on have in common, and whether the text is the smaller one.
+
+        At least `match` are in common. The end of the text is smaller than any id, and the end of the query too.
+        """
+        match, is_below = match.copy(), np.zeros(len(at), bool)
+        left = np.arange(len(at))
+        while len(left):
+            ours = np.take(query, at[left, None] + match[left, None] + np.arange(COMPARED), mode="clip")
+            where = places[left, None] + match[left, None] + np.arange(COMPARED)
+            theirs = np.where(where < len(self.ids), np.take(self.ids, where, mode="clip").astype(np.int64), -2)
+            differ = (ours != theirs) | (ours < 0)
+            same = np.where(differ.any(axis=1), differ.argmax(axis=1), COMPARED)
+            match[left] += same
+            ended = same < COMPARED
+            row = np.flatnonzero(ended)
+            is_below[left[row]] = theirs[row, same[row]] < ours[row, same[row]]
+            left = left[~ended]
+        return match, is_below
+
+
+def sort_suffixes(ids: np.ndarray, *, vocab_size: int) -> np.ndarray:
+    """The places of the suffixes of `ids` (m,) in ascending order, int32 (m,). A suffix precedes those that continue it.
+
+    By prefix doubling: sorted by their first h ids, suffixes that are equal so far are sorted by the rank of what follows the
+    h ids, which sorts them by 2 h. After the first round, only suffixes that are still equal take part (Larsson and Sadakane,
+    "Faster suffix sorting", 1999). Takes about 80 bytes for each id.
+    """
+    m = len(ids)
+    order, is_new, h = _sort_by_first_ids(ids, vocab_size)
+    places = np.arange(m, dtype=np.int32)
+    rank = np.empty(m, np.int32)  # of each suffix: the place in `order` where its group of equal ones begins
+    group = np.maximum.accumulate(np.where(is_new, places, 0))
+    rank[order] = group
+    left = np.flatnonzero(~(is_new & np.append(is_new[1:], True)))  # places in `order` of groups with several members
+    group = group[left]
+    while len(left):
+        members = order[left]
+        following = members.astype(np.int64) + h
+        next_rank = np.where(following < m, np.take(rank, following, mode="clip").astype(np.int64) + 1, 0)
+        keys = group.astype(np.int64) * (m + 1) + next_rank
+        by_key = np.argsort(keys)
+        keys, members = keys[by_key], members[by_key]
+        is_new = np.append(True, keys[1:] != keys[:-1])
+        group = np.maximum.accumulate(np.where(is_new, left, 0)).astype(np.int32)
+        order[left], rank[members] = members, group
+        several = ~(is_new & np.append(is_new[1:], True))
+        left, group, h = left[several], group[several], 2 * h
+    return order
+
+
+def _sort_by_first_ids(ids: np.ndarray, vocab_size: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """The suffixes in the order of their first h ids, as many as fit into 64 bits; which of them differ from the one before."""
+    m, bits = len(ids), int(vocab_size).bit_length()
+    h = 64 // bits
+    keys = np.zeros(m, np.uint64)
+    for i in range(h):
+        keys <<= np.uint64(bits)
+        keys[: max(0, m - i)] |= ids[i:].astype(np.uint64) + np.uint64(1)  # 0 is the end
+    order = np.argsort(keys).astype(np.int32)
+    keys = keys[order]
+    return order, np.append(np.ones(min(m, 1), bool), keys[1:] != keys[:-1]), h
+
+
+def sorted_parts(ids: np.ndarray, *, vocab_size: int, part: int = PART, overlap: int = OVERLAP) -> Iterator[np.ndarray]:
+    """The suffixes that begin in each part of `ids`, in ascending order, uint32: places relative to the start of the part."""
+    for start in range(0, len(ids), part):
+        order = sort_suffixes(np.asarray(ids[start : start + part + overlap]), vocab_size=vocab_size)
+        yield order[order < part].astype("<u4")
+
+
+def open_index(text: EncodedText) -> SuffixIndex | None:
+    """The index of the training part, if it is kept beside its ids and undamaged."""
+    try:
+        suffixes = _read(Path(text.train.filename).with_name(NAME), len(text.train))
+    except (OSError, ValueError, AttributeError):  # ids that are in no file have none beside them
+        return None
+    return SuffixIndex(text.train, suffixes)
+
+
+def open_or_make_index(text: EncodedText) -> SuffixIndex:
+    """The index of the training part; it is made and kept if there is none yet. Raises UserError if it cannot be written."""
+    if index := open_index(text):
+        return index
+    path = Path(text.train.filename).with_name(NAME)
+    try:
+        free, size = shutil.disk_usage(path.parent).free, 4 * len(text.train)
+        if size > free:
+            raise UserError(
+                f"{shown(path.parent)}: the index needs {size:,} bytes, but only {free:,} are free; free some space"
+            )
+        remove_left_behind(path.parent, re.compile(re.escape(NAME)))
+        _write(path, text)
+        return SuffixIndex(text.train, _read(path, len(text.train)))
+    except OSError as error:
+        raise UserError(f"{shown(path)}: {error.strerror}; make its folder writable, or free some space") from None
+
+
+def _write(path: Path, text: EncodedText) -> None:
+    n, checksum = len(text.train), 0
+    with publishing(path) as aside, SyncedFile(aside) as file:
+        with tqdm(desc="indexing", total=n, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
+            for suffixes in sorted_parts(text.train, vocab_size=text.tokenizer.vocab_size):
+                checksum = zlib.crc32(suffixes, checksum)
+                file.write(memoryview(suffixes).cast("B"))
+                progress.update(len(suffixes))
+        file.write(memoryview(_trailer(n, checksum)))
+
+
+def _read(path: Path, n: int) -> np.ndarray:
+    """The suffixes in a file, mapped read-only. Raises OSError, or ValueError if it is damaged or not the index of `n` ids."""
+    if path.stat().st_size != 4 * n + TRAILER.size:
+        raise ValueError(f"{path}: not the index of {n} ids")
+    content = np.memmap(path, np.uint8, mode="r")
+    suffixes, checksum = content[: 4 * n].view("<u4"), 0
+    for start in range(0, n, AT_ONCE):
+        checksum = zlib.crc32(suffixes[start : start + AT_ONCE], checksum)
+    if content[4 * n :].tobytes() != _trailer(n, checksum):
+        raise ValueError(f"{path}: damaged")
+    return suffixes
+
+
+def _trailer(n: int, checksum: int) -> bytes:
+    return TRAILER.pack(MAGIC, FORMAT, n, PART, OVERLAP, checksum)

@@ -1,0 +1,41 @@
+"""Fixtures for the tests of exports and imports."""
+
+from collections.abc import Callable
+
+import pytest
+from exchange_helpers import VOCABULARIES, options_of, publish_model
+
+from chargpt.exchange.target import ExportOptions
+from chargpt.sampling.loaded_model import LoadedModel, load_model
+from chargpt.text.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def make_model(tmp_path) -> Callable[..., LoadedModel]:
+    """Called with positions, bias and a tokenizer: a LoadedModel on the CPU, and its run in tmp_path/NAME."""
+
+    def make(name: str = "poems", **shape: object) -> LoadedModel:
+        shape = {"tokenizer": VOCABULARIES["characters"], **shape}
+        loaded, _ = load_model(str(publish_model(tmp_path / name, **shape)), tmp_path, device="cpu")
+        return loaded
+
+    return make
+
+
+@pytest.fixture
+def make_options() -> Callable[..., ExportOptions]:
+    """`options_of`, for tests in other files."""
+    return options_of
+
+
+@pytest.fixture(params=["learned-biases", "learned", "sinusoidal-biases", "rotary-biases", "rotary"])
+def each_shape(request) -> dict[str, object]:
+    """The keyword arguments of `make_model` for each kind of positions and biases."""
+    positions, _, biases = request.param.partition("-")
+    return {"positions": positions, "bias": bool(biases)}
+
+
+@pytest.fixture(params=VOCABULARIES)
+def each_vocabulary(request) -> Tokenizer:
+    """A tokenizer of each kind."""
+    return VOCABULARIES[request.param]

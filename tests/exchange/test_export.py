@@ -1,0 +1,64 @@
+"""`python -m chargpt export`: the run is found, the format's writer is called, and its result is published."""
+
+import json
+
+import pytest
+from exchange_helpers import publish_model
+
+from chargpt.exchange import export, hugging_face
+from chargpt.terminal import UserError
+from chargpt.text.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run in checkpoints/, with nothing to check exports with."""
+    monkeypatch.setattr(export, "ROOT", tmp_path)
+    monkeypatch.setattr(hugging_face, "installed", lambda package: False)
+    monkeypatch.chdir(tmp_path)
+    return publish_model(tmp_path / "checkpoints" / "my run", tokenizer=Tokenizer("\n abc"))
+
+
+def test_the_destination_is_named_after_the_run(run, tmp_path, capsys):
+    assert export.main(["my run", "--to", "hf"]) == 0
+    assert json.loads((tmp_path / "my-run-hf" / "config.json").read_text())["vocab_size"] == 5
+    assert export.main([str(run), "--to", "safetensors"]) == 0
+    assert (tmp_path / "my-run.safetensors").is_file()
+    said = capsys.readouterr().out
+    assert "written     my-run-hf\n" in said and "parameters" in said
+
+
+def test_an_earlier_export_is_replaced_only_by_force(run, tmp_path):
+    export.main(["my run", "--to", "hf", "out"])
+    (tmp_path / "out" / "README.md").write_text("edited")
+    with pytest.raises(UserError, match="out: exists"):
+        export.main(["my run", "--to", "hf", "out"])
+    assert (tmp_path / "out" / "README.md").read_text() == "edited"
+    export.main(["my run", "--to", "hf", "out", "--force"])
+    assert (tmp_path / "out" / "README.md").read_text() != "edited"
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (["absent", "--to", "hf"], "absent: no run of that name"),
+        (["my run"], "--to"),
+        (["my run", "--to", "pdf"], "invalid choice"),
+        (["my run", "--to", "hf", "nowhere/out"], "its folder does not exist"),
+        (["my run", "--to", "hf", "--weights", "int8"], "for --to html alone"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(run, tmp_path, arguments, problem):
+    with pytest.raises(UserError, match=problem):
+        export.main(arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+
+
+@pytest.mark.parametrize("target", export.TARGETS)
+def test_every_target_needs_only_its_own_package(run, tmp_path, target, monkeypatch):
+    package = export.TARGETS[target].package
+    if not package:
+        return
+    monkeypatch.setattr("chargpt.exchange.extras.installed", lambda name: False)
+    with pytest.raises(UserError, match=f"--to {target}: needs the package {package}"):
+        export.main(["my run", "--to", target])

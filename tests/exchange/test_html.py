@@ -1,0 +1,401 @@
+"""The page: what it holds, and in Chromium what it writes, shows and lets a person do."""
+
+import hashlib
+import json
+import re
+from base64 import b64decode
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from page_helpers import TEXT, VOCABULARIES, greedy, new_model, packed, page_of
+
+from chargpt.__main__ import main
+from chargpt.exchange import html
+from chargpt.terminal import UserError
+from chargpt.text.tokenizer import Tokenizer
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+HOSTILE = "</script><img src=x onerror=alert(1)><!--"
+
+
+@pytest.fixture(autouse=True)
+def without_node(monkeypatch):
+    """test_page_check.py tests the check under Node.js; here it would only take time."""
+    monkeypatch.setattr(html, "find_node", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    if not CHROMIUM.exists():
+        pytest.skip(f"needs {CHROMIUM}")
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """A function that exports a model and opens its page; anything unexpected in the page fails the test at the end."""
+    contexts, problems = [], []
+
+    def open_page(loaded, *, weights: str = "float16", name: str | None = None, texts: list[str] = ("sea.txt",), **view):
+        path = tmp_path / "page.html"
+        path.unlink(missing_ok=True)
+        page_of(loaded, path, weights=weights, name=name, texts=list(texts))
+        contexts.append(browser.new_context(**view))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(dialog.message))
+        page.on("request", lambda request: None if request.url.startswith(("file:", "blob:")) else problems.append(request.url))
+        page.goto(path.as_uri())
+        page.locator("#start:enabled").wait_for()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+@pytest.fixture(scope="module")
+def sea(tmp_path_factory):
+    return new_model(tmp_path_factory.mktemp("runs"), VOCABULARIES["characters"], bias=True, positions="rotary")
+
+
+def write(page, *, prompt: str = "", temperature: str = "0", length: int = 50, **settings: object) -> str:
+    """Let the page write; returns the text that it shows."""
+    page.fill("#prompt", prompt)
+    page.locator("#temperature").evaluate("(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", temperature)
+    page.fill("#length", str(length))
+    for name, value in settings.items():
+        page.fill(f"#{name}", str(value))
+    page.click("#start")
+    finish(page)
+    return text_of(page)
+
+
+def finish(page) -> None:
+    page.locator("#status", has_text="a second").wait_for()
+
+
+def text_of(page) -> str:
+    return "\n".join(page.locator(".line").evaluate_all("lines => lines.map(line => line.textContent)"))
+
+
+def about(path: Path) -> dict:
+    return json.loads(re.search(r'id="about">(.*?)</script>', path.read_text(encoding="utf-8"))[1])
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_the_greedy_text_is_that_of_python(tmp_path, open_page, vocabulary):
+    loaded = new_model(tmp_path, VOCABULARIES[vocabulary])
+    prompt = "The sea keeps its own moving light"  # longer than the context
+    ids = loaded.tokenizer.encode_known(prompt)[0].tolist()
+    expected = loaded.tokenizer.decode(ids + greedy(loaded, packed(loaded.model, "float16"), ids[-21:], 50))
+    visible = re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", lambda match: f"\\u{{{ord(match[0]):x}}}", expected)
+    assert write(open_page(loaded), prompt=prompt) == visible.removesuffix("\n")
+
+
+def test_an_empty_prompt_begins_on_a_new_line(open_page, sea):
+    first = sea.tokenizer.encode("\n").tolist()
+    expected = sea.tokenizer.decode(greedy(sea, packed(sea.model, "float16"), first, 50))
+    assert write(open_page(sea)) == expected.removesuffix("\n")
+
+
+def test_probabilities_and_attention_are_those_of_the_model(open_page, sea):
+    page = open_page(sea)
+    prompt = "The sea keeps its own"  # exactly the context
+    write(page, prompt=prompt, length=1)
+    model, ids = packed(sea.model, "float16"), torch.from_numpy(sea.tokenizer.encode(prompt))
+    probabilities = model(ids[None])[0, 7].softmax(0)  # of the character after "The sea "
+    page.locator(".line > span").nth(8).click()
+    shown = page.locator("#choices button").evaluate_all("rows => rows.map(row => row.getAttribute('aria-label'))")
+    top = probabilities.topk(8)
+    names = {" ": "space", "\n": "line break"}
+    characters = [sea.tokenizer.decode([int(id)]) for id in top.indices]
+    assert [row.split(",")[0] for row in shown[:8]] == [names.get(c, c) or "," for c in characters]
+    assert f"{100 * probabilities[ids[8]]:.0f} %" in page.text_content("#what") or probabilities[ids[8]] < 0.0995
+    weights = model.attention(ids[None, :8])[:, 0]  # (layer, head, 8, 8)
+    page.select_option("#layer", index=1)
+    page.select_option("#head", index=3)
+    row = weights[1, 2, 7]
+    strongest = int(row.argmax())
+    assert f"{100 * row[strongest]:.0f} %" in page.text_content("#most")
+    assert ("the last one" if strongest == 7 else f"{8 - strongest} back") in page.text_content("#most").split(")")[0]
+    alpha = "c => Math.max(...c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
+    assert page.locator("#looks").evaluate(alpha) > 0 and page.locator("#map").evaluate(alpha) > 0
+
+
+def test_the_mouse_shows_a_character_and_a_click_keeps_it(open_page, sea):
+    page = open_page(sea)
+    write(page, prompt="The sea")
+    page.locator(".line > span").nth(4).hover()
+    assert page.text_content("#glyph") == "s"
+    page.locator(".line > span").nth(5).click()
+    page.locator(".line > span").nth(4).hover()
+    assert page.text_content("#glyph") == "e"
+
+
+def test_the_seed_decides_the_text(open_page, sea):
+    page = open_page(sea)
+    first = write(page, temperature="1", seed=7)
+    assert write(page, temperature="1", seed=7) == first
+    assert write(page, temperature="1", seed=8) != first
+    greedy_text = write(page)
+    assert write(page, temperature="1", **{"top-k": 1}) == greedy_text != first
+
+
+def test_draws_follow_the_probabilities(open_page, tmp_path):
+    loaded = new_model(tmp_path, Tokenizer("ab"), block_size=1)  # a character depends on the one before alone
+    text = write(open_page(loaded), temperature="1", length=4000, prompt="a", seed=1)
+    after = loaded.model(torch.tensor([[0]]))[0, 0].softmax(0)[1].item()
+    pairs = [second for first, second in zip(text, text[1:]) if first == "a"]
+    assert len(pairs) > 300
+    assert abs(pairs.count("b") / len(pairs) - after) < 4 * (after * (1 - after) / len(pairs)) ** 0.5
+
+
+def test_a_folded_character_is_read_but_never_written(tmp_path, open_page):
+    loaded = new_model(tmp_path, VOCABULARIES["folded"])
+    page = open_page(loaded)
+    text = write(page, prompt="The sea. H", temperature="2", length=400)
+    assert "\ufffd" not in text[10:] and text[:10] == "The sea\ufffd \ufffd"
+    assert page.text_content("#notice") == "Read as one unknown character: . H"
+
+
+def test_unknown_characters_of_the_prompt_are_left_out_and_named(open_page, sea):
+    page = open_page(sea)
+    assert write(page, prompt="The \u4e2d\u202esea").startswith("The sea")
+    assert page.text_content("#notice").endswith("never seen them: \u4e2d \\u{202e}")
+
+
+def test_writing_can_be_stopped_and_continued(open_page, sea):
+    page = open_page(sea)
+    page.fill("#length", "20000")
+    page.click("#start")
+    page.locator(".line > span").first.wait_for()
+    assert page.text_content("#start") == "Stop"
+    page.keyboard.press("Escape")
+    page.locator("#start", has_text="Write").wait_for()
+    stopped = text_of(page)
+    assert 0 < len(stopped) < 20000
+    page.wait_for_timeout(100)
+    assert text_of(page) == stopped
+    page.fill("#length", "30")
+    page.click("#continue")
+    finish(page)
+    assert text_of(page).startswith(stopped) and len(text_of(page)) >= len(stopped) + 29
+
+
+def test_an_alternative_replaces_the_character_and_the_text_goes_on(open_page, sea):
+    page = open_page(sea)
+    before = write(page, prompt="The sea keeps", length=40)
+    page.locator(".line > span").nth(20).click()
+    other = page.locator("#choices li:not(.taken) button").first
+    character = other.get_attribute("aria-label").split(",")[0]
+    other.click()
+    finish(page)
+    after = text_of(page)
+    assert after[:20] == before[:20] and after[20] == {"space": " "}.get(character, character) != before[20]
+
+
+def test_the_keyboard_alone_is_enough(open_page, sea):
+    page = open_page(sea)
+
+    def press(*keys: str) -> None:
+        for key in keys:
+            page.keyboard.press(key)
+
+    def focused() -> str:
+        return page.evaluate("document.activeElement.id")
+
+    press("Tab")
+    assert focused() == "prompt"
+    page.keyboard.type("The sea")
+    stops = []
+    for _ in range(9):
+        press("Tab")
+        stops.append(focused())
+    assert stops[:5] == ["temperature", "top-k", "length", "seed", "start"]
+    page.focus("#prompt")
+    press("Control+Enter")
+    finish(page)
+    page.focus("#text")
+    press("Home", "ArrowRight", "ArrowRight")
+    assert page.text_content("#glyph") == "e"
+    assert page.text_content("#said").startswith("e, ")  # what a screen reader says
+    outline = page.locator("#text").evaluate("e => getComputedStyle(e).outlineStyle")
+    assert outline == "solid"
+    press("End", "ArrowUp", "ArrowDown")
+    assert page.locator(".chosen").count() == 1
+    press("Home", "ArrowRight", "ArrowRight", "ArrowRight", "Enter")
+    assert page.evaluate("document.activeElement.closest('#choices') !== null")
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')").split(",")[0]
+    press("Enter")
+    finish(page)
+    assert text_of(page)[3] == {"space": " "}.get(label, label)
+    press("Escape")
+    assert page.locator(".chosen").count() == 0
+
+
+def test_every_control_has_a_name(open_page, sea):
+    page = open_page(sea)
+    write(page)
+    page.locator(".line > span").nth(3).click()
+    unnamed = """elements => elements.filter(e => !(e.labels?.length || e.textContent.trim() || e.ariaLabel)).length"""
+    assert page.locator("button, input, select, textarea, [tabindex]").evaluate_all(unnamed) == 0
+    assert page.get_by_label("Temperature").count() == page.get_by_role("textbox", name="Written text").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_everything_without_scrolling_sideways(open_page, sea, scheme):
+    page = open_page(
+        sea, name="a-very-long-name-" * 8, viewport={"width": 360, "height": 640}, color_scheme=scheme, has_touch=True
+    )
+    write(page, prompt="The" + "sea" * 60)
+    page.locator(".line > span").nth(8).tap()
+    page.locator("#heads").wait_for()
+    page.locator("summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    colours = page.evaluate(
+        "[getComputedStyle(document.documentElement), getComputedStyle(document.querySelector('#facts'))]"
+        ".map(s => [s.backgroundColor, s.color])"
+    )
+    paper, ink, soft = colours[0][0], colours[0][1], colours[1][1]
+    assert (luminance(paper) < 0.05) == (scheme == "dark")
+    assert contrast(paper, ink) > 10 and contrast(paper, soft) > 4.5  # WCAG AA
+
+
+def luminance(colour: str) -> float:
+    channels = [int(c) / 255 for c in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_chinese_is_shown_and_written(tmp_path, open_page):
+    poem = "明月幾時有，把酒問青天。\n不知天上宮闕，今夕是何年。\n"
+    loaded = new_model(tmp_path, Tokenizer("".join(sorted(set(poem)))), name="詞")
+    page = open_page(loaded, viewport={"width": 360, "height": 640})
+    text = write(page, prompt="明月", length=60)
+    assert text.startswith("明月") and set(text) <= set(poem) and page.title() == page.text_content("h1") == "詞"
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.locator("#text.wide").count() == 1
+
+
+def test_bytes_become_characters(tmp_path, open_page):
+    page = open_page(new_model(tmp_path, VOCABULARIES["bytes"]))
+    text = write(page, prompt="na\u00efve \u4e2d\u6587", temperature="1", length=30, seed=1)
+    assert text.startswith("na\u00efve \u4e2d\u6587")
+    page.locator(".line > span").nth(6).click()  # three bytes, shown as one character
+    assert page.text_content("#glyph") == "E4" and page.text_content(".chosen") == "\u4e2d"
+    page.focus("#text")
+    page.keyboard.press("ArrowRight")
+    assert page.text_content("#glyph") == "B8" and page.text_content(".chosen") == "\u4e2d"
+
+
+def test_hostile_names_and_vocabularies_are_only_text(tmp_path, open_page):
+    characters = "".join(sorted(set(HOSTILE + "\n\"'&\u2028\u202e\ufeff")))
+    loaded = new_model(tmp_path, Tokenizer(characters))
+    page = open_page(loaded, name=HOSTILE, texts=[HOSTILE, "\u202etxt.exe"])
+    assert write(page, prompt=HOSTILE, temperature="2", length=300).startswith(HOSTILE)
+    page.locator(".line > span").nth(4).click()
+    page.locator("summary").click()
+    assert page.text_content("h1") == page.title() == HOSTILE
+    assert page.locator("img").count() == 0 and page.locator("script").count() == 3
+    shown = page.inner_text("body")
+    assert "\u202e" not in shown and "\u2028" not in shown and "\\u{202e}txt.exe" in shown
+
+
+def test_a_page_can_load_nothing_and_run_nothing_else(tmp_path, sea):
+    page_of(sea, tmp_path / "page.html")
+    source = (tmp_path / "page.html").read_text(encoding="utf-8")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', source)[1]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe-inline" not in policy
+    assert source.index("Content-Security-Policy") < source.index("<style>")  # it governs what comes after it
+    digests = [
+        hashlib.sha256(match.encode()).digest()
+        for match in re.findall(r'<script type="module">(.*?)</script>', source, re.DOTALL)
+    ]
+    assert [b64decode(digest) for digest in re.findall(r"script-src 'sha256-(.*?)'", policy)] == digests
+    assert not re.findall(r'(?:src|href|action)="|url\(|innerHTML|insertAdjacentHTML|document\.write|https?://', source)
+
+
+def test_the_model_in_the_page_is_inert_ascii(tmp_path, sea):
+    page_of(sea, tmp_path / "page.html", name=HOSTILE, texts=[HOSTILE])
+    source = (tmp_path / "page.html").read_text(encoding="utf-8")
+    data = re.search(r'id="about">(.*?)</script>', source)[1]
+    assert data.isascii() and not set("<>&") & set(data)
+    assert json.loads(data)["run"] == HOSTILE
+
+
+def test_folders_of_texts_and_of_the_run_are_not_published(tmp_path, sea):
+    page_of(sea, tmp_path / "page.html")
+    assert str(sea.path.parent.parent) not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_int8_is_smaller_and_its_loss_is_stated(tmp_path, sea):
+    lines = {weights: page_of(sea, tmp_path / f"{weights}.html", weights=weights) for weights in ("float16", "int8")}
+    sizes = [
+        sum(map(len, re.findall(r'octet-stream".*?>(.*?)<', (tmp_path / f"{w}.html").read_text(encoding="utf-8"))))
+        for w in lines
+    ]
+    assert 1.5 < sizes[0] / sizes[1] < 2
+    for weights, model in (("float16", packed(sea.model, "float16")), ("int8", packed(sea.model, "int8"))):
+        ids = torch.from_numpy(sea.tokenizer.encode(TEXT))
+        total = sum(
+            torch.nn.functional.cross_entropy(model(ids[None, s:e])[0], ids[s + 1 : e + 1], reduction="sum").item()
+            for s in range(0, len(ids) - 1, 21)
+            for e in [min(s + 21, len(ids) - 1)]
+        )
+        assert f"loss {total / (len(ids) - 1):.4f} instead of" in lines[weights][0]
+        assert lines[weights][0].endswith(about(tmp_path / f"{weights}.html")["precision"])
+
+
+def test_the_foot_of_the_page_says_what_was_measured_and_checked(open_page, sea):
+    page = open_page(sea)
+    page.locator("summary").click()
+    foot = page.inner_text("#details")
+    assert "on a text of the tests; logits differ by at most" in foot
+    assert "not checked, because Node.js is not installed" in foot
+
+
+def test_packing_keeps_each_row_within_half_a_step():
+    tensor = np.array([[1.0, -127.0, 0.4], [0.0, 0.0, 0.0], [1e-6, 3e-6, -2e-6]], np.float32)
+    unpacked = html.unpack(html.pack(tensor, "int8"))
+    assert (np.abs(unpacked - tensor) <= np.abs(tensor).max(axis=1, keepdims=True) / 253).all()
+    assert html.pack(tensor[0], "int8").numbers.dtype == np.float16  # biases and norms
+
+
+def test_weights_too_large_for_float16_are_a_user_error():
+    with pytest.raises(UserError, match="70000 among them, too large for float16"):
+        html.pack(np.array([1.0, -70000.0], np.float32), "float16")
+
+
+def test_a_model_that_no_browser_can_hold_is_a_user_error(tmp_path, sea, monkeypatch):
+    monkeypatch.setattr(html, "MOST_NUMBERS", 1000)
+    with pytest.raises(UserError, match="a page can hold 1,000"):
+        page_of(sea, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_verb_writes_a_page_and_replaces_none_without_force(tmp_path, sea, capsys):
+    target = tmp_path / "out.html"
+    assert main(["export", str(sea.path.parent), "--to", "html", str(target), "--weights", "int8"]) == 0
+    assert about(target)["weights"] == "int8" and "weights     int8, loss" in capsys.readouterr().out
+    with pytest.raises(UserError, match="exists"):
+        main(["export", str(sea.path.parent), "--to", "html", str(target)])
+    assert about(target)["weights"] == "int8"
+    assert main(["export", str(sea.path.parent), "--to", "html", str(target), "--force"]) == 0
+    assert about(target)["weights"] == "float16"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.html"]

@@ -1,0 +1,122 @@
+"""An imported model is a run: it samples and scores as before, is started from, and with its text it is resumed."""
+
+import pytest
+import torch
+from exchange_helpers import options_of
+from nanogpt_files import SHAPE, Model, new_optimizer, take_step, write_files
+
+from chargpt.exchange import hugging_face
+from chargpt.exchange.hugging_face_folder import read_folder
+from chargpt.exchange.imported_run import save_run
+from chargpt.exchange.nanogpt import read_nanogpt
+from chargpt.runs.checkpoint import newest
+from chargpt.runs.load import corpus_of
+from chargpt.sampling.loaded_model import load_model
+from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+from chargpt.training.options import parse_options
+from chargpt.training.startup import new_model, resume_run
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder like the project's, with the presets."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "cpu.yaml").write_text("train: {batch_size: 4, max_steps: 40, eval_chars: 500}\n")
+    return tmp_path
+
+
+@pytest.fixture
+def nanogpt(tmp_path, text):
+    """A model of nanoGPT's kind, its optimizer, and its checkpoint after two steps."""
+    characters = "".join(sorted(set(text.read_text())))
+    torch.manual_seed(0)
+    model = Model(len(characters), **SHAPE)
+    optimizer = new_optimizer(model)
+    for _ in range(2):
+        take_step(model, optimizer, torch.randint(len(characters), (4, 24)), torch.randint(len(characters), (4, 24)))
+    return model, optimizer, write_files(tmp_path / "out", model, optimizer, characters, step=2)
+
+
+def save(model, root, texts=(), **changes):
+    return save_run(
+        model, [str(text) for text in texts], **{"name": "new", "preset": None, "settings": [], "root": root, **changes}
+    )
+
+
+def test_without_a_text_it_is_sampled_from_and_started_from(tmp_path, root, make_model, text, capsys, monkeypatch):
+    monkeypatch.setattr(hugging_face, "installed", lambda package: False)
+    loaded = make_model()
+    hugging_face.write(loaded, tmp_path / "hf", options_of(loaded))
+    save(read_folder(tmp_path / "hf"), root)
+    again, warnings = load_model("new", root / "checkpoints", device="cpu")
+    assert not warnings and again.val_loss is None
+    assert torch.equal(again.logits("a cab"), loaded.logits("a cab"))
+    assert again.generate("a", length=30, seed=1) == loaded.generate("a", length=30, seed=1)
+    options = parse_options([str(text), "--config", "cpu", "--init-from", "new", "model.dropout=0.1", "train.max_steps=1"])
+    started, _, _ = new_model(options, root=root)
+    assert torch.equal(started.blocks[0].mlp.up.weight, loaded.model.blocks[0].mlp.up.weight)
+    with pytest.raises(UserError, match="imported without a text"):
+        corpus_of(newest(root / "checkpoints" / "new")[0], again.config, root=root)
+
+
+def test_the_next_steps_are_those_that_nanogpt_would_take(root, nanogpt, text):
+    """The same batches at the same rate: what nanoGPT's AdamW does with its state, the resumed run does as well."""
+    model, optimizer, folder = nanogpt
+    save(read_nanogpt(folder, meta=None), root, [text], settings=["runtime.precision=float32", "runtime.device=cpu"])
+    resumed = resume_run(parse_options(["--resume", "--run", "new"]), root=root)
+    trainer = resumed.trainer
+    assert trainer.progress.step == 2 and trainer.config.train.max_steps == 30 and trainer.config.chars_per_step == 4 * 2 * 24
+    for step in range(2, 5):
+        for group in optimizer.param_groups:
+            group["lr"] = trainer.rate_of(step)
+        optimizer.zero_grad()
+        for chunk in range(2):
+            inputs, targets = trainer._batches.batch(step, chunk)
+            logits = model(inputs.long())
+            (torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.long().flatten()) / 2).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        trainer.step()
+    ours = trainer.model.state_dict()
+    assert (ours["token_embedding.weight"] - model.lm_head.weight).abs().max() < 1e-5
+    assert (ours["blocks.1.mlp.up.weight"] - model.transformer["h"][1]["mlp"]["c_fc"].weight).abs().max() < 1e-5
+    resumed.run._lock.release()
+
+
+def test_the_text_is_evaluated_and_recorded(root, nanogpt, text, capsys):
+    save(read_nanogpt(nanogpt[2], meta=None), root, [text])
+    checkpoint, _ = newest(root / "checkpoints" / "new")
+    assert checkpoint.state.progress.val_loss == checkpoint.state.progress.best_loss > 0
+    assert checkpoint.state.texts == [str(text)]
+    corpus = load_corpus([str(text)], checkpoint.state.config.data, root=root, block_size=24)
+    assert corpus.fingerprint == checkpoint.state.fingerprint
+    said = capsys.readouterr().out
+    assert "python train.py --resume --run new" in said and "the optimizer continues with its own state" in said
+    assert checkpoint.training["blocks.0.attn.qkv.weight/exp_avg"].any()
+
+
+def test_settings_of_the_command_line_win_but_the_shape_stays(root, nanogpt):
+    model = read_nanogpt(nanogpt[2], meta=None)
+    save(model, root, settings=["train.max_steps=77", "model.dropout=0.2"])
+    config = load_model("new", root / "checkpoints", device="cpu")[0].config
+    assert (config.train.max_steps, config.model.dropout, config.optim.learning_rate) == (77, 0.2, 1e-3)
+    with pytest.raises(UserError, match="the shape is that of the imported model"):
+        save(model, root, name="other", settings=["model.n_layer=9"])
+    with pytest.raises(UserError, match="a run of this name exists"):
+        save(model, root)
+
+
+def test_hostile_settings_of_a_checkpoint_are_one_line(root, nanogpt):
+    model = read_nanogpt(nanogpt[2], meta=None)
+    model.settings["train"]["batch_size"] = 10**30
+    with pytest.raises(UserError, match="nanoGPT: train.batch_size") as raised:
+        save(model, root)
+    assert "\n" not in str(raised.value) and not (root / "checkpoints").exists()
+
+
+def test_a_text_with_other_characters_is_one_line(tmp_path, root, nanogpt):
+    (tmp_path / "other.txt").write_text("中文" * 500)
+    with pytest.raises(UserError, match="the model has not seen"):
+        save(read_nanogpt(nanogpt[2], meta=None), root, [tmp_path / "other.txt"])
+    assert not (root / "checkpoints" / "new").exists()

@@ -1,0 +1,37 @@
+"""`python -m chargpt import`: its options, and which reader a folder gets."""
+
+import pytest
+import torch
+from nanogpt_files import SHAPE, Model, write_files
+
+from chargpt.exchange import importing
+from chargpt.sampling.loaded_model import load_model
+from chargpt.terminal import UserError
+
+
+def test_a_checkpoint_of_nanogpt_becomes_a_run(tmp_path, capsys):
+    torch.manual_seed(0)
+    model = Model(3, **SHAPE)
+    folder = write_files(tmp_path / "out", model, None, "abc", step=7)
+    (folder / "meta.pkl").rename(tmp_path / "meta.pkl")
+    run = tmp_path / "run"
+    assert importing.main([str(folder), "--run", str(run), "--meta", str(tmp_path / "meta.pkl"), "train.seed=3"]) == 0
+    loaded, _ = load_model(str(run), tmp_path, device="cpu")
+    assert loaded.step == 7 and loaded.config.train.seed == 3
+    assert (loaded.logits("abca") - model(torch.tensor([[0, 1, 2, 0]]))[0]).abs().max() < 1e-5
+    assert "nanoGPT, step 7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (["{empty}", "--run", "x"], "holds neither config.json nor ckpt.pt"),
+        (["{empty}/absent", "--run", "x"], "holds neither"),
+        (["{empty}"], "--run"),
+        ([], "required"),
+        (["{empty}", "--run", "x", "--rum", "y"], "no such option"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, arguments, problem):
+    with pytest.raises(UserError, match=problem):
+        importing.main([argument.format(empty=tmp_path) for argument in arguments])

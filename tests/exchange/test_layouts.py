@@ -1,0 +1,54 @@
+"""GPT-2's and Starcoder2's names for the same weights: there and back is the same model, to the bit."""
+
+import pytest
+import torch
+
+from chargpt.exchange.layouts import (
+    transformers_config,
+    transformers_tensors,
+    weights_from_gpt2,
+    weights_from_starcoder2,
+    with_biases,
+)
+from chargpt.exchange.tensor_file import TensorSource
+
+
+def source_of(model) -> TensorSource:
+    plans = transformers_tensors(model)
+    return TensorSource("x", {plan.name: (plan.shape, plan.make) for plan in plans})
+
+
+def test_there_and_back_is_the_same_model(make_model, each_shape):
+    model = make_model(**each_shape).model
+    config, source = model.config, source_of(model)
+    if config.positions == "rotary":
+        found = weights_from_starcoder2(source, config, model.vocab_size)
+    else:
+        found = weights_from_gpt2(source, config, model.vocab_size, is_transposed=True)
+    source.check_all_read(except_for="")
+    found, bias = with_biases(found)
+    table = found.pop("position_embedding.weight", None)
+    expected = model.state_dict()
+    if config.positions == "learned":
+        assert torch.equal(table, expected.pop("position_embedding.weight"))
+    assert bias == config.bias and found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_config_names_the_exact_activation_and_the_whole_shape(make_model):
+    gpt2, starcoder2 = (transformers_config(make_model(name, positions=name).model) for name in ("learned", "rotary"))
+    assert gpt2["activation_function"] == starcoder2["hidden_act"] == "gelu"
+    assert (gpt2["n_layer"], gpt2["n_head"], gpt2["n_embd"], gpt2["n_inner"], gpt2["n_positions"]) == (2, 2, 16, 64, 24)
+    assert starcoder2["num_key_value_heads"] == starcoder2["num_attention_heads"] == 2 and starcoder2["sliding_window"] is None
+
+
+@pytest.mark.parametrize("value, expected", [(0.0, False), (1e-30, True)])
+def test_biases_are_kept_if_one_is_not_zero(value, expected):
+    weights = {
+        "norm.weight": torch.ones(2),
+        "norm.bias": torch.tensor([0.0, value]),
+        "blocks.0.attn.proj.weight": torch.ones(3, 2),
+    }
+    found, bias = with_biases(weights)
+    assert bias == expected and ("norm.bias" in found) == expected
+    assert not expected or torch.equal(found["blocks.0.attn.proj.bias"], torch.zeros(3))

@@ -1,0 +1,90 @@
+"""The engine of a page, under Node.js, computes what PyTorch computes."""
+
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+from page_helpers import TEXT, VOCABULARIES, greedy, logits_of, new_model, packed, page_of
+
+from chargpt.exchange import html
+from chargpt.exchange.page_check import find_node, run_engine
+from chargpt.terminal import UserError
+from chargpt.text.tokenizer import Tokenizer
+from model import POSITIONS
+
+node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """A function that writes a page without the check that `html.write` makes, and returns its path."""
+
+    def write(loaded, weights: str = "float16"):
+        with monkeypatch.context() as patch:
+            patch.setattr(html, "find_node", lambda: None)
+            page_of(loaded, tmp_path / "page.html", weights=weights)
+        return tmp_path / "page.html"
+
+    return write
+
+
+KINDS = list(itertools.product(POSITIONS, [False, True], VOCABULARIES))
+EVERY_PAIR = [0, 4, 8, 9, 13, 17]  # every pair of positions and bias, and of bias and vocabulary; the others are nightly
+
+
+@node
+@pytest.mark.parametrize(
+    ("positions", "bias", "vocabulary"),
+    [pytest.param(*kind, marks=[] if i in EVERY_PAIR else pytest.mark.nightly) for i, kind in enumerate(KINDS)],
+)
+def test_logits_and_greedy_text_are_those_of_pytorch(tmp_path, page, positions, bias, vocabulary):
+    loaded = new_model(tmp_path, VOCABULARIES[vocabulary], positions=positions, bias=bias)
+    ids = loaded.tokenizer.encode_known(TEXT)[0].tolist()
+    windows = [ids[:21], ids[21:28], ids[28:29]]  # a full context, groups and single positions, one position
+    logits, written = run_engine(find_node(), page(loaded), windows, vocab_size=loaded.tokenizer.vocab_size, length=60)
+    same_weights = packed(loaded.model, "float16")
+    np.testing.assert_allclose(logits, logits_of(same_weights, windows), atol=2e-5)
+    np.testing.assert_allclose(logits, logits_of(loaded.model, windows), atol=1e-2)
+    assert np.ptp(logits, axis=1).min() > 1  # the logits of these models are not all alike
+    assert written == greedy(loaded, same_weights, windows[0], 60)
+
+
+@node
+@pytest.mark.parametrize(
+    "shape", [{}, {"n_embd": 10, "n_head": 2, "block_size": 1}, {"n_embd": 32, "n_head": 1, "block_size": 40}]
+)
+@pytest.mark.parametrize("engine", ["WebAssembly", "JavaScript"])
+def test_both_kernels_compute_models_of_any_shape(tmp_path, page, engine, shape):
+    loaded = new_model(tmp_path, Tokenizer("ab"), bias=True, **shape)
+    windows = [([0, 1, 1, 0, 1] * 10)[: loaded.model.config.block_size]]
+    logits, written = run_engine(find_node(), page(loaded), windows, vocab_size=2, length=30, engine=engine)
+    np.testing.assert_allclose(logits, logits_of(packed(loaded.model, "float16"), windows), atol=2e-5)
+    assert len(written) == 30
+
+
+@node
+def test_int8_weights_are_computed_as_they_are_packed(tmp_path, page):
+    loaded = new_model(tmp_path, VOCABULARIES["characters"], bias=True)
+    windows = [loaded.tokenizer.encode(TEXT)[:21].tolist()]
+    logits, _ = run_engine(find_node(), page(loaded, "int8"), windows, vocab_size=loaded.tokenizer.vocab_size, length=0)
+    np.testing.assert_allclose(logits, logits_of(packed(loaded.model, "int8"), windows), atol=2e-5)
+    assert np.abs(logits - logits_of(loaded.model, windows)).max() > 1e-3  # int8 is not float16
+
+
+@node
+def test_a_failing_node_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="ENOENT.*remove it from PATH"):
+        run_engine(find_node(), tmp_path / "no page.html", [[0]], vocab_size=2, length=0)
+
+
+@node
+def test_the_check_notices_an_engine_that_computes_something_else(tmp_path, monkeypatch):
+    loaded = new_model(tmp_path, VOCABULARIES["characters"])
+    source = html.SOURCE.read_text(encoding="utf-8")
+    wrong = source.replace("0.5 * (1 + erf(", "0.501 * (1 + erf(")
+    assert wrong != source
+    (tmp_path / "wrong.html").write_text(wrong, encoding="utf-8")
+    monkeypatch.setattr(html, "SOURCE", tmp_path / "wrong.html")
+    with pytest.raises(UserError, match="logits differ from PyTorch's"):
+        page_of(loaded, tmp_path / "page.html")

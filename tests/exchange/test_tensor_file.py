@@ -1,0 +1,101 @@
+"""safetensors files: what is written is read back to the bit by the library, and hostile files cost one line."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from chargpt.exchange.tensor_file import TensorSource, check_file, open_tensors, planned, transposed, write_tensors, zeros
+from chargpt.terminal import UserError
+
+
+def test_the_library_reads_what_is_written(tmp_path):
+    a, b = torch.randn(3, 5), torch.randn(4)
+    write_tensors(
+        tmp_path / "x.safetensors", [planned("a", a), transposed("t", a), planned("b", b), zeros("z", 2)], {"format": "pt"}
+    )
+    found = safetensors.torch.load_file(tmp_path / "x.safetensors")
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {
+        "a": a.tolist(),
+        "t": a.t().tolist(),
+        "b": b.tolist(),
+        "z": [0, 0],
+    }
+    with safetensors.safe_open(tmp_path / "x.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_source_gives_float32_of_the_expected_shape(tmp_path, dtype):
+    tensor = torch.randn(3, 2).to(dtype)
+    safetensors.torch.save_file({"a": tensor}, tmp_path / "x.safetensors")
+    source = open_tensors(tmp_path / "x.safetensors", most_numbers=100)
+    assert "a" in source and "b" not in source
+    assert torch.equal(source.read("a", (3, 2)), tensor.float())
+    source.check_all_read(except_for="")
+    with pytest.raises(UserError, match="no tensor b"):
+        source.read("b", (1,))
+    with pytest.raises(UserError, match=r"a is \[3, 2\], not \[2, 3\]"):
+        source.read("a", (2, 3))
+
+
+@pytest.mark.parametrize(
+    "tensor, problem", [(torch.tensor([1.0, float("nan")]), "not finite"), (torch.tensor([1, 2]), "save the model in float32")]
+)
+def test_values_that_no_model_has_are_refused(tensor, problem):
+    with pytest.raises(UserError, match=problem):
+        TensorSource("x", {"a": (tensor.shape, lambda: tensor)}).read("a", (2,))
+
+
+def test_a_shape_is_checked_before_the_tensor_is_loaded():
+    source = TensorSource("x", {"a": ((10**12,), lambda: pytest.fail("loaded"))})
+    with pytest.raises(UserError, match="not"):
+        source.read("a", (3,))
+
+
+def test_tensors_without_a_place_are_named():
+    source = TensorSource("x", {"mask": ((1,), lambda: torch.zeros(1)), "adapter": ((1,), lambda: torch.zeros(1))})
+    with pytest.raises(UserError, match="adapter has no place"):
+        source.check_all_read(except_for="mask")
+
+
+def test_damaged_files_are_one_line(tmp_path):
+    write_tensors(tmp_path / "good", [planned("a", torch.randn(4, 4))], {})
+    data = (tmp_path / "good").read_bytes()
+    generator = np.random.default_rng(0)
+    for case in range(60):
+        damaged = bytearray(data)
+        if case % 3 == 0:
+            damaged = damaged[: generator.integers(len(data))]
+        for _ in range(1 + case % 5):
+            if damaged:
+                damaged[generator.integers(min(len(damaged), 120))] = generator.integers(256)
+        (tmp_path / "bad").write_bytes(damaged)
+        try:
+            source = open_tensors(tmp_path / "bad", most_numbers=1000)
+            source.read("a", (4, 4))
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
+def test_a_header_that_promises_too_much_is_refused(tmp_path):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}).encode()
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(UserError, match="not a valid safetensors file"):
+        open_tensors(tmp_path / "x", most_numbers=2**41)
+
+
+def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path):
+    (tmp_path / "large").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(tmp_path / "large")
+    check_file(tmp_path / "large", most=5)
+    for name, problem in (("large", "more than any model"), ("link", "not a regular file"), ("absent", "No such file")):
+        with pytest.raises(UserError, match=problem):
+            check_file(tmp_path / name, most=4)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(UserError, match="not a regular file"):
+            check_file(tmp_path / "pipe", most=4)

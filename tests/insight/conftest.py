@@ -1,0 +1,40 @@
+"""A run with random weights whose text is in a cache, and a browser."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import SHAPE, publish_run
+
+from chargpt.config import Config, DataConfig, TrainConfig
+from chargpt.text.corpus import Corpus, load_corpus
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, text: Path) -> Corpus:
+    """The encoded text of the fixture `text`, in a cache of its own."""
+    return load_corpus([str(text)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
+
+
+@pytest.fixture
+def run(tmp_path: Path, corpus: Corpus) -> Path:
+    """A run on that corpus."""
+    config = Config(model=SHAPE, train=TrainConfig(batch_size=1), data=DataConfig(cache=str(tmp_path / "cache")))
+    return publish_run(tmp_path / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint)
+
+
+@pytest.fixture
+def browser():
+    """A headless browser by playwright; the test skips where the package or the browser is missing."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"needs one of {', '.join(BROWSERS)}")
+    flags = ["--disable-gpu"] + (["--no-sandbox"] if os.name != "nt" and os.geteuid() == 0 else [])
+    with playwright.sync_playwright() as started:
+        program = started.chromium.launch(executable_path=path, args=flags)
+        yield program
+        program.close()

@@ -1,0 +1,20 @@
+"""The options of score."""
+
+import pytest
+
+from chargpt.insight.score_options import parse_options
+from chargpt.terminal import UserError
+
+
+def test_texts_and_options():
+    options = parse_options(["poems", "a.txt", "b.txt", "--stride", "3", "--html", "p.html"])
+    assert (options.run, options.texts, options.stride, options.html) == ("poems", ["a.txt", "b.txt"], 3, "p.html")
+    assert parse_options(["poems"]).texts == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [[], ["r", "--stride", "0"], ["r", "--lines", "--json"], ["r", "--compare", "q", "--html", "p"]]
+)
+def test_mistakes(wrong):
+    with pytest.raises(UserError):
+        parse_options(wrong)

@@ -1,0 +1,23 @@
+"""The table and the stretches of one colour."""
+
+import numpy as np
+
+from chargpt.insight.score_output import HEAD, Summary, runs
+from chargpt.insight.scored_text import Total
+
+
+def test_the_table_lines_up_whatever_the_names():
+    total = Total(characters=1000, bytes=1100, ids=1000, bits=2000.0)
+    texts = [("a.txt", total), ("x" * 100, total), ("evil\x1b[2J", total)]
+    summary = Summary({}, texts, characters=3000, bytes=3300, sizes={"gzip -9": 900, "zstd -19": None}, ngram=(3, 2.5))
+    table = summary.table()
+    assert len({len(row) for row in table if "loss" in row or "2.0000" in row}) == 1 and len(table) == 1 + 3 + 1 + 2 + 1
+    assert table[0] == HEAD and not any("\x1b" in row for row in table)
+    assert "not present" in table[6] and f"{8 * 900 / 3300:.4f}" in table[5]
+    assert summary.total.bits == 6000 and summary.to_json()["total"]["bits_per_character"] == 2.0
+
+
+def test_stretches_cover_the_text_once():
+    bits = np.array([np.nan, 0.1, 0.2, 3.0, 9.0, 9.5, 1.0])
+    assert runs(bits) == [(1, 0, 1), (0, 1, 3), (2, 3, 4), (3, 4, 6), (1, 6, 7)]
+    assert runs(np.empty(0)) == []

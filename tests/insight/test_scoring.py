@@ -1,0 +1,123 @@
+"""`python -m chargpt score` on tiny runs: its numbers are the model's, and a hostile text commands no terminal and no page."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import publish_run
+
+import chargpt
+from chargpt.__main__ import main
+from chargpt.insight.scoring import ROOT
+from chargpt.terminal import UserError
+from chargpt.text.tokenizer import Tokenizer
+from chargpt.training.evaluation import evaluate
+
+TEXT = "abcd efgh\nfeed a cab\n" * 9
+HOSTILE = "</script><b>\x1b[2J\u202e&amp;\"'"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    tokenizer = Tokenizer("".join(sorted(set("\n abcdefgh" + HOSTILE))))
+    return publish_run(tmp_path_factory.mktemp("runs") / "poems", tokenizer)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def objects(out: str) -> list[dict]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_with_the_context_as_stride_the_loss_is_the_validation_loss(run, file, capsys):
+    loaded = chargpt.load(run)
+    expected = evaluate(loaded.model, loaded.tokenizer.encode(TEXT))
+    assert main(["score", str(run), str(file), "--stride", "16", "--json"]) == 0
+    *lines, totals = objects(capsys.readouterr().out)
+    assert totals["total"]["loss"] == pytest.approx(expected, abs=1e-4)
+    assert loaded.score(TEXT) == pytest.approx(expected, abs=1e-6)
+    assert "".join(line["content"] for line in lines) == TEXT
+    bits = [value for line in lines for value in line["bits"]]
+    assert bits[0] is None and sum(bits[1:]) == pytest.approx(totals["total"]["bits"], abs=0.05)
+    assert totals["stride"] == totals["context"] == 16
+
+
+def test_by_default_the_windows_overlap(run, file, capsys):
+    main(["score", str(run), str(file), "--json"])
+    totals = objects(capsys.readouterr().out)[-1]
+    assert totals["stride"] == 8
+    assert totals["total"]["loss"] == pytest.approx(chargpt.load(run).score(TEXT, stride=8), abs=1e-5)
+
+
+def test_the_table_has_a_line_for_each_text_and_for_each_program(run, file, capsys):
+    (file.parent / "b.txt").write_text(TEXT[:50] + "ÄÄ")
+    assert main(["score", str(run), str(file.parent)]) == 0
+    out, err = capsys.readouterr()
+    for word in ("a.txt", "b.txt", "all texts", "gzip -9", "xz -9e", "zstd -19", "bzip2 -9"):
+        assert word in out
+    assert "2 of 239 characters are unknown" in err and "20.1 bits each" in err and "no n-gram mark" in err
+
+
+def test_lines_and_colours_go_to_standard_output_and_totals_elsewhere(run, file, capsys):
+    main(["score", str(run), str(file), "--lines"])
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 2 + TEXT.count("\n") and "2: feed a cab" in out and "gzip" in err
+    main(["score", str(run), str(file), "--surprise"])
+    out, err = capsys.readouterr()
+    assert re.sub(r"\033\[\d+m", "", out) == TEXT and "\033[31m" in out and "gzip" in err
+
+
+def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsys):
+    file.write_text(HOSTILE, encoding="utf-8")
+    main(["score", str(run), str(file), "--lines"])
+    assert not re.search("[\x1b\u202e]", capsys.readouterr().out)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    main(["score", str(run), str(file), "--surprise"])
+    shown = re.sub(r"\033\[\d+m", "", capsys.readouterr().out)
+    assert shown == HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    main(["score", str(run), str(file), "--json"])
+    out = capsys.readouterr().out
+    assert out.isascii() and "\x1b" not in out and objects(out)[0]["content"] == HOSTILE
+
+
+def test_the_page_is_written(run, file, tmp_path, capsys):
+    assert main(["score", str(run), str(file), "--html", str(tmp_path / "p.html")]) == 0
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "poems" in page and "gzip -9" in page and page.count('class="l" id=') == TEXT.count("\n")
+
+
+def test_standard_input_is_a_text(run):
+    command = [sys.executable, "-m", "chargpt", "score", str(run), "-", "--device", "cpu"]
+    done = subprocess.run(command, cwd=ROOT, input=TEXT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "standard input" in done.stdout
+
+
+def test_mistakes_are_one_line(run, file):
+    with pytest.raises(UserError, match="--stride: 17 given; use at most the context of the model, 16"):
+        main(["score", str(run), str(file), "--stride", "17"])
+    with pytest.raises(UserError, match="--compare: --lines given as well"):
+        main(["score", str(run), str(file), "--compare", str(run), "--lines"])
+    with pytest.raises(UserError, match="--html: .* its folder does not exist"):
+        main(["score", str(run), str(file), "--html", str(file.parent / "none" / "p.html")])
+    with pytest.raises(UserError, match="no run of that name"):
+        main(["score", "nothing", str(file)])
+    with pytest.raises(UserError, match="not in the cache; give a text"):
+        main(["score", str(run)])
+
+
+def test_memory_does_not_depend_on_the_length(run, tmp_path, capsys):
+    """A text of one huge line: pieces and lines stay small."""
+    (tmp_path / "long.txt").write_text("ab cd" * 40_000)
+    main(["score", str(run), str(tmp_path / "long.txt"), "--json"])
+    *lines, totals = objects(capsys.readouterr().out)
+    assert max(len(line["content"]) for line in lines) <= 2**16 and totals["total"]["characters"] == 199_999
+    assert np.isfinite(totals["total"]["loss"]) and totals["total"]["loss"] < 3 * math.log(30)

@@ -1,0 +1,46 @@
+"""The verb finds planted copies in texts and samples, and prints nothing that commands a terminal."""
+
+import json
+
+import pytest
+
+from chargpt.insight import trace
+from chargpt.terminal import UserError
+
+
+def test_a_planted_copy_is_found_with_its_line(run, corpus, tmp_path, capsys):
+    training = corpus.tokenizer.decode(corpus.train)
+    copied = training[300:345]
+    (tmp_path / "a.txt").write_text(f"\x1b[31m {copied} \u202e~~")
+    assert trace.main([str(run), str(tmp_path / "a.txt"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    best = result["passages"][0]
+    assert best["passage"] in copied + " " and best["length"] == result["longest_copy"] >= 45 - 1
+    place = best["training_character"] - 1
+    assert training[place : place + best["length"]] == best["passage"]
+    assert best["training_line"] == training[:place].count("\n") + 1 and best["copies"] == training.count(best["passage"])
+    assert result["novel"].keys() == result["validation"]["novel"].keys() == {str(n) for n in range(2, 33)}
+    assert trace.main([str(run), str(tmp_path / "a.txt")]) == 0
+    printed = capsys.readouterr()
+    assert "indexed" not in printed.err  # the index was kept
+    assert not {"\x1b", "\u202e"} & set(printed.out + printed.err)
+    assert f"longest copy     {best['length']} characters" in printed.out
+
+
+def test_samples_are_traced_without_a_text(run, capsys):
+    arguments = [str(run), "--samples", "2", "--length", "50", "--seed", "3", "--json"]
+    assert trace.main(arguments) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["characters"] == 100 and {row["text"] for row in first["passages"]} <= {"sample 1", "sample 2"}
+    assert trace.main(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == first
+
+
+def test_mistakes_are_one_line(run, corpus, tmp_path):
+    with pytest.raises(UserError, match="none.txt"):
+        trace.main([str(run), str(tmp_path / "none.txt")])
+    with pytest.raises(UserError, match="--temperature"):
+        trace.main([str(run), "--temperature", "-1"])
+    (tmp_path / "cache" / corpus.fingerprint / "entry.json").unlink()
+    with pytest.raises(UserError, match="not in the cache"):
+        trace.main([str(run)])

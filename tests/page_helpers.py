@@ -1,0 +1,67 @@
+"""What the tests of exported pages call: tiny models with uneven weights, and their pages."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from helpers import saved_state
+
+from chargpt.exchange import html
+from chargpt.exchange.target import ExportOptions
+from chargpt.runs.checkpoint import mark_best, publish
+from chargpt.sampling.decoder import stream
+from chargpt.sampling.loaded_model import LoadedModel, load_model
+from chargpt.sampling.rules import Sampling
+from chargpt.text.tokenizer import Tokenizer
+from model import GPT, GPTConfig
+
+# No width is a multiple of the kernel's 16, and a context is not a multiple of its groups of 4.
+SHAPE = {"n_layer": 2, "n_head": 3, "n_embd": 30, "block_size": 21}
+TEXT = "The sea keeps its own hours.\nUnder a moving light, the stones wait. " * 4
+VOCABULARIES = {
+    "characters": Tokenizer("".join(sorted(set(TEXT)))),
+    "folded": Tokenizer("".join(sorted(set(TEXT) - set(",.H"))), folded=True),
+    "bytes": Tokenizer(None),
+}
+
+
+def new_model(folder: Path, tokenizer: Tokenizer, *, name: str = "sea", **shape: object) -> LoadedModel:
+    """A model whose biases are not zero and whose logits differ by several units."""
+    config = GPTConfig(**{**SHAPE, **shape})
+    torch.manual_seed(1)
+    weights = {
+        key: value + 0.15 * torch.randn_like(value) for key, value in GPT(config, tokenizer.vocab_size).state_dict().items()
+    }
+    run = folder / name
+    run.mkdir(parents=True)
+    mark_best(publish(run, weights=weights, training={}, state=saved_state(500, shape=config, tokenizer=tokenizer)), 1.5)
+    return load_model(str(run), folder, device="cpu")[0]
+
+
+def page_of(
+    loaded: LoadedModel, path: Path, *, weights: str = "float16", name: str | None = None, **options: object
+) -> list[str]:
+    """Write the page of a model, and return the lines about it."""
+    ids = loaded.tokenizer.encode_known(TEXT)[0]
+    about = {"name": name or loaded.run, "texts": ["sea.txt"], "ids": ids, "ids_from": "a text of the tests", **options}
+    return html.write(loaded, path, ExportOptions(weights=weights, **about))
+
+
+def packed(model: GPT, weights: str) -> GPT:
+    """The model that a page computes with."""
+    copy = GPT(model.config, model.vocab_size).eval()
+    copy.load_state_dict(
+        {k: torch.from_numpy(html.unpack(html.pack(v.numpy(), weights))) for k, v in model.state_dict().items()}
+    )
+    return copy
+
+
+@torch.inference_mode()
+def logits_of(model: GPT, windows: list[list[int]]) -> np.ndarray:
+    return torch.cat([model(torch.tensor([ids]))[0] for ids in windows]).numpy()
+
+
+def greedy(loaded: LoadedModel, model: GPT, prompt: list[int], length: int) -> list[int]:
+    """What `sample.py --temperature 0 --overflow refill` continues `prompt` with."""
+    settings = {"overflow": "refill", "generator": torch.Generator(), "never_sampled": loaded.tokenizer.never_sampled}
+    return [int(id) for id in stream(model, torch.tensor([prompt]), length, Sampling(temperature=0.0), **settings)]

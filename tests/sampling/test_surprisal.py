@@ -1,0 +1,58 @@
+"""The loss of each character: equal to the validation loss in its windows, and to one prediction at a time in any windows."""
+
+import numpy as np
+import pytest
+import torch
+
+from chargpt.sampling import surprisal
+from chargpt.sampling.surprisal import surprisals
+from chargpt.training.evaluation import evaluate
+from model import GPT, GPTConfig
+
+SIZE, V = 8, 11
+
+
+@pytest.fixture(scope="module")
+def model() -> GPT:
+    torch.manual_seed(1)
+    return GPT(GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=SIZE), V).eval()
+
+
+def all_of(model: GPT, pieces: list[np.ndarray], stride: int) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.float32), *surprisals(model, pieces, stride=stride)])
+
+
+def one_at_a_time(model: GPT, ids: np.ndarray, stride: int) -> np.ndarray:
+    """The definition: id t is predicted by the first window that reaches it, from the beginning of that window."""
+    losses = []
+    for t in range(1, len(ids)):
+        start = 0 if t <= SIZE else -(-(t - SIZE) // stride) * stride
+        logits = model(torch.from_numpy(ids[None, start:t]))[0, -1]
+        losses.append(-logits.log_softmax(-1)[ids[t]].item())
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("stride", range(1, SIZE + 1))
+@pytest.mark.parametrize("length", [0, 1, 2, SIZE, SIZE + 1, SIZE + 2, 3 * SIZE + 1, 61])
+def test_every_id_is_predicted_once_with_the_context_that_the_stride_leaves(model, stride, length, monkeypatch):
+    monkeypatch.setattr(surprisal, "IDS_AT_ONCE", 3 * SIZE)  # several batches
+    ids = np.random.default_rng(length).integers(0, V, length)
+    expected = one_at_a_time(model, ids, stride)
+    np.testing.assert_allclose(all_of(model, [ids], stride), expected, atol=1e-5)
+    parts = np.split(ids, sorted(np.random.default_rng(stride).integers(0, length + 1, 4)))
+    np.testing.assert_allclose(all_of(model, parts, stride), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [2, SIZE + 1, 400])
+def test_windows_that_do_not_overlap_give_the_validation_loss(model, length):
+    ids = np.random.default_rng(length).integers(0, V, length)
+    assert all_of(model, [ids], SIZE).mean() == pytest.approx(evaluate(model, ids), abs=1e-6)
+
+
+def test_memory_is_bounded_by_the_batch(model, monkeypatch):
+    sizes = []
+    forward = GPT.forward
+    monkeypatch.setattr(GPT, "forward", lambda self, idx, *rest: sizes.append(idx.numel()) or forward(self, idx, *rest))
+    ids = np.zeros(100_000, np.int64)
+    assert sum(map(len, surprisals(model, [ids], stride=SIZE))) == len(ids) - 1
+    assert max(sizes) <= surprisal.IDS_AT_ONCE

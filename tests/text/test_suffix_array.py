@@ -1,0 +1,132 @@
+"""The index finds what a naive search finds, in parts as in one, and a damaged one is made again."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chargpt.config import DataConfig
+from chargpt.terminal import UserError
+from chargpt.text import suffix_array
+from chargpt.text.corpus import load_corpus
+from chargpt.text.suffix_array import SuffixIndex, open_index, open_or_make_index, sort_suffixes, sorted_parts
+
+IDS = st.lists(st.integers(0, 2), max_size=60)
+
+
+def naive_matches(text: list[int], query: list[int]) -> list[int]:
+    """For each place in `query`, the length of the longest sequence from there on that stands in `text`."""
+
+    def stands(wanted: list[int]) -> bool:
+        return any(text[i : i + len(wanted)] == wanted for i in range(len(text) - len(wanted) + 1))
+
+    lengths = []
+    for i in range(len(query)):
+        n = 0
+        while i + n < len(query) and stands(query[i : i + n + 1]):
+            n += 1
+        lengths.append(n)
+    return lengths
+
+
+def index_in_parts(ids: np.ndarray, *, vocab_size: int, part: int, overlap: int) -> SuffixIndex:
+    parts = [np.zeros(0, "<u4"), *sorted_parts(ids, vocab_size=vocab_size, part=part, overlap=overlap)]
+    return SuffixIndex(ids, np.concatenate(parts), part=part)
+
+
+@given(ids=IDS, vocab_size=st.sampled_from([3, 65, 255, 256, 7000, 100_000]))
+def test_suffixes_are_sorted(ids, vocab_size):
+    order = sort_suffixes(np.array(ids, np.uint32), vocab_size=vocab_size)
+    assert order.tolist() == sorted(range(len(ids)), key=lambda i: ids[i:])
+
+
+@pytest.mark.parametrize("text", [[0] * 5000, [0, 1] * 2500, [*range(100)] * 50])
+def test_repetitive_texts_are_sorted(text):
+    order = sort_suffixes(np.array(text, np.uint8), vocab_size=256)
+    assert order.tolist() == sorted(range(len(text)), key=lambda i: text[i:])
+
+
+@given(ids=IDS, query=st.lists(st.integers(-1, 3), max_size=40), part=st.integers(1, 70))
+def test_matches_are_those_of_a_naive_search(ids, query, part):
+    index = index_in_parts(np.array(ids, np.uint8), vocab_size=4, part=part, overlap=60)
+    lengths, places = index.longest_matches(np.array(query, np.int64))
+    assert lengths.tolist() == naive_matches(ids, query)
+    for i, (n, place) in enumerate(zip(lengths.tolist(), places.tolist())):
+        assert ids[place : place + n] == query[i : i + n]
+
+
+@given(ids=IDS, wanted=st.lists(st.integers(0, 3), min_size=1, max_size=6), part=st.integers(1, 70))
+def test_occurrences_are_counted(ids, wanted, part):
+    index = index_in_parts(np.array(ids, np.uint8), vocab_size=4, part=part, overlap=60)
+    expected = sum(ids[i : i + len(wanted)] == wanted for i in range(len(ids) - len(wanted) + 1))
+    assert index.count(np.array(wanted)) == expected
+
+
+@given(copies=st.lists(st.tuples(st.integers(0, 2900), st.integers(1, 300)), max_size=4), part=st.integers(500, 4000))
+def test_planted_copies_are_found_across_parts(copies, part):
+    draw = np.random.default_rng(7)
+    text = draw.integers(0, 1000, 3000).astype(np.uint16)
+    query, planted = [draw.integers(1000, 2000, 20)], []
+    for start, length in copies:
+        piece = text[start : start + length]
+        planted.append((sum(map(len, query)), start, len(piece)))
+        query += [piece.astype(np.int64), draw.integers(1000, 2000, 20)]
+    index = index_in_parts(text, vocab_size=1000, part=part, overlap=300)
+    lengths, places = index.longest_matches(np.concatenate(query))
+    for at, start, length in planted:
+        assert lengths[at] == length
+        assert np.array_equal(text[places[at] : places[at] + length], text[start : start + length])
+
+
+def test_more_than_the_overlap_is_found_of_a_long_match():
+    text = np.random.default_rng(0).integers(0, 50, 400).astype(np.uint8)
+    lengths, _ = index_in_parts(text, vocab_size=50, part=100, overlap=20).longest_matches(text[50:350].astype(np.int64))
+    assert lengths[0] == 300  # nothing else begins like it, and the comparison does not end with the part
+
+
+@pytest.fixture
+def corpus(tmp_path, text):
+    return load_corpus([str(text)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
+
+
+def test_the_index_is_kept_and_checked(corpus, tmp_path):
+    assert open_index(corpus) is None
+    lengths, _ = open_or_make_index(corpus).longest_matches(corpus.train[100:200].astype(np.int64))
+    assert lengths[0] == 100
+    assert open_index(corpus).count(corpus.train[100:200]) == 1
+    path = tmp_path / "cache" / corpus.fingerprint / suffix_array.NAME
+    content = path.read_bytes()
+    for damaged in (content[:-1], content[:1000] + b"\xff" + content[1001:], content[:-1] + b"\1", b""):
+        path.unlink()
+        path.write_bytes(damaged)
+        assert open_index(corpus) is None
+        open_or_make_index(corpus)
+        assert path.read_bytes() == content
+
+
+def test_an_index_of_other_parts_is_not_used(corpus, monkeypatch):
+    open_or_make_index(corpus)
+    monkeypatch.setattr(suffix_array, "PART", 1000)
+    assert open_index(corpus) is None
+
+
+def test_ids_in_no_file_have_no_index(corpus):
+    assert open_index(type(corpus)(**{**vars(corpus), "train": np.array(corpus.train)})) is None
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="every folder is writable for this user")
+def test_a_folder_that_cannot_be_written_is_one_line(corpus, tmp_path):
+    folder = tmp_path / "cache" / corpus.fingerprint
+    folder.chmod(0o500)
+    with pytest.raises(UserError, match="writable"):
+        open_or_make_index(corpus)
+    folder.chmod(0o700)
+
+
+def test_too_little_space_is_said_before_anything_is_written(corpus, monkeypatch):
+    usage = type("usage", (), {"free": 10})
+    monkeypatch.setattr(suffix_array.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(UserError, match="only 10 are free"):
+        open_or_make_index(corpus)
