@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chargpt.config import Config, apply_overrides
 from chargpt.runs.run import Run
-from chargpt.terminal import one_line, say, shown, wrapped
+from chargpt.terminal import one_line, plural, say, shown, wrapped
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine
@@ -20,11 +20,6 @@ from chargpt.training.recipes import weight_decay_for
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
 from chargpt.training.trainer import Trainer
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun: 1 layer, 2 layers."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def describe(trainer: Trainer, corpus: Corpus, run: Run | None, *, seconds: float | None = None) -> list[str]:
