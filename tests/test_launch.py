@@ -75,6 +75,6 @@ def test_nothing_is_imported_before_a_signal_is_handled():
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_an_output_that_cannot_be_written_is_named():
-    command = f"{sys.executable} train.py --help >/dev/full"
+    command = f"{sys.executable} -m chargpt >/dev/full"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("error: standard output: ") and done.stderr.count("\n") == 1
