@@ -159,8 +159,8 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _tensors(model: object, where: str) -> dict[str, Tensor]:
     """The tensors of the model in their order, without the prefix that torch.compile adds."""
-    plain = isinstance(model, Mapping) and all(isinstance(name, str) and isinstance(t, Tensor) for name, t in model.items())
-    if not plain:
+    pairs = model.items() if isinstance(model, Mapping) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(tensor, Tensor) and not tensor.is_nested for name, tensor in pairs):
         raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in model.items()}
 
