@@ -135,11 +135,12 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
         return
     if not math.isfinite(loss):
         raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
-    sample = write_sample(trainer, corpus, interrupt) if trainer.group.is_first else ""
+    is_first = trainer.group.is_first
+    sample = write_sample(trainer, corpus, interrupt) if is_first else ""
     trainer.group.exchange()  # a signal may have come
     if not interrupt():
         progress.record_evaluation(loss)
-        seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample)
+        seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample) if is_first else {}
         monitor.log_evaluation(progress.step, loss, sample=sample, seen=seen)
 
 
@@ -159,9 +160,8 @@ def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:
     if saved and (saved.progress, saved.config) == (progress, trainer.config):
         return False
     is_best = progress.best_step == progress.step
-    saved_before = (
-        saved is not None and saved.progress.step == progress.step
-    )  # an evaluation or a change of settings has made it outdated
+    # An evaluation or a change of settings has made the checkpoint of this step outdated.
+    saved_before = saved is not None and saved.progress.step == progress.step
     is_due = progress.step % trainer.config.steps_between_checkpoints == 0
     return is_best or saved_before or is_due or trainer.is_finished or interrupt()
 
