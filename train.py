@@ -136,11 +136,12 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
         return
     if not math.isfinite(loss):
         raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
-    sample = write_sample(trainer, corpus, interrupt) if trainer.group.is_first else ""
+    is_first = trainer.group.is_first
+    sample = write_sample(trainer, corpus, interrupt) if is_first else ""
     trainer.group.exchange()  # a signal may have come
     if not interrupt():
         progress.record_evaluation(loss)
-        seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample)
+        seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample) if is_first else {}
         monitor.log_evaluation(progress.step, loss, sample=sample, seen=seen)
 
 

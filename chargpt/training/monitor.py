@@ -91,7 +91,9 @@ class SilentMonitor(Monitor):
     def log_training(self, step: int, loss: float, last: Step, *, chars_per_second: float) -> None:
         pass
 
-    def log_evaluation(self, step: int, loss: float, *, sample: str) -> None:
+    def log_evaluation(
+        self, step: int, loss: float, *, sample: str, seen: Mapping[str, float | np.ndarray] | None = None
+    ) -> None:
         pass
 
     def flush(self) -> None:

@@ -114,7 +114,7 @@ def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
     ],
 )
 def test_the_order_of_windows_never_changes(length, block_size, batch_size, accumulate, seed, digest):
-    """A run that continues with a later version of the program reads what it would have read: this order is part of the format."""
+    """A run that continues with a later version of the program reads the same windows: this order is part of the format."""
     ids = np.zeros(length, np.uint8)
     batches = Batches(ids, block_size, batch_size=batch_size, accumulate=accumulate, seed=seed)
     starts = [batches.starts(step, micro) for step in (0, 1, 2, 50, 1000) for micro in range(accumulate)]
