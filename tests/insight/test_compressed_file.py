@@ -43,15 +43,17 @@ def random_file(seed: int, most: int) -> bytes:
 
 
 def check_round_trips(seeds: range, most: int) -> None:
-    for tokenizer in TOKENIZERS:
+    for i, tokenizer in enumerate(TOKENIZERS):
         found = compressors(tokenizer)
-        for seed, writer, reader in zip(seeds, itertools.cycle(found), itertools.cycle([*found[1:], found[0]])):
+        for seed, writer, reader in zip(
+            seeds[i :: len(TOKENIZERS)], itertools.cycle(found), itertools.cycle([*found[1:], found[0]])
+        ):
             data = random_file(seed, most)
             assert reader.restore(writer.compress(data, stride=1 + seed % 12)) == data, seed
 
 
 def test_random_files_come_back_through_another_engine():
-    check_round_trips(range(7), 60)
+    check_round_trips(range(20), 60)
 
 
 @pytest.mark.nightly
@@ -90,7 +92,7 @@ def test_a_damaged_file_never_gives_a_wrong_output():
 
 @pytest.mark.nightly
 def test_a_file_damaged_at_a_thousand_places_never_gives_a_wrong_output():
-    check_damage(1000, random_file(3, 300))
+    check_damage(1000, random_file(3, 150))
 
 
 def test_the_wrong_model_is_named():
