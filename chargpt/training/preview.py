@@ -19,6 +19,7 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import weight_decay_for
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
+from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
 
 
@@ -87,10 +88,11 @@ def _evaluation_seconds(config: Config, corpus: Corpus, seconds_per_step: float)
 def seconds_per_step(trainer: Trainer) -> float:
     """The time of a step, from the fastest of a few gradients that are discarded; takes some seconds at most."""
     seconds: list[float] = []
-    while len(seconds) < 4 and sum(seconds) < 3:
-        started = time.perf_counter()
-        trainer.rehearse()
-        seconds.append(time.perf_counter() - started)
+    with ThreadWaiting(trainer.runtime):
+        while len(seconds) < 4 and sum(seconds) < 3:
+            started = time.perf_counter()
+            trainer.rehearse()
+            seconds.append(time.perf_counter() - started)
     return min(seconds) * trainer.config.train.accumulate
 
 

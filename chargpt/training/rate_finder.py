@@ -26,6 +26,7 @@ from chargpt.training.metrics import EventFile, event_file_name
 from chargpt.training.options import TrainOptions
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.startup import new_model
+from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import NotFinite, Trainer
 from model import GPT
 
@@ -103,8 +104,10 @@ def _final_loss(trainer: Trainer, interrupt: Interrupt) -> float:
     """Train to the end; the mean loss of the last steps, infinite if the training diverges."""
     losses = []
     try:
-        while not trainer.is_finished and not interrupt():
-            losses.append(trainer.step().loss)
+        with ThreadWaiting(trainer.runtime) as waiting:
+            while not trainer.is_finished and not interrupt():
+                with waiting.watch():
+                    losses.append(trainer.step().loss)
     except NotFinite:
         return math.inf
     return sum(losses[-LAST_STEPS:]) / LAST_STEPS

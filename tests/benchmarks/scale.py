@@ -174,8 +174,9 @@ def compare_links(shapes: list[str]) -> None:
             if rate:
                 machines.limit(rate)
             for shape in shapes:
-                with other_machine(machines.torchrun(1, TORCHRUN, 1) + worker(shape, "ours", "DDP")):
-                    found = run(machines.torchrun(0, TORCHRUN, 1) + worker(shape, "ours", "DDP"), 1)
+                words = worker(shape, "ours", "DDP", rounds=1 if rate == "100mbit" else ROUNDS)
+                with other_machine(machines.torchrun(1, TORCHRUN, 1) + words):
+                    found = run(machines.torchrun(0, TORCHRUN, 1) + words, 1)
                 print_row(shape, rate or "not limited", found)
 
 
