@@ -77,7 +77,9 @@ def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int
         length = (width - names - words) * max(value, 0) / longest
         middle = i * step + 16
         parts.append(f'<text x="{names - 8}" y="{middle}" class="end">{escape(name)}</text>')
-        parts.append(f'<rect class="series-{colour} bar" x="{names}" y="{middle - 11}" width="{length:.1f}" height="15" rx="2"/>')
+        parts.append(
+            f'<rect class="series-{colour} bar" x="{names}" y="{middle - 11}" width="{length:.1f}" height="15" rx="2"/>'
+        )
         parts.append(f'<text x="{names + length + 6:.1f}" y="{middle}" class="value">{escape(said)}</text>')
     return _svg("".join(parts), title=title, width=width, height=len(rows) * step + 4)
 
@@ -131,7 +133,7 @@ def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool) -> t
 def _grid(axes: Axes) -> str:
     parts = []
     right, bottom = axes.width - RIGHT, axes.height - BOTTOM
-    for value in ticks(*axes.y, most=5):
+    for value in ticks(*axes.y, most=6):
         _, y = axes.place(axes.x[0], value)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>')
         parts.append(f'<text class="end" x="{LEFT - 7}" y="{y + 4:.1f}">{short(value)}</text>')

@@ -25,7 +25,7 @@ from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.text.suffix_array import SuffixIndex
 
-EXCERPT = 400  # characters of the training text
+EXCERPT = 250  # characters of the training text
 SHORTEST_LINE = 12  # characters of a line that is listed: shorter ones are extreme by chance
 LISTED_LINES = 6  # best ones, and worst ones
 PASSAGES = 5  # copied ones
@@ -91,7 +91,7 @@ class RunReport:
     mark: float | None = None  # the loss of an n-gram model, nats per character
     scored: int = 0  # characters that the parts of the loss and the lines are measured on
     parts: dict[str, Any] | None = None  # see `loss_parts.report_of`
-    opening: list[Line] = field(default_factory=list)  # the first lines of the validation part
+    opening: list[Line] = field(default_factory=list)  # the begin of the validation part
     worst: list[Line] = field(default_factory=list)
     best: list[Line] = field(default_factory=list)
     copies: Copies | None = None
@@ -130,7 +130,9 @@ def measure_run(
     lines = score_lines(loaded, ids)
     copies = None
     if index is None:
-        missing.append(f"copies: there is no index of the training text; python -m chargpt trace {one_line(loaded.run)} makes it")
+        missing.append(
+            f"copies: there is no index of the training text; python -m chargpt trace {one_line(loaded.run)} makes it"
+        )
     else:
         copies = measure_copies(loaded, corpus, index, effort)
     return RunReport(
@@ -143,7 +145,7 @@ def measure_run(
         parts=report_of(
             predict(loaded.model, torch.from_numpy(ids)), tokenizer, block_size=loaded.model.config.block_size, most=CONFUSED
         ),
-        opening=lines[:40],
+        opening=lines[1:60] or lines,  # the first one may begin in the middle of a line
         worst=extreme_lines(lines, worst=True),
         best=extreme_lines(lines, worst=False),
         copies=copies,

@@ -1,5 +1,6 @@
 """The report as a page: one file without script, whose charts are SVG and whose head maps are small PNG pictures."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -24,6 +25,9 @@ def report_page(runs: Sequence[RunReport]) -> str:
     if len(runs) > MOST_RUNS:
         raise UserError(f"RUN: {len(runs)} given; a report compares at most {MOST_RUNS}")
     several = len(runs) > 1
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):  # runs of one name in several folders
+        runs = [dataclasses.replace(run, name=f"{run.name} ({i})") for i, run in enumerate(runs, start=1)]
     title = "Training report" if several else f"Training report: {runs[0].name}"
     parts = [f"<header><h1>{escape(title)}</h1>"]
     if several:
@@ -101,4 +105,3 @@ def curves(runs: Sequence[RunReport]) -> str:
         f"<h2>Loss</h2><figure>{''.join(drawn)}<figcaption>{''.join(keys)} nats per character, over steps{pale}</figcaption>"
         f'</figure><h2>Training</h2><div class="pair">{"".join(small)}</div>'
     )
-

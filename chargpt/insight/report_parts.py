@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from chargpt.config import to_dict
-from chargpt.insight.charts import bar_chart, short
 from chargpt.insight.charts import Line as Curve
-from chargpt.insight.charts import line_chart
+from chargpt.insight.charts import bar_chart, line_chart
 from chargpt.insight.head_map import head_maps
 from chargpt.insight.page import escape
 from chargpt.insight.report_data import Copies, Heads, RunReport
@@ -18,7 +17,7 @@ from chargpt.insight.scored_text import Line
 
 BITS = (0.5, 1, 2, 3, 4, 5.5, 7, 9, 12)  # where .heat-1 to .heat-9 begin
 SAMPLES = 6  # over time
-SAMPLE_CHARACTERS, LINE_CHARACTERS, OPENING_CHARACTERS = 500, 160, 1200
+SAMPLE_CHARACTERS, LINE_CHARACTERS, OPENING_CHARACTERS = 500, 120, 1000
 MAP_BYTES = 900_000  # of all runs of a page together
 
 
@@ -43,16 +42,16 @@ def tiles(run: RunReport) -> str:
     if run.mark is not None and run.val_loss is not None:
         better = run.mark - run.val_loss
         said = f"{abs(better):.2f} nats {'better' if better > 0 else 'worse'} than that"
-        facts.append(("n-gram model of the text", f"{run.mark:.4f}", said))
+        facts.append(("n-gram model", f"{run.mark:.4f}", said))
     steps = max(run.log.last_step, run.step)
     facts.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {run.config.train.max_steps:,} planned"))
     model = run.config.model
     size = f"{model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, context {model.block_size:,}"
-    facts.append(("parameters", short(run.parameters), size))
+    facts.append(("parameters", f"{run.parameters:,}", size))
     if run.training_characters:
         epochs = steps * run.config.chars_per_step / run.training_characters
         seen = f"{epochs:.1f} epochs" if epochs < 100 else f"{epochs:,.0f} epochs"
-        facts.append(("training text", short(run.training_characters), f"characters; seen for {seen}"))
+        facts.append(("training text", f"{run.training_characters:,}", f"characters; seen for {seen}"))
     seconds = run.log.training_seconds(run.config.chars_per_step)
     if seconds is not None:
         speed = run.log.last_step * run.config.chars_per_step / seconds
@@ -63,9 +62,10 @@ def tiles(run: RunReport) -> str:
 
 def duration(seconds: float) -> str:
     """A time for people: 42 s, 12 min, 3.4 h, 2.1 days."""
-    for size, unit in ((172_800, "days"), (7200, "h"), (120, "min")):
-        if seconds >= size:
-            return f"{seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit]:.3g} {unit}"
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            count = seconds / size
+            return f"{count:.1f} {unit}" if count < 10 else f"{count:.0f} {unit}"
     return f"{seconds:.0f} s"
 
 
@@ -109,8 +109,8 @@ def surprise(run: RunReport) -> str:
             break
     return (
         "<h2>What surprises it</h2><p>The colour of a character shows how little the model expected it, in bits. "
-        f"The text is the validation part, which it has not seen.</p><p class=\"scale\">{key}</p>"
-        f'<div class="panel"><p class="text">{"".join(opening)}</p></div>'
+        f'The text is the validation part, which it has not seen.</p><p class="scale">{key}</p>'
+        f'<div class="panel"><p class="text opening">{"".join(opening).strip()}</p></div>'
         f'<div class="pair"><div><h3>Lines that it predicts worst</h3>{line_list(run.worst)}</div>'
         f"<div><h3>Lines that it predicts best</h3>{line_list(run.best)}</div></div>"
         f'<p class="quiet">Bits per character, among the first {run.scored:,} characters of the validation part.</p>'
@@ -141,10 +141,7 @@ def coloured(line: Line, most: int) -> str:
 
 def loss_parts(parts: Mapping[str, Any], characters: int) -> str:
     """The loss by class of character and by position, and the pairs that the model confuses."""
-    classes = [
-        (row["class"], row["loss"], f"{row['loss']:.2f} · {row['share_of_loss']:.0%}")
-        for row in parts["classes"]
-    ]
+    classes = [(row["class"], row["loss"], f"{row['loss']:.2f} · {row['share_of_loss']:.0%}") for row in parts["classes"]]
     positions = parts["positions"]
     names = [f"{row['first']:,}" if row["first"] == row["last"] else f"{row['first']:,}–{row['last']:,}" for row in positions]
     places = [(name, row["loss"], f"{row['loss']:.2f} ± {row['error']:.2f}") for name, row in zip(names, positions)]
