@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from chargpt.insight.final_report import write_final_report
 from chargpt.insight.observation import observe
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.join import join_group
@@ -28,7 +29,7 @@ from chargpt.terminal import best_effort_output, escape_controls, one_line, say,
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
-from chargpt.training.monitor import Monitor, SilentMonitor
+from chargpt.training.monitor import Monitor, open_monitor
 from chargpt.training.options import parse_options
 from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
@@ -91,7 +92,7 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     progress, train_config = trainer.progress, trainer.config.train
     least, steps_left = train_config.min_evaluations, train_config.max_steps - progress.step
     budget = TimeBudget(steps_left=steps_left, deadline=deadline, min_evaluations=least)
-    with open_monitor(training) as monitor, ThreadWaiting(trainer.runtime) as waiting:
+    with open_monitor(trainer, run) as monitor, ThreadWaiting(trainer.runtime) as waiting:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -112,13 +113,6 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
             due = budget.is_due(progress.step)
             if due if deadline is None else trainer.group.from_first([due])[0]:  # with a deadline, one clock decides
                 plan_length(trainer, corpus, run, monitor, budget)
-
-
-def open_monitor(training: Training) -> Monitor:
-    trainer, _, run = training
-    if not trainer.group.is_first:
-        return SilentMonitor()
-    return Monitor(run.folder, trainer.config, step=trainer.progress.step, is_new=run.saved is None)
 
 
 def should_evaluate(trainer: Trainer) -> bool:
@@ -226,6 +220,9 @@ def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | No
     bits = progress.val_loss / math.log(2)
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
     say("done", f"validation loss {progress.val_loss:.4f} ({bits:.4f} bits per character), {best}")
-    say("verdict", verdict(progress, trainer.config, mark=mark_to_beat(corpus), train_loss=train_loss))
+    mark = mark_to_beat(corpus)
+    say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=train_loss))
+    if not interrupt():
+        say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
     say("sample", f"python sample.py {name}")
     return 0

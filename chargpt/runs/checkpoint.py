@@ -30,7 +30,7 @@ from chargpt.terminal import shown
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
-WRITTEN = re.compile(r"step-[0-9.]+|best\.json|config\.yaml|metrics\.jsonl")  # what a run writes aside
+WRITTEN = re.compile(r"step-[0-9.]+|best\.json|config\.yaml|metrics\.jsonl|report\.html")  # what a run writes aside
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2
 
 
