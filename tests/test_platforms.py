@@ -25,7 +25,7 @@ run, tiny = ["--run", folder + "/run"], ["--config", "tiny", "train.max_steps=4"
 cache = "data.cache=" + folder + "/cache"
 for main, arguments in (
     (train.main, [text, *tiny, *run, cache]),
-    (train.main, ["--resume", *run, "train.max_steps=6"]),
+    (train.main, ["--resume", *run, "train.max_steps=6", cache]),
     (sample.main, [folder + "/run", "--length", "20", "--surprise"]),
     (chargpt.__main__.main, ["text", text, *tiny, cache]),
 ):

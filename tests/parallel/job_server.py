@@ -24,8 +24,14 @@ def plain_sum(self: Processes, vector, regions) -> None:
     dist.all_reduce(vector)
 
 
-def child(rank: int, job: dict, port: int) -> None:
+PORT_DIGITS = 5
+LONGEST_SECONDS = 300  # a process that takes longer hangs, and is killed
+
+
+def child(rank: int, job: dict, ports: int) -> None:
     os.setsid()
+    signal.alarm(LONGEST_SECONDS)
+    port = int(os.read(ports, PORT_DIGITS))
     os.dup2(os.open(job["stdin"], os.O_RDONLY), 0)
     sys.stdin = open(0, closefd=False)
     if job["limit_files"] and rank == 0:
@@ -43,12 +49,16 @@ def child(rank: int, job: dict, port: int) -> None:
 
 
 def run(job: dict) -> None:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    children = []
+    children, (reading, writing) = [], os.pipe()
     for rank in range(job["size"]):
         children.append(os.fork())
         if children[-1] == 0:
-            child(rank, job, store.port)
+            child(rank, job, reading)
+    # The store has threads, whose locks a fork would copy; so it comes after the last fork.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.write(writing, f"{store.port:{PORT_DIGITS}}".encode() * job["size"])
+    os.close(reading)
+    os.close(writing)
     print(json.dumps(children), flush=True)
     codes: dict[int, int] = {}
     while len(codes) < len(children):
