@@ -15,7 +15,7 @@ import time
 import torch.distributed as dist
 
 import train
-from chargpt.parallel.processes import Processes
+from chargpt.parallel.processes import BEGUN, Processes
 from chargpt.terminal import run_program
 
 
@@ -44,6 +44,8 @@ def child(rank: int, job: dict, port: int) -> None:
 
 def run(job: dict) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    if job["begun"]:
+        store.set(BEGUN, "yes")
     children = []
     for rank in range(job["size"]):
         children.append(os.fork())
