@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.find_lr:
             return find_learning_rate(options, root=ROOT)
         training = begin(options, root=ROOT, group=group)
-        seconds = time_limit(options, training.run)
+        seconds = time_limit(options, training.run, group=group)
         deadline = None if seconds is None else started + seconds
         with best_effort_output(), group.interrupt() as interrupt:
             for line in describe(*training, seconds=seconds):

@@ -20,7 +20,8 @@ class Group:
     every number of processes computes the same bits.
     """
 
-    rank, size, local_rank, restarts = 0, 1, 0, 0
+    rank, size, local_rank = 0, 1, 0
+    has_begun = False  # whether torchrun has started these processes again, after they had begun a run
 
     @property
     def is_first(self) -> bool:
@@ -76,6 +77,9 @@ class Group:
     def collect(self, own: Tensor, cuts: Sequence[int]) -> Tensor | None:
         """The whole of a vector of which each process has `own`, its parts, on the first process; None elsewhere."""
         return own
+
+    def note_begun(self) -> None:
+        """Remember that the processes have begun a run, also if torchrun starts them again."""
 
     def publish(self, name: str, text: str) -> None:
         """Give the others a text, which they `read`. For the start of a run, where a process may wait for long."""

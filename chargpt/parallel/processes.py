@@ -31,6 +31,7 @@ STARTING = timedelta(minutes=30)  # for a connection between two processes
 PATIENCE = 3.0  # seconds at the start before a process says that it waits
 LAST_WORDS = 5.0  # seconds to agree on who reports a failure
 FAILURE = "failure"
+BEGUN = "chargpt/begun"  # in the store of the launcher, which stays when it starts the processes again
 
 
 class PeerLost(Exception):
@@ -74,6 +75,7 @@ class Processes(Group):
             self._stack.enter_context(contextlib.redirect_stdout(quiet))
         try:
             store, _, _ = next(dist.rendezvous("env://", timeout=STARTING))
+            self._launcher_store, self.has_begun = store, store.check([BEGUN])  # asked by all before one can set it
             self._store = dist.PrefixStore(f"chargpt/{self.restarts}", store)
             dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=STARTING)
             self._hosts = self.meet("host", socket.gethostname())
@@ -87,13 +89,16 @@ class Processes(Group):
             self._stack.close()
             return
         message = str(error) if isinstance(error, PeerLost) else message_for(error)
+        stopped = kind is KeyboardInterrupt  # while the run begins; later, the signal is remembered
         # No destructor may wait for a process that is gone, so the interpreter does not end in its usual way.
         code = 1 if message is None or isinstance(error, PeerLost) else 2
+        code = 130 if stopped else code
         who = "" if self.is_first or isinstance(error, PeerLost) else f"rank {self.rank} on {self._hosts[self.rank]}: "
         if self._reports(f"{who}{message or type(error).__name__}", is_mistake=code == 2):
-            if message is None:
+            if message is None and not stopped:
                 sys.__excepthook__(kind, error, trace)
-            print(f"error: {one_line(who + (message or f'{type(error).__name__}, see above'))}", file=sys.stderr)
+            line = f"error: {one_line(who + (message or f'{type(error).__name__}, see above'))}"
+            print("stopped" if stopped else line, file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -137,6 +142,9 @@ class Processes(Group):
         return device
 
     # The start, over the store: waits for as long as it takes, and notices a launcher that ends
+
+    def note_begun(self) -> None:
+        self._ask(lambda: self._launcher_store.set(BEGUN, "yes"))
 
     def publish(self, name: str, text: str) -> None:
         self._ask(lambda: self._store.set(f"{name}/{self.rank}", text))

@@ -38,7 +38,7 @@ def begin(options: TrainOptions, *, root: Path, group: Group) -> Training:
     """
     if not group.is_first:
         return join_run(options, root=root, group=group)
-    again = resumed_options(options, root=root) if group.restarts else options
+    again = resumed_options(options, root=root) if group.has_begun else options
     training = (resume_run if again.resume else new_run)(again, root=root, group=group)
     if group.size > 1:
         say("processes", f"{group.describe()}; each batch is cut into {training.trainer.config.train.chunks} chunks")
@@ -63,6 +63,7 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     name = corpus.name if options.run is None else options.run
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
+    group.note_begun()
     state = SavedState(
         config=config,
         tokenizer=corpus.tokenizer,
@@ -176,11 +177,13 @@ def _long_enough(config: Config, *, step: int, seconds: float | None) -> Config:
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps))
 
 
-def time_limit(options: TrainOptions, run: Run) -> float | None:
+def time_limit(options: TrainOptions, run: Run, *, group: Group = Group()) -> float | None:
     """The seconds that the run may take from the start of the program; None if there is no limit.
 
     A run that was killed before --minutes could fix its length has the rest of that time.
     """
+    if group.has_begun and run.saved and not options.resume:  # torchrun has started the processes again
+        return run.saved.seconds_left
     if options.minutes is None:
         length_given = "train.max_steps" in options.given
         return run.saved.seconds_left if run.saved and not length_given else None

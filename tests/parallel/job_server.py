@@ -15,7 +15,7 @@ import time
 import torch.distributed as dist
 
 import train
-from chargpt.parallel.processes import Processes
+from chargpt.parallel.processes import BEGUN, Processes
 from chargpt.terminal import run_program
 
 
@@ -56,6 +56,8 @@ def run(job: dict) -> None:
             child(rank, job, reading)
     # The store has threads, whose locks a fork would copy; so it comes after the last fork.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    if job["begun"]:
+        store.set(BEGUN, "yes")
     os.write(writing, f"{store.port:{PORT_DIGITS}}".encode() * job["size"])
     os.close(reading)
     os.close(writing)

@@ -51,17 +51,19 @@ class JobServer:
         victim: int = 0,
         number: int = signal.SIGKILL,
         restarts: int = 0,
+        begun: bool = False,
         stdin: str = os.devnull,
         limit_files: int = 0,
         control: bool = False,
     ) -> Ended:
         """Run a job to its end. Once `when` says so, the process of rank `victim` gets the signal `number`.
 
+        `restarts` and `begun` say how often torchrun has started the processes before, and whether they had begun a run.
         The first process cannot write files of more than `limit_files` bytes, if that is given.
         """
         output, started = self.folder / "output", time.monotonic()
-        job = {"size": size, "arguments": arguments, "output": str(output), "restarts": restarts, "control": control}
-        job |= {"stdin": stdin, "limit_files": limit_files}
+        job = {"size": size, "arguments": arguments, "output": str(output), "restarts": restarts, "begun": begun}
+        job |= {"control": control, "stdin": stdin, "limit_files": limit_files}
         self._server.stdin.write(json.dumps(job) + "\n")
         self._server.stdin.flush()
         children = json.loads(self._server.stdout.readline())

@@ -1,5 +1,6 @@
 """Several processes give the bits of one; whichever of them dies, stops or errs, all end, and one of them says why."""
 
+import os
 import random
 import signal
 from pathlib import Path
@@ -93,11 +94,25 @@ def test_killed_stopped_and_resumed_on_4_2_1_and_4_processes(runs):
     assert runs.result("moved") == runs.result("muon")
 
 
+def test_ctrl_c_while_the_run_begins_is_one_word(runs, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)  # the first process waits for text that does not come
+    output = runs.server.folder / "output-1.2"
+
+    def waits() -> bool:
+        return output.exists() and "waiting for the text" in output.read_text()
+
+    ended = runs.server.run(2, "-", *SETTINGS, *runs.place("early"), stdin=str(pipe), when=waits, number=signal.SIGINT)
+    os.close(end)
+    assert ended.codes[0] == 130 and ended.codes[1] != 0 and ended.err[0] == "stopped\n" and ended.errors == []
+
+
 def test_a_process_that_torchrun_starts_again_continues_its_run(runs):
     settings = ("optim.name=adamw",)
     ended = runs.begin("again", 2, *settings, when=runs.has_saved("again", 8), victim=random.Random(0).randrange(2))
     assert 0 not in ended.codes
-    ended = runs.begin("again", 2, *settings, restarts=1)
+    ended = runs.begin("again", 2, *settings, restarts=1, begun=True)
     assert ended.codes == [0, 0] and "resumed" in ended.out[0]
     assert runs.result("again") == runs.result("adamw")
 
@@ -122,6 +137,7 @@ def test_a_mistake_is_one_line_and_ends_all_processes(runs, settings, says):
 
 def test_a_run_that_exists_is_not_overwritten_and_not_resumed_on_too_many_processes(runs):
     assert "a run of this name exists" in runs.begin("adamw", 2).errors[0]
+    assert "a run of this name exists" in runs.begin("adamw", 2, restarts=1).errors[0]  # torchrun tries again after any error
     settings = ("train.chunks=1", "train.max_steps=4")
     assert runs.begin("one-chunk", 1, *settings).codes == [0]
     ended = runs.resume("one-chunk", 2)
@@ -147,6 +163,10 @@ def test_a_full_disk_of_the_first_process_is_one_line(runs):
 def test_minutes_are_those_of_the_first_process(runs):
     ended = runs.begin("timed", 2, "--minutes", "0.05", "train.max_steps=100000", "checkpoint.keep=2")
     assert ended.codes == [0, 0] and "done" in ended.out[0]
+    # Once its length is fixed, a run that torchrun starts again keeps it.
+    before = runs.result("timed")
+    ended = runs.begin("timed", 2, "--minutes", "0.05", "train.max_steps=100000", restarts=1, begun=True)
+    assert ended.codes == [0, 0] and runs.result("timed") == before
 
 
 def test_a_text_that_can_be_read_only_once_is_read_by_one_process(runs, tmp_path):
