@@ -164,13 +164,12 @@ def score_lines(loaded: LoadedModel, ids: np.ndarray) -> list[Line]:
 
 def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
     """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
+    long_enough = [line for line in lines if len(line.text.strip()) >= SHORTEST_LINE and not np.isnan(line.mean)]
+    most = min(LISTED_LINES, len({line.text.strip() for line in long_enough}) // 2)  # so that no line is in both lists
     chosen: dict[str, Line] = {}
-    sign = -1 if worst else 1
-    long_enough = (line for line in lines if len(line.text.strip()) >= SHORTEST_LINE and not np.isnan(line.mean))
-    for line in sorted(long_enough, key=lambda line: (sign * line.mean, line.number)):
-        chosen.setdefault(line.text.strip(), line)
-        if len(chosen) == LISTED_LINES:
-            break
+    for line in sorted(long_enough, key=lambda line: (-line.mean if worst else line.mean, line.number)):
+        if len(chosen) < most:
+            chosen.setdefault(line.text.strip(), line)
     return list(chosen.values())
 
 
