@@ -1,10 +1,14 @@
 """`python -m chargpt VERB ...`: each verb is the main function of one module."""
 
+from chargpt.launch import launch
+
+if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
+    launch("chargpt.__main__")
+
 import importlib
 import sys
 
 from chargpt.interrupt import ending_at_once
-from chargpt.launch import launch
 from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
@@ -34,7 +38,3 @@ def main(argv: list[str] | None = None) -> int:
     with ending_at_once():  # it imports torch
         module = importlib.import_module(VERBS[argv[0]][0])
     return module.main(argv[1:])
-
-
-if __name__ == "__main__":
-    launch("chargpt.__main__")

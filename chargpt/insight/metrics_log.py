@@ -52,7 +52,7 @@ def read_metrics(folder: Path) -> MetricsLog:
             last = step
             for name, value in values.items():
                 if name == "sample":
-                    log.samples += [(step, value)] if isinstance(value, str) else []
+                    log.samples.extend([(step, value)] if isinstance(value, str) else [])
                 elif type(value) in (int, float) and math.isfinite(value) and abs(value) < LARGEST:
                     log.curves.setdefault(name, []).append((step, float(value)))
     return log

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chargpt.config import Config, apply_overrides
 from chargpt.runs.run import Run
-from chargpt.terminal import one_line, say, shown, wrapped
+from chargpt.terminal import one_line, plural, say, shown, wrapped
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine
@@ -21,11 +21,6 @@ from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun: 1 layer, 2 layers."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def describe(trainer: Trainer, corpus: Corpus, run: Run | None, *, seconds: float | None = None) -> list[str]:
