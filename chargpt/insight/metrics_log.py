@@ -51,8 +51,8 @@ def read_metrics(folder: Path) -> MetricsLog:
                 continue
             last = step
             for name, value in values.items():
-                if name == "sample" and isinstance(value, str):
-                    log.samples.append((step, value))
+                if name == "sample":
+                    log.samples.extend([(step, value)] if isinstance(value, str) else [])
                 elif type(value) in (int, float) and math.isfinite(value) and abs(value) < LARGEST:
                     log.curves.setdefault(name, []).append((step, float(value)))
     return log

@@ -20,7 +20,6 @@ from chargpt.insight.scored_text import Line, Total, lines_of, score_pieces
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling
-from chargpt.terminal import one_line
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.text.suffix_array import SuffixIndex
@@ -125,33 +124,30 @@ def measure_run(
     }
     if corpus is None:
         return RunReport(**facts, missing=["its training text is not in the cache, so the model was not measured on any text"])
-    tokenizer, missing = corpus.tokenizer, []
-    ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
-    lines = score_lines(loaded, ids)
-    copies = None
+    facts |= _on_text(loaded, corpus, effort)
+    facts["mark"] = mark_to_beat(corpus) if mark is None else mark
     if index is None:
-        missing.append(
-            f"copies: there is no index of the training text; python -m chargpt trace {one_line(loaded.run)} makes it"
-        )
-    else:
-        copies = measure_copies(loaded, corpus, index, effort)
-    return RunReport(
-        **facts,
-        corpus=corpus.describe()[1:],
-        training_characters=len(corpus.train),
-        excerpt=tokenizer.decode(corpus.train[:EXCERPT]),
-        mark=mark_to_beat(corpus) if mark is None else mark,
-        scored=len(ids) - 1,
-        parts=report_of(
-            predict(loaded.model, torch.from_numpy(ids)), tokenizer, block_size=loaded.model.config.block_size, most=CONFUSED
-        ),
-        opening=lines[1:60] or lines,  # the first one may begin in the middle of a line
-        worst=extreme_lines(lines, worst=True),
-        best=extreme_lines(lines, worst=False),
-        copies=copies,
-        heads=measure_attention(loaded, ids),
-        missing=missing,
-    )
+        why = "there is no index of the training text; python -m chargpt trace makes it"
+        return RunReport(**facts, missing=[f"what it copies: {why}"])
+    return RunReport(**facts, copies=measure_copies(loaded, corpus, index, effort))
+
+
+def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:
+    """The fields of a RunReport that are about the text, or measured on its validation part."""
+    ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
+    predictions, block_size = predict(loaded.model, torch.from_numpy(ids)), loaded.model.config.block_size
+    lines = score_lines(loaded, ids)
+    return {
+        "corpus": corpus.describe()[1:],
+        "training_characters": len(corpus.train),
+        "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
+        "scored": len(ids) - 1,
+        "parts": report_of(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
+        "opening": lines[1:60] or lines,  # the first one may begin in the middle of a line
+        "worst": extreme_lines(lines, worst=True),
+        "best": extreme_lines(lines, worst=False),
+        "heads": measure_attention(loaded, ids),
+    }
 
 
 def score_lines(loaded: LoadedModel, ids: np.ndarray) -> list[Line]:
@@ -164,13 +160,12 @@ def score_lines(loaded: LoadedModel, ids: np.ndarray) -> list[Line]:
 
 def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
     """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
+    long_enough = [line for line in lines if len(line.text.strip()) >= SHORTEST_LINE and not np.isnan(line.mean)]
+    most = min(LISTED_LINES, len({line.text.strip() for line in long_enough}) // 2)  # so that no line is in both lists
     chosen: dict[str, Line] = {}
-    sign = -1 if worst else 1
-    long_enough = (line for line in lines if len(line.text.strip()) >= SHORTEST_LINE and not np.isnan(line.mean))
-    for line in sorted(long_enough, key=lambda line: (sign * line.mean, line.number)):
-        chosen.setdefault(line.text.strip(), line)
-        if len(chosen) == LISTED_LINES:
-            break
+    for line in sorted(long_enough, key=lambda line: (-line.mean if worst else line.mean, line.number)):
+        if len(chosen) < most:
+            chosen.setdefault(line.text.strip(), line)
     return list(chosen.values())
 
 

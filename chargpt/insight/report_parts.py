@@ -1,5 +1,6 @@
 """The parts of a report on one run, as HTML."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,7 +103,7 @@ def surprise(run: RunReport) -> str:
     ends = [0, *BITS]
     key = "".join(f'<span class="heat-{i}">{end:g}{"+" if i == len(BITS) else ""}</span>' for i, end in enumerate(ends))
     opening, left = [], OPENING_CHARACTERS
-    for line in run.opening:
+    for line in itertools.dropwhile(lambda line: not line.text.strip(), run.opening):
         opening.append(coloured(line, left))
         left -= len(line.text)
         if left <= 0:

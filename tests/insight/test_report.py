@@ -1,6 +1,7 @@
 """The verb writes one page, and a mistake is one line before any work."""
 
 import pytest
+from helpers import publish_run
 
 from chargpt.insight import report
 from chargpt.terminal import UserError
@@ -14,8 +15,8 @@ def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
     assert "What it copies" in out.read_text(encoding="utf-8")
 
 
-def test_a_run_whose_text_is_gone_has_a_page(run, corpus, tmp_path, capsys):
-    (tmp_path / "cache" / corpus.fingerprint / "entry.json").unlink()
+def test_a_run_whose_text_is_gone_has_a_page(tmp_path, capsys):
+    run = publish_run(tmp_path / "run", fingerprint="1" * 64)
     assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
     assert "warning: run: its training text is not in the cache" in capsys.readouterr().err
     assert "Not shown" in (tmp_path / "page.html").read_text(encoding="utf-8")
