@@ -6,6 +6,7 @@ Every user error is one line, `error: where: what; what to do`, with exit code 2
 import argparse
 import contextlib
 import difflib
+import errno
 import io
 import os
 import re
@@ -155,10 +156,10 @@ def message_for(error: BaseException) -> str | None:
 
 def _output_message(error: Exception) -> str | None:
     """The message for a standard output that cannot be written; None for any other error."""
-    if not isinstance(error, OSError) or error.filename:
+    if not isinstance(error, OSError) or error.filename or error.errno not in (errno.ENOSPC, errno.EIO):
         return None
     try:
-        sys.stdout.flush()  # tries again to write what could not be written
+        print(flush=True)  # the error does not say which file it is about; Python has dropped what it could not write
     except OSError as again:
         return f"standard output: {again.strerror}; send it to a file on another disk, or to a program that reads it"
     return None
