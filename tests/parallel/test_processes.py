@@ -74,6 +74,15 @@ def test_a_plain_all_reduce_gives_other_bits(runs):
     assert runs.result("control")[0] != runs.result("adamw")[0]
 
 
+def test_an_evaluation_in_several_batches_is_shared(runs, text, tmp_path):
+    long = tmp_path / "long.txt"
+    long.write_text(text.read_text() * 40)  # 48,000 characters of it are for validation: three batches
+    settings = [*SETTINGS, "train.max_steps=2", "train.eval_interval=1"]
+    for size in (1, 2):
+        assert runs.server.run(size, str(long), *settings, *runs.place(f"long-{size}")).codes == [0] * size
+    assert runs.result("long-1") == runs.result("long-2")
+
+
 def test_bfloat16_is_shared_as_it_is_computed_with(runs):
     for size in (1, 2):
         settings = ("runtime.precision=bfloat16", "optim.name=muon", "train.max_steps=2", "train.eval_interval=2")
