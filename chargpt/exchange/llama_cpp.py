@@ -45,8 +45,7 @@ class LlamaCpp:
 
     def _probabilities(self, ids: list[int]) -> dict[int, dict[str, Any]]:
         """Everything about each id after `ids`."""
-        # The probabilities are those before sampling. It answers without them when the id that it takes ends inside a
-        # character.
+        # Probabilities are those before sampling. An id that ends within a character would be answered without them.
         whole = {"logit_bias": [[ord("a") if self._vocab_size == 256 else 0, 1000]]}
         answer = self._complete(ids, 1, n_probs=self._vocab_size, **whole)
         return {entry["id"]: entry for entry in answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]}
