@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from chargpt.insight.final_report import write_final_report
 from chargpt.insight.observation import observe
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.join import join_group
@@ -28,7 +29,7 @@ from chargpt.terminal import best_effort_output, escape_controls, one_line, say,
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
-from chargpt.training.monitor import Monitor, SilentMonitor
+from chargpt.training.monitor import Monitor, open_monitor
 from chargpt.training.options import parse_options
 from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(wrapped(one_line(line)), flush=True)
             if not training.trainer.is_finished:
                 say("estimate", estimate(*training[:2], seconds=seconds))
-            for problem in training.run.write_config(training.trainer.config):
+            if problem := training.run.write_config(training.trainer.config):
                 say("warning", problem)
             return train_to_the_end(training, interrupt, deadline=deadline)
 
@@ -89,8 +90,9 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
     """The loop: evaluate and save when due, stop when finished, step, report. Returns the last training loss in the log."""
     trainer, corpus, run = training
     progress, train_config = trainer.progress, trainer.config.train
-    budget = TimeBudget(steps_left=train_config.max_steps - progress.step, deadline=deadline)
-    with open_monitor(training) as monitor, ThreadWaiting(trainer.runtime) as waiting:
+    least, steps_left = train_config.min_evaluations, train_config.max_steps - progress.step
+    budget = TimeBudget(steps_left=steps_left, deadline=deadline, min_evaluations=least)
+    with open_monitor(trainer, run) as monitor, ThreadWaiting(trainer.runtime) as waiting:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -113,16 +115,9 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                 plan_length(trainer, corpus, run, monitor, budget)
 
 
-def open_monitor(training: Training) -> Monitor:
-    trainer, _, run = training
-    if not trainer.group.is_first:
-        return SilentMonitor()
-    return Monitor(run.folder, trainer.config, step=trainer.progress.step, is_new=run.saved is None)
-
-
 def should_evaluate(trainer: Trainer) -> bool:
-    progress = trainer.progress
-    due = trainer.is_finished or progress.step % trainer.config.steps_between_evaluations == 0
+    progress, interval = trainer.progress, trainer.config.steps_between_evaluations
+    due = trainer.is_finished or progress.evaluated is None or progress.step - progress.evaluated >= interval
     return due and progress.evaluated != progress.step
 
 
@@ -135,11 +130,12 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
         return
     if not math.isfinite(loss):
         raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
-    sample = write_sample(trainer, corpus, interrupt) if trainer.group.is_first else ""
+    is_first = trainer.group.is_first
+    sample = write_sample(trainer, corpus, interrupt) if is_first else ""
     trainer.group.exchange()  # a signal may have come
     if not interrupt():
         progress.record_evaluation(loss)
-        seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample)
+        seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample) if is_first else {}
         monitor.log_evaluation(progress.step, loss, sample=sample, seen=seen)
 
 
@@ -159,11 +155,10 @@ def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:
     if saved and (saved.progress, saved.config) == (progress, trainer.config):
         return False
     is_best = progress.best_step == progress.step
-    saved_before = (
-        saved is not None and saved.progress.step == progress.step
-    )  # an evaluation or a change of settings has made it outdated
-    is_due = progress.step % trainer.config.steps_between_checkpoints == 0
-    return is_best or saved_before or is_due or trainer.is_finished or interrupt()
+    outdated = saved is not None and saved.progress.step == progress.step  # by an evaluation or a change of settings
+    planned = progress.evaluated == progress.step and trainer.config.train.min_evaluations > 0
+    is_due = planned or progress.step % trainer.config.checkpoint.interval == 0
+    return is_best or outdated or is_due or trainer.is_finished or interrupt()
 
 
 def save(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, budget: TimeBudget) -> None:
@@ -182,7 +177,7 @@ def save(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, budget: T
     )
     for problem in run.save(state, weights=weights, training=optimizer):
         monitor.say("warning", problem)
-    if "." in run.checkpoint.name:
+    if run.saved_again:
         monitor.say("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
 
 
@@ -191,15 +186,15 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
     is_first, step, before = budget.is_first, trainer.progress.step, trainer.config
     budget.measure()
     if budget.deadline is not None:
-        fits = budget.length_that_fits(step, eval_interval=before.steps_between_evaluations)
+        fits = budget.length_that_fits(step, eval_interval=before.train.eval_interval)
         max_steps, evaluations = map(int, trainer.group.from_first(fits))
-        trainer.set_length(max_steps, min_evaluations=max(evaluations, before.train.min_evaluations))
+        trainer.set_length(max_steps, min_evaluations=evaluations)
         monitor.set_total(trainer.config.train.max_steps)
     max_steps = trainer.config.train.max_steps
     budget.plan(step, max_steps)
     if budget.deadline is not None:
         save(trainer, corpus, run, monitor, budget)  # from now on a resumed run knows its length
-        for problem in run.write_config(trainer.config):
+        if problem := run.write_config(trainer.config):
             monitor.say("warning", problem)
     seconds = budget.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
     pace = f"{1000 * budget.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}"
@@ -225,6 +220,9 @@ def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | No
     bits = progress.val_loss / math.log(2)
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
     say("done", f"validation loss {progress.val_loss:.4f} ({bits:.4f} bits per character), {best}")
-    say("verdict", verdict(progress, trainer.config, mark=mark_to_beat(corpus), train_loss=train_loss))
+    mark = mark_to_beat(corpus)
+    say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=train_loss))
+    if not interrupt():
+        say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
     say("sample", f"python sample.py {name}")
     return 0

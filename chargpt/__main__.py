@@ -1,16 +1,21 @@
 """`python -m chargpt VERB ...`: each verb is the main function of one module."""
 
+from chargpt.launch import launch
+
+if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
+    launch("chargpt.__main__")
+
 import importlib
 import sys
 
 from chargpt.interrupt import ending_at_once
-from chargpt.launch import launch
 from chargpt.terminal import UserError
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "export": ("chargpt.exchange.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
     "import": ("chargpt.exchange.importing", "a run from a model of transformers or nanoGPT"),
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
+    "report": ("chargpt.insight.report", "a page on a run, or on several: curves, samples, what it knows and what it copies"),
     "score": ("chargpt.insight.score", "how well a model predicts a text, in total, by line and by character"),
     "losses": ("chargpt.insight.losses", "where the loss sits: classes of characters, positions, confused pairs"),
     "trace": ("chargpt.insight.trace", "what a text, or what the model writes, has copied from the training text"),
@@ -33,7 +38,3 @@ def main(argv: list[str] | None = None) -> int:
     with ending_at_once():  # it imports torch
         module = importlib.import_module(VERBS[argv[0]][0])
     return module.main(argv[1:])
-
-
-if __name__ == "__main__":
-    launch("chargpt.__main__")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import yaml
 
-from chargpt.terminal import UserError
+from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
 from model import GPTConfig
 
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
@@ -193,13 +193,6 @@ class Config:
             return self.train.eval_interval
         return min(self.train.eval_interval, -(-self.train.max_steps // self.train.min_evaluations))
 
-    @property
-    def steps_between_checkpoints(self) -> int:
-        """`checkpoint.interval`, or less where evaluations are more frequent because of `train.min_evaluations`."""
-        if self.train.min_evaluations == 0:
-            return self.checkpoint.interval
-        return min(self.checkpoint.interval, self.steps_between_evaluations)
-
 
 def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
     """`config` with the settings of `tree`, {section: {key: value}}. `where` begins the error messages."""
@@ -297,7 +290,8 @@ def _nearest(given: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def _brief(value: object) -> str:
-    text = repr(value)
+    words = {True: "a switch that is on (true, yes or on)", False: "a switch that is off (false, no or off)", None: "nothing"}
+    text = words[value] if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -325,15 +319,15 @@ def _coerce(value: Any, hint: Any) -> Any:
     if hint is int:
         if isinstance(value, int) and not isinstance(value, bool):
             return int(value)
-        if typed and re.fullmatch(r"[+-]?\d{1,30}", value):
+        if typed and len(value) <= 30 and WHOLE_NUMBER.fullmatch(value):
             return int(value)
-        if isinstance(value, str) and re.fullmatch(r"\d{1,3}e\d{1,2}", value):  # 5e3
+        if isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,2}e[0-9]{1,2}", value):  # 5e3
             return int(float(value))
         raise ValueError("a whole number")
     if hint is float:
         number = math.nan
         # PyYAML reads 1e-3 as a string (YAML 1.1 wants 1.0e-3), so a string in a number's form is a number.
-        if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value):
+        if isinstance(value, str) and NUMBER.fullmatch(value):
             number = float(value)
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
             number = float(value)

@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
-SAVING = "\nstopping: this step is saved first; a second signal stops at once\n"
+SAVING = "\nstopping: this step is saved first\na second signal stops at once\n"
 
 
 class Interrupt:

@@ -1,24 +1,38 @@
 """Starting a program: what has to happen before torch is imported, which takes a second or two.
 
-This module imports almost nothing itself, so that a signal in the first milliseconds is handled as well.
+This module imports only what every Python has imported already, so that a signal in the first milliseconds is handled as well.
+What comes before it, the start of Python itself, is out of reach.
 """
 
-import importlib
+import _signal  # the part of `signal` that is written in C: importing the rest takes milliseconds
 import os
 import sys
-
-from chargpt.interrupt import ending_at_once
 
 
 def launch(program: str) -> None:
     """Import the module `program`, run its `main()` and end the process with its exit code."""
+    previous = _signal.signal(_signal.SIGINT, _end)  # while `signal` is imported
     open_standard_streams()
+    import importlib
+
+    from chargpt.interrupt import ending_at_once
+
     with ending_at_once():  # there is nothing to save yet
         from chargpt.terminal import run_program
 
         modules = []
         code = run_program(lambda: modules.append(importlib.import_module(program)) or 0)
+    _signal.signal(_signal.SIGINT, previous)
     sys.exit(code or run_program(modules[0].main))
+
+
+def _end(number: int, frame: object) -> None:
+    """A signal handler that ends the program at once."""
+    try:
+        os.write(2, b"stopped\n")
+    except OSError:
+        pass
+    os._exit(128 + number)
 
 
 def open_standard_streams() -> None:

@@ -9,12 +9,16 @@ import difflib
 import io
 import os
 import re
+import shutil
 import sys
-import textwrap
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+# Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
+WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
+NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
 LABEL = 12  # width of the first column of a notice
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
@@ -43,6 +47,11 @@ def one_line(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: 1 layer, 2 layers."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def shown(path: str | Path) -> str:
     """`path` as a person would type it: relative to the working folder if it is inside."""
     try:
@@ -65,9 +74,25 @@ def wrapped(line: str, stream: TextIO | None = None) -> str:
     The lines that follow are indented to the second column of a notice.
     """
     width = terminal_width(sys.stdout if stream is None else stream)
-    if width < MIN_WIDTH or len(line) <= width:
+    if width < MIN_WIDTH:
         return line
-    return textwrap.fill(line, width, subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False)
+    return fill(re.findall(r" *[^ ]+", line), width, indent=LABEL)
+
+
+def columns(text: str) -> int:
+    """The columns that `text` takes in a terminal: two for a wide character, none for a mark above or below another one."""
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "FW") for c in text)
+
+
+def fill(words: Iterable[str], width: int, *, indent: int) -> str:
+    """`words`, each with the spaces before it, in lines of at most `width` columns if they fit. Later lines are indented."""
+    lines = [""]
+    for word in words:
+        if lines[-1].strip() and columns(lines[-1] + word) > width:
+            lines.append(" " * indent + word.lstrip(" "))
+        else:
+            lines[-1] += word
+    return "\n".join(lines)
 
 
 def notice(label: str, text: str) -> str:
@@ -93,7 +118,7 @@ def run_program(main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return _end("stopped", code=130)
     except Exception as error:
-        message = message_for(error)
+        message = _output_message(error) or message_for(error)
         if message is None:
             raise
     return _end(wrapped(f"error: {one_line(message)}", sys.stderr), code=2)
@@ -126,6 +151,17 @@ def message_for(error: BaseException) -> str | None:
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         return f"{what}; check the path, its permissions and the free space on its disk"
     return _memory_message(error) if isinstance(error, (MemoryError, RuntimeError)) else None
+
+
+def _output_message(error: Exception) -> str | None:
+    """The message for a standard output that cannot be written; None for any other error."""
+    if not isinstance(error, OSError) or error.filename:
+        return None
+    try:
+        sys.stdout.flush()  # tries again to write what could not be written
+    except OSError as again:
+        return f"standard output: {again.strerror}; send it to a file on another disk, or to a program that reads it"
+    return None
 
 
 def _missing_package(error: ModuleNotFoundError) -> str | None:
@@ -206,6 +242,17 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: object) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
+    def format_help(self) -> str:
+        """The help text, its usage line broken between options."""
+        width, given, start = shutil.get_terminal_size().columns - 2, self.usage, len(f"usage: {self.prog} ")
+        if given:
+            options = re.findall(r" *(?:\[[^]]*\]|[^ ]+)", f"usage: {given}")
+            self.usage = fill(options, width, indent=min(start, width // 4)).removeprefix("usage: ")
+        try:
+            return super().format_help()
+        finally:
+            self.usage = given
+
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
         _, unknown, words = message.partition("unrecognized arguments: --")
@@ -225,7 +272,7 @@ def whole_number(least: int) -> Callable[[str], int]:
     """An argparse type: a whole number of `least` or more, with at most 18 digits."""
 
     def parse(text: str) -> int:
-        if re.fullmatch(r"[+-]?[0-9]{1,18}", text) and int(text) >= least:
+        if WHOLE_NUMBER.fullmatch(text) and len(text) <= 18 and int(text) >= least:
             return int(text)
         raise argparse.ArgumentTypeError(f"{text!r} given; use a whole number of {least} or more")
 
@@ -234,10 +281,9 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 def number(text: str) -> float:
     """An argparse type: a number of any size."""
-    try:
+    if NUMBER.fullmatch(text) or text.lstrip("+-") in ("inf", "nan"):
         return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} given; use a number") from None
+    raise argparse.ArgumentTypeError(f"{text!r} given; use a number")
 
 
 def numbers(text: str) -> list[float]:

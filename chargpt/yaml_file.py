@@ -1,14 +1,14 @@
 """Reads a YAML file of settings, without code, aliases, or the octal numbers of YAML 1.1."""
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError, shown
 
+MAX_DIGITS = 100  # of a whole number; Python refuses to read some thousands
 MAX_BYTES = 1_000_000  # a larger YAML file is not a configuration
 
 
@@ -30,12 +30,30 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int:
         """YAML 1.1 would read 010 as 8 and 1:30 as 90."""
-        if not re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", node.value):
+        if len(node.value) > MAX_DIGITS:
+            problem = f"a number of {len(node.value):,} digits"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        if not WHOLE_NUMBER.fullmatch(node.value):
             problem = f"{node.value} is not a decimal number, write it without leading zeros, colons or prefixes"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return self.construct_yaml_int(node)
 
-    yaml_constructors = {**yaml.SafeLoader.yaml_constructors, "tag:yaml.org,2002:int": construct_decimal}
+    def construct_real(self, node: yaml.ScalarNode) -> float:
+        """YAML 1.1 would read 1:30.5 as 90.5."""
+        if not (NUMBER.fullmatch(node.value) or node.value.lstrip("+-").lower() in (".inf", ".nan")):
+            problem = f"{node.value} is not a decimal number, write it without leading zeros or colons"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return self.construct_yaml_float(node)
+
+    yaml_constructors = {
+        **yaml.SafeLoader.yaml_constructors,
+        "tag:yaml.org,2002:int": construct_decimal,
+        "tag:yaml.org,2002:float": construct_real,
+    }
+    yaml_implicit_resolvers = {  # without dates: no setting is one, and an error shows what was typed
+        first: [(tag, form) for tag, form in forms if tag != "tag:yaml.org,2002:timestamp"]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -51,6 +69,10 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except RecursionError:
         raise UserError(f"{shown(path)}: nested too deeply; a configuration has sections and keys") from None
+    except yaml.reader.ReaderError as error:
+        line = 1 + data.decode("utf-8")[: error.position].count("\n")
+        problem = f"the character U+{error.character:04X} is not allowed"
+        raise UserError(f"{shown(path)}: line {line}: not valid YAML, {problem}; correct it there") from None
     except Exception as error:  # a tag with a value that does not fit it raises anything
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""

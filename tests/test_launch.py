@@ -65,3 +65,16 @@ def test_text_from_a_closed_standard_input_is_an_empty_text(tmp_path):
     command = f"{sys.executable} train.py - --run {tmp_path}/run <&-"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "empty" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_nothing_is_imported_before_a_signal_is_handled():
+    code = "import os, sys; before = set(sys.modules); import chargpt.launch; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == ["chargpt", "chargpt.launch"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_an_output_that_cannot_be_written_is_named():
+    command = f"{sys.executable} -m chargpt >/dev/full"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("error: standard output: ") and done.stderr.count("\n") == 1

@@ -10,7 +10,9 @@ from chargpt.terminal import (
     BestEffortStream,
     Parser,
     UserError,
+    columns,
     escape_controls,
+    fill,
     notice,
     number,
     numbers,
@@ -128,3 +130,19 @@ def test_in_a_terminal_a_notice_is_wrapped_between_words(monkeypatch):
     assert " ".join(line.strip() for line in lines).split()[1:] == words.split()
     monkeypatch.undo()
     assert notice("warning", words) == f"warning     {words}"
+
+
+def test_wide_characters_take_two_columns_when_a_line_is_broken():
+    assert columns("中e\u0301") == 3
+    lines = fill([" " + "中" * 5] * 4, 24, indent=2).split("\n")
+    assert len(lines) == 2 and max(map(columns, lines)) <= 24
+
+
+@pytest.mark.parametrize("width", ["50", "80"])
+def test_the_usage_line_is_broken_between_options(monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", width)
+    parser = Parser(
+        prog="train.py", usage="train.py [TEXT ...] [--config FILE] [--run NAME] [--minutes M] [section.key=value ...]"
+    )
+    usage = parser.format_help().split("\n\n")[0]
+    assert max(map(len, usage.split("\n"))) <= int(width) and "[--minutes M]" in usage

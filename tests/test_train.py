@@ -690,7 +690,7 @@ def test_after_minutes_a_longer_run_has_its_own_intervals_again(trainer, tmp_pat
     config = resumed(run).trainer.config
     assert config.steps_between_evaluations < config.train.eval_interval == config.checkpoint.interval == 5000
     config = resumed(run, f"train.max_steps={config.train.max_steps + 100}").trainer.config
-    assert config.steps_between_evaluations == config.steps_between_checkpoints == 5000
+    assert config.steps_between_evaluations == 5000
 
 
 def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tmp_path, capsys):

@@ -34,3 +34,11 @@ def test_a_tag_that_does_not_fit_its_value_is_one_line(tmp_path, value):
     (tmp_path / "my.yaml").write_text(f"train:\n  max_steps: {value}\n")
     with pytest.raises(UserError, match="not valid YAML"):
         read_yaml(tmp_path / "my.yaml")
+
+
+@pytest.mark.parametrize(("value", "says"), [("4\0", "U\\+0000 is not allowed"), ("9" * 5000, "a number of 5,000 digits")])
+def test_what_yaml_cannot_read_is_named_with_its_line(tmp_path, value, says):
+    (tmp_path / "my.yaml").write_text(f"train:\n  max_steps: {value}\n")
+    with pytest.raises(UserError, match=f"line 2: .*{says}") as caught:
+        read_yaml(tmp_path / "my.yaml")
+    assert "\n" not in str(caught.value)

@@ -20,7 +20,7 @@ class Target(NamedTuple):
     """A format that a run can be exported to."""
 
     module: str  # whose function `write` makes the export; imported when it is used
-    suffix: str  # of the default destination: the name of the run and this
+    suffix: str  # of the default destination: the name of the run and this; with a dot, it is a file and not a folder
     what: str  # for --help
     package: str = ""  # that it needs, beside those of requirements.txt
 
@@ -53,7 +53,8 @@ def main(argv: Sequence[str]) -> int:
     for warning in warnings:
         say("warning", one_line(warning))
     destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
-    check_destination(destination, force=options.force)
+    kind = {"is_folder": not target.suffix.startswith("."), "force": options.force}
+    check_destination(destination, **kind)
     say("run", loaded.describe())
     ids, ids_from = reference_text(loaded, root=ROOT, length=CHECKED_IDS)
     names = [Path(text).name or text for text in loaded.texts]
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16"
     )
     write = importlib.import_module(target.module).write
-    lines = publish(destination, lambda path: write(loaded, path, export_options), force=options.force)
+    lines = publish(destination, lambda path: write(loaded, path, export_options), **kind)
     for line in lines:
         print(one_line(line))
     say("written", shown(destination))

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.exchange.imported_model import ImportedModel, checked_shape, imported
+from chargpt.exchange.imported_model import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import EPSILON, THETA, weights_from_gpt2, weights_from_starcoder2
-from chargpt.exchange.tensor_file import TensorSource, open_tensors
+from chargpt.exchange.tensor_file import TensorSource, check_file, open_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import JSON_LIMIT, read_bounded
@@ -44,9 +44,9 @@ def read_folder(folder: Path) -> ImportedModel:
     tokenizer, ids = from_tokenizer_json(read_json(tokenizer_path))
     kind = config.get("model_type")
     if kind not in ("gpt2", "starcoder2"):
-        raise UserError(f"{where}: model_type is {str(kind):.40}; gpt2 and starcoder2 can be imported")
+        raise UserError(f"{where}: model_type is {brief(kind)}; gpt2 and starcoder2 can be imported")
     if config.get("vocab_size") != len(ids):
-        found = f"vocab_size is {str(config.get('vocab_size')):.40}, and tokenizer.json has {len(ids):,} tokens"
+        found = f"vocab_size is {brief(config.get('vocab_size'))}, and tokenizer.json has {len(ids):,} tokens"
         raise UserError(f"{where}: {found}; the two must be equal")
     shape = (_gpt2_shape if kind == "gpt2" else _starcoder2_shape)(config, where, tokenizer.vocab_size)
     source = open_tensors(folder / "model.safetensors", most_numbers=2 * MAX_NUMBERS)
@@ -61,6 +61,7 @@ def read_folder(folder: Path) -> ImportedModel:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UserError."""
+    check_file(path, most=2 * JSON_LIMIT)
     data = read_bounded(path, limit=2 * JSON_LIMIT)
     try:
         document = json.loads(data)
@@ -77,7 +78,7 @@ def _gpt2_shape(config: dict[str, Any], where: str, vocab_size: int) -> GPTConfi
     fields |= {name: config.get(name, default) for name, default in (("n_layer", 12), ("n_head", 12), ("n_embd", 768))}
     shape = checked_shape(where, vocab_size=vocab_size, **fields)
     if config.get("n_inner") not in (None, 4 * shape.n_embd):
-        raise UserError(f"{where}: n_inner is {str(config['n_inner']):.40}; only 4 x n_embd can be imported")
+        raise UserError(f"{where}: n_inner is {brief(config['n_inner'])}; only 4 x n_embd can be imported")
     return shape
 
 
@@ -92,19 +93,21 @@ def _starcoder2_shape(config: dict[str, Any], where: str, vocab_size: int) -> GP
     fields = {ours: config.get(theirs) for ours, theirs in names.items()}
     shape = checked_shape(where, vocab_size=vocab_size, positions="rotary", **fields)
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    rope = rope if isinstance(rope, dict) else {"rope_type": str(rope)}
+    rope = rope if isinstance(rope, dict) else {"rope_type": rope}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))  # `type` in older versions
     window = config.get("sliding_window")
     expected = {
         "num_key_value_heads": (config.get("num_key_value_heads", 2), shape.n_head),
         "intermediate_size": (config.get("intermediate_size", 12288), 4 * shape.n_embd),
         "head_dim": (config.get("head_dim") or shape.n_embd // shape.n_head, shape.n_embd // shape.n_head),
-        "rope_type": (rope.get("rope_type", "default"), "default"),
+        "rope_type": (rope_type, "default"),
+        "partial_rotary_factor": (rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)), 1.0),
         "rope_theta": (rope.get("rope_theta", config.get("rope_theta", THETA)), THETA),
         "sliding_window": (None if type(window) is int and window >= shape.block_size else window, None),
     }
     for name, (found, needed) in expected.items():
         if found != needed:
-            raise UserError(f"{where}: {name} is {str(found):.40}; only {needed} can be imported")
+            raise UserError(f"{where}: {name} is {brief(found)}; only {needed} can be imported")
     return shape
 
 
@@ -113,7 +116,7 @@ def _check_fixed(config: dict[str, Any], fixed: dict[str, tuple[Any, Any]], wher
     for name, (default, needed) in fixed.items():
         found = config.get(name, default)
         if found != needed:
-            raise UserError(f"{where}: {name} is {str(found):.40}; only {needed} can be imported")
+            raise UserError(f"{where}: {name} is {brief(found)}; only {needed} can be imported")
 
 
 def _check_output(source: TensorSource, embedding: Tensor) -> None:

@@ -29,11 +29,20 @@ class ImportedModel:
     notes: list[str] = field(default_factory=list)  # what is different now, as sentences
 
 
+def brief(value: object) -> str:
+    """A value that another program's file holds, for a message: a text or a number, at most 40 characters, or its type.
+
+    Only these are formatted: lists that contain a list twice, which contains another twice, become gigabytes of text.
+    """
+    plain = value is None or isinstance(value, (str, float)) or isinstance(value, int) and value.bit_length() < 200
+    return f"{value!s:.40}" if plain else f"of type {type(value).__name__}"
+
+
 def checked_shape(where: str, *, vocab_size: int, **fields: Any) -> GPTConfig:
     """A GPTConfig from numbers that anybody may have written. Raises UserError unless a model of that size may be built."""
     for name in ("n_layer", "n_head", "n_embd", "block_size"):
         if type(fields[name]) is not int or not 1 <= fields[name] < 2**31:
-            raise UserError(f"{where}: {name} is {str(fields[name]):.40}; a whole number of 1 or more is needed")
+            raise UserError(f"{where}: {name} is {brief(fields[name])}; a whole number of 1 or more is needed")
     try:
         shape = GPTConfig(**fields)
     except (TypeError, ValueError) as error:

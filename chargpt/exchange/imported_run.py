@@ -53,7 +53,7 @@ def save_run(
     problems = run.save(state, weights=model.state_dict(), training=optimizer_state)
     if corpus is None:
         mark_best(run.checkpoint, None)
-    for problem in [*problems, *run.write_config(config)]:
+    for problem in [*problems, *filter(None, [run.write_config(config)])]:
         say("warning", problem)
     _report(imported, run, corpus, progress, root=root)
     return run.folder

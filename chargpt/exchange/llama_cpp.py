@@ -45,7 +45,9 @@ class LlamaCpp:
 
     def _probabilities(self, ids: list[int]) -> dict[int, dict[str, Any]]:
         """Everything about each id after `ids`."""
-        answer = self._complete(ids, 1, n_probs=self._vocab_size)
+        # The probabilities are those before sampling. It answers without them when the id that it takes ends within a character.
+        whole = {"logit_bias": [[ord("a") if self._vocab_size == 256 else 0, 1000]]}
+        answer = self._complete(ids, 1, n_probs=self._vocab_size, **whole)
         return {entry["id"]: entry for entry in answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]}
 
     def _complete(self, prompt: str | list[int], length: int, **others: Any) -> dict[str, Any]:

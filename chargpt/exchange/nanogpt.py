@@ -6,6 +6,7 @@ Both are pickles, which can hold code. This is the only module that opens any, a
 
 import io
 import pickle
+import pickletools
 import re
 import zipfile
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from chargpt.exchange.imported_model import ImportedModel, checked_shape, imported
+from chargpt.exchange.imported_model import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
@@ -30,6 +31,15 @@ CHECKPOINT, VOCABULARY = "ckpt.pt", "meta.pkl"
 MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # weights, and two moments of each
 MAX_RECORDS = 100_000  # tensors and others in a checkpoint
 MAX_PICKLED = 32 << 20  # bytes of a pickle without the tensors: every character of Unicode fits
+# What a pickle of dictionaries, lists, texts and numbers consists of. There are no tuples: the hash of a tuple that contains
+# another one twice, and so on, takes forever.
+PLAIN_OPCODES = {
+    *("PROTO", "FRAME", "MARK", "STOP", "NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT"),
+    *("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1"),
+    *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE"),
+    *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "LIST", "APPEND", "APPENDS"),
+    *("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET"),
+}
 OUTPUT, EMBEDDING = "lm_head.weight", "token_embedding.weight"
 BUFFERS = r"transformer\.h\.\d+\.attn\.bias"  # masks, which its slower attention keeps
 SETTINGS = {  # of nanoGPT's train.py: our section and key
@@ -71,7 +81,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     settings, notes = _settings(checkpoint.get("config"))
     step = checkpoint.get("iter_num")
     if type(step) is not int or not 0 <= step < MAX_STEPS:
-        raise UserError(f"{where}: iter_num is {str(step):.40}; a whole number is needed")
+        raise UserError(f"{where}: iter_num is {brief(step)}; a whole number is needed")
     moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
     notes.append("the optimizer continues with its own state" if moments else "the optimizer begins with a new state")
     return imported(
@@ -93,8 +103,11 @@ def read_characters(path: Path) -> dict[str, int]:
         raise UserError(
             f"{shown(path)}: no such file; give the meta.pkl of the training data, in nanoGPT's data folder, as --meta FILE"
         )
+    check_file(path, most=MAX_PICKLED)
     try:
-        meta = _PlainUnpickler(io.BytesIO(read_bounded(path, limit=MAX_PICKLED))).load()
+        data = read_bounded(path, limit=MAX_PICKLED)
+        _check_opcodes(data)
+        meta = _PlainUnpickler(io.BytesIO(data)).load()
         found = dict(meta["stoi"])
     except UserError:
         raise
@@ -103,6 +116,24 @@ def read_characters(path: Path) -> dict[str, int]:
     if len(found) > CODE_POINTS or {id for id in found.values() if type(id) is int} != set(range(len(found))):
         raise UserError(f"{shown(path)}: its ids are not 0, 1, 2 and so on; prepare the text as characters")
     return found
+
+
+def _check_opcodes(data: bytes) -> None:
+    """Raise UnpicklingError unless a pickle consists of PLAIN_OPCODES and numbers its objects in order.
+
+    The unpickler reserves memory for the largest number of an object: 10 bytes could ask for 32 GB.
+    """
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name not in PLAIN_OPCODES:
+            raise pickle.UnpicklingError(f"it contains {opcode.name} {argument or ''}, which this reader does not allow")
+        if opcode.name.endswith("PUT") and argument > len(data):
+            raise pickle.UnpicklingError(f"it refers to an object {argument:,}")
+
+
+def _plain(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """The texts and numbers among `values`. Tensors and lists have comparisons of their own, which may fail or never end."""
+    kinds = (str, int, float, type(None))
+    return {key: value for key, value in values.items() if type(key) is str and isinstance(value, kinds)}
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -128,8 +159,8 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _tensors(model: object, where: str) -> dict[str, Tensor]:
     """The tensors of the model in their order, without the prefix that torch.compile adds."""
-    plain = isinstance(model, Mapping) and all(isinstance(name, str) and isinstance(t, Tensor) for name, t in model.items())
-    if not plain:
+    pairs = model.items() if isinstance(model, Mapping) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(tensor, Tensor) and not tensor.is_nested for name, tensor in pairs):
         raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in model.items()}
 
@@ -138,8 +169,9 @@ def _shape(arguments: object, where: str, vocab_size: int) -> GPTConfig:
     """The shape in model_args."""
     if not isinstance(arguments, Mapping):
         raise UserError(f"{where}: holds no model_args; give the folder that nanoGPT's train.py wrote")
+    arguments = _plain(arguments)
     if arguments.get("vocab_size") != vocab_size:
-        found = f"vocab_size is {str(arguments.get('vocab_size')):.40}, and meta.pkl has {vocab_size:,} characters"
+        found = f"vocab_size is {brief(arguments.get('vocab_size'))}, and meta.pkl has {vocab_size:,} characters"
         raise UserError(f"{where}: {found}; give the meta.pkl of the text that it was trained on")
     fields = {name: arguments.get(name) for name in ("n_layer", "n_head", "n_embd", "block_size")}
     return checked_shape(where, vocab_size=vocab_size, **fields)
@@ -147,7 +179,7 @@ def _shape(arguments: object, where: str, vocab_size: int) -> GPTConfig:
 
 def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The settings of the training in our names, unchecked, and what could not be kept."""
-    config = config if isinstance(config, Mapping) else {}
+    config = _plain(config) if isinstance(config, Mapping) else {}
     settings: dict[str, dict[str, Any]] = {"model": {}, "train": {}, "optim": {"name": "adamw"}}
     for theirs, (section, key) in SETTINGS.items():
         if theirs in config:
@@ -177,13 +209,17 @@ def _moments(optimizer: object, tensors: dict[str, Tensor], shape: GPTConfig, id
     try:
         states = [optimizer["state"][number] for number in range(len(names))]
         steps = {float(state["step"]) for state in states}
-        moments = {"step": torch.tensor(steps.pop())}
+        step = steps.pop()
+        if steps or not (step.is_integer() and 0 <= step < MAX_STEPS):
+            return None
+        moments = {"step": torch.tensor(step)}
         for quantity in ("exp_avg", "exp_avg_sq"):
             found = {name: state[quantity] for name, state in zip(names, states)}
             source = TensorSource(quantity, {name: (t.shape, lambda t=t: t) for name, t in found.items()})
             ours = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
             ours[EMBEDDING] = ours[EMBEDDING][ids]
             moments |= {f"{name}/{quantity}": tensor for name, tensor in ours.items()}
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # a UserError is a ValueError
-        return None
-    return None if steps else moments
+    except (AttributeError, KeyError, IndexError, TypeError, ArithmeticError, RuntimeError, ValueError):
+        return None  # a UserError is a ValueError; torch raises a RuntimeError for tensors of an unusual kind
+    squares = (tensor for name, tensor in moments.items() if name.endswith("/exp_avg_sq"))
+    return moments if all((tensor >= 0).all() for tensor in squares) else None

@@ -12,26 +12,38 @@ from chargpt.terminal import UserError, shown
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
 WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf|onnx)")
 
+START = 4096  # bytes of a file, which hold one of these if it is an earlier export
+PAGE, WEIGHTS = b"`python -m chargpt export RUN --to html`", b'"block_size'
+
 Result = TypeVar("Result")
 
 
-def check_destination(destination: Path, *, force: bool) -> None:
-    """Raise UserError unless `destination` is free, or `force` is given and it is an earlier export."""
+def check_destination(destination: Path, *, is_folder: bool, force: bool) -> None:
+    """Raise UserError unless `destination` is free, or `force` is given and it is an earlier export, a folder or a file."""
     if destination.name in ("", "..") or not destination.parent.is_dir():
         raise UserError(f"{shown(destination)}: its folder does not exist; create it, or give another DIR")
     if not os.path.lexists(destination):
         return
     if not force:
         raise UserError(f"{shown(destination)}: exists; choose another DIR, or replace it with --force")
-    if destination.is_symlink() or not (destination.is_file() or destination.is_dir()):
-        raise UserError(f"{shown(destination)}: not a file or folder; choose another DIR")
-    if destination.is_dir():
+    if destination.is_symlink() or not (destination.is_dir() if is_folder else destination.is_file()):
+        raise UserError(f"{shown(destination)}: not a {'folder' if is_folder else 'file'}; choose another DIR")
+    if not is_folder and not _is_export(destination):
+        raise UserError(f"{shown(destination)}: no export wrote this file; choose another DIR")
+    if is_folder:
         others = [path.name for path in destination.iterdir() if not (WRITTEN.fullmatch(path.name) and path.is_file())]
         if others:
             raise UserError(f"{shown(destination)}: holds {others[0]}, which no export writes; choose another DIR")
 
 
-def publish(destination: Path, write: Callable[[Path], Result], *, force: bool) -> Result:
+def _is_export(path: Path) -> bool:
+    """Whether a file begins as the pages and the weights that exports write."""
+    with open(path, "rb") as file:
+        start = file.read(START)
+    return (start.startswith(b"<!doctype html>") and PAGE in start) or (start[8:24] == b'{"__metadata__":' and WEIGHTS in start)
+
+
+def publish(destination: Path, write: Callable[[Path], Result], *, is_folder: bool, force: bool) -> Result:
     """Call `write` with a free path beside `destination`, then give what it wrote that name. Returns what `write` returns.
 
     When `write` raises, nothing is left and `destination` is as it was. Raises UserError as `check_destination` does, also for
@@ -44,7 +56,7 @@ def publish(destination: Path, write: Callable[[Path], Result], *, force: bool) 
             result = write(path)
             if path.is_dir():
                 sync_folder(path)
-            check_destination(destination, force=force)
+            check_destination(destination, is_folder=is_folder, force=force)
             if destination.is_dir():  # a folder cannot be replaced in one step
                 os.rename(destination, old)
     except BaseException:

@@ -20,6 +20,7 @@ from chargpt.files import SyncedFile
 from chargpt.runs.sealed_json import JSON_LIMIT
 from chargpt.terminal import UserError, shown
 
+HEADER_LIMIT = 2 << 20  # bytes; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -92,8 +93,8 @@ class TensorSource:
         if tuple(found) != tuple(shape):
             raise UserError(f"{self._where}: {name} is {list(found)}, not {list(shape)} as the settings say; export it again")
         self._unread.discard(name)
-        tensor = load()
-        if tensor.dtype not in FLOATS or tensor.layout != torch.strided:
+        tensor = load().detach()
+        if tensor.dtype not in FLOATS or tensor.layout != torch.strided or tensor.device.type != "cpu":
             raise UserError(f"{self._where}: {name} is {tensor.dtype}; save the model in float32, float16 or bfloat16")
         tensor = tensor.to(torch.float32)
         if not tensor.isfinite().all():
@@ -112,6 +113,10 @@ class TensorSource:
 def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:
     """The tensors of a safetensors file, which are read when they are used. Raises UserError."""
     check_file(path, most=4 * most_numbers + JSON_LIMIT)
+    with open(path, "rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+    if header > HEADER_LIMIT:
+        raise UserError(f"{shown(path)}: a header of {header:,} bytes, more than that of any model that can be imported")
     try:
         file = safetensors.safe_open(path, framework="pt")
         slices = {name: file.get_slice(name) for name in file.keys()}
@@ -128,6 +133,6 @@ def check_file(path: Path, *, most: int) -> None:
     except OSError as error:
         raise UserError(f"{shown(path)}: {error.strerror}; give the folder of a model") from None
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{shown(path)}: not a regular file; give the folder of a model")
+        raise UserError(f"{shown(path)}: a link, or no regular file; copy the model's files themselves into a folder")
     if status.st_size > most:
         raise UserError(f"{shown(path)}: {status.st_size:,} bytes, more than any model that can be imported ({most:,})")

@@ -15,7 +15,7 @@ def attention_picture(weights: Tensor) -> np.ndarray:
     """
     n_layer, n_head, T, _ = weights.shape
     width = min(T, WIDTH)
-    levels = _shrunk(_shrunk(weights.sqrt().float().cpu().numpy(), -2, width), -1, width)
+    levels = shrunk(shrunk(weights.sqrt().float().cpu().numpy(), -2, width), -1, width)
     cell = width + GAP
     picture = np.zeros((n_layer * cell + GAP, n_head * cell + GAP), np.float32)
     grey = np.ones_like(picture, bool)
@@ -28,7 +28,7 @@ def attention_picture(weights: Tensor) -> np.ndarray:
     return np.where(grey[..., None], 200, shaded).round().astype(np.uint8)
 
 
-def _shrunk(levels: np.ndarray, axis: int, width: int) -> np.ndarray:
+def shrunk(levels: np.ndarray, axis: int, width: int) -> np.ndarray:
     """The largest of each of `width` groups along an axis."""
     starts = (np.arange(width) * levels.shape[axis] + width - 1) // width
     return np.maximum.reduceat(levels, starts, axis=axis)

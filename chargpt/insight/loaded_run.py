@@ -30,14 +30,14 @@ def load_run(name: str, *, device: str) -> LoadedModel:
     return loaded
 
 
-def corpus_of_run(loaded: LoadedModel) -> Corpus:
+def corpus_of_run(loaded: LoadedModel, *, root: Path = ROOT) -> Corpus:
     """The encoded text that the run was trained on. Raises UserError if it is in no cache.
 
     Only the cache is read, the project's and then the run's own: a checkpoint from elsewhere may name any file as its text, and
     that file is neither opened nor encoded.
     """
     for config in (without_cache(loaded.config), loaded.config):
-        corpus = cached_corpus([], config.data, root=ROOT, fingerprint=loaded.fingerprint)
+        corpus = cached_corpus([], config.data, root=root, fingerprint=loaded.fingerprint)
         if corpus is not None and corpus.tokenizer == loaded.tokenizer:
             return corpus
     raise UserError(

@@ -8,7 +8,7 @@ from chargpt.insight.attention_picture import attention_picture
 from chargpt.insight.novelty import Novelty
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
-from chargpt.text.suffix_array import open_index, open_or_make_index
+from chargpt.text.suffix_array import SuffixIndex, open_index, open_or_make_index
 from model import GPT
 
 # Training makes the index of a text of up to this many characters, once, in about a second. For a longer one it is used if
@@ -34,13 +34,16 @@ def observe(model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str) -> 
 
 def longest_copy(corpus: Corpus, text: str) -> int | None:
     """The length of the longest passage of `text` that stands in the training part; None if it has no index."""
-    if not text:
-        return None
-    try:
-        index = open_or_make_index(corpus) if len(corpus.train) <= MOST_INDEXED else open_index(corpus)
-    except UserError:  # the cache cannot be written; a training does not need the number
-        return None
+    index = index_for_training(corpus) if text else None
     return None if index is None else Novelty([corpus.tokenizer.ids_of(text)], index).longest
+
+
+def index_for_training(corpus: Corpus) -> SuffixIndex | None:
+    """The index of the training part; None if there is none, making it would take long, or the cache cannot be written."""
+    try:
+        return open_or_make_index(corpus) if len(corpus.train) <= MOST_INDEXED else open_index(corpus)
+    except UserError:  # a training does not need it
+        return None
 
 
 def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:

@@ -10,16 +10,16 @@ from tqdm import tqdm
 
 from chargpt.insight.baselines import Baselines, NgramMark
 from chargpt.insight.compare import compare
+from chargpt.insight.loaded_run import corpus_of_run, load_run
+from chargpt.insight.options import say
 from chargpt.insight.score_output import ColourPrinter, JsonLinePrinter, LinePrinter, Printer, Summary
 from chargpt.insight.score_page import Page
 from chargpt.insight.scored_text import UNKNOWN_BITS, Piece, Total, describe_unknown, lines_of, score_pieces
-from chargpt.insight.texts import Text, open_texts, training_text
-from chargpt.sampling.loaded_model import LoadedModel, load_model
+from chargpt.insight.texts import Text, open_texts
+from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.printing import LEGEND
 from chargpt.terminal import UserError, one_line
 from chargpt.text.tokenizer import Tokenizer
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def score(options: argparse.Namespace) -> int:
@@ -28,20 +28,11 @@ def score(options: argparse.Namespace) -> int:
         raise UserError(f"--html: {options.html} given; its folder does not exist")
     loaded = load_run(options.run, device=options.device)
     stride = stride_of(options, loaded)
-    with open_texts(options.texts, loaded, root=ROOT) as texts:
+    with open_texts(options.texts, loaded) as texts:
         if options.compare is not None:
             other = load_run(options.compare, device=options.device)
             return compare(texts, loaded, other, stride=options.stride, top=options.top, as_json=options.json)
         return score_texts(options, loaded, texts, stride=stride)
-
-
-def load_run(name: str, *, device: str) -> LoadedModel:
-    """The LoadedModel of the run `name`, after a line about it on standard error. Raises UserError."""
-    loaded, warnings = load_model(name, ROOT / "checkpoints", device=device)
-    for warning in warnings:
-        say(f"warning: {one_line(warning)}")
-    say(loaded.describe())
-    return loaded
 
 
 def stride_of(options: argparse.Namespace, loaded: LoadedModel) -> int:
@@ -57,7 +48,7 @@ def score_texts(options: argparse.Namespace, loaded: LoadedModel, texts: list[Te
     size = loaded.model.config.block_size
     facts = {"run": loaded.run, "step": loaded.step, "context": size, "stride": stride}
     summary, printer = Summary(facts), new_printer(options)
-    others, ngram = Baselines(), NgramMark(lambda: training_text(loaded, root=ROOT))
+    others, ngram = Baselines(), NgramMark(lambda: corpus_of_run(loaded))
     page = Page() if options.html else None
     listeners = [listener for listener in (printer, page) if listener is not None]
     sizes = [text.size for text in texts]
@@ -122,7 +113,3 @@ def _watched(
         ngram.add(ids.astype(np.int64))
         bar.update(len(data))
         yield piece
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -10,10 +10,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
+from chargpt.insight.loaded_run import ROOT, corpus_of_run
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
-from chargpt.text.corpus import cached_corpus
 from chargpt.text.reading import TextReader
 from chargpt.text.selection import select_sources
 from chargpt.text.sources import Source, Sources
@@ -74,29 +73,15 @@ class Text:
 
 
 @contextlib.contextmanager
-def open_texts(names: Sequence[str], loaded: LoadedModel, *, root: Path) -> Iterator[list[Text]]:
+def open_texts(names: Sequence[str], loaded: LoadedModel, *, root: Path = ROOT) -> Iterator[list[Text]]:
     """The texts that `names` mean, as TEXT of train.py; with no name, the validation part of the run's own text.
 
     Raises UserError, also if that validation part is in no cache.
     """
     if not names:
-        yield [Text(label="validation part", encoded=training_text(loaded, root=root))]
+        yield [Text(label="validation part", encoded=corpus_of_run(loaded, root=root))]
         return
     data = loaded.config.data
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
     with contextlib.closing(sources):
         yield [Text(label=source.label, source=source) for source in sources.train]
-
-
-def training_text(loaded: LoadedModel, *, root: Path) -> EncodedText:
-    """The encoded text that the run was trained on. Raises UserError if it is in no cache.
-
-    Only the cache is read, the project's and then the run's own: a checkpoint from elsewhere may name any file as its text.
-    """
-    for data in (dataclasses.replace(loaded.config.data, cache=""), loaded.config.data):
-        corpus = cached_corpus([], data, root=root, fingerprint=loaded.fingerprint)
-        if corpus is not None and corpus.tokenizer == loaded.tokenizer:
-            return corpus
-    raise UserError(
-        "TEXT: none given, and the run's own text is not in the cache; give a text, or encode it again with train.py --resume"
-    )

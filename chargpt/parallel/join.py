@@ -12,7 +12,7 @@ def join_group() -> AbstractContextManager[Group]:
 
     Raises UserError if the number of processes is not a power of two.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = int(os.environ.get("WORLD_SIZE") or "1")
     if size == 1:
         return Group()
     rank = int(os.environ.get("RANK", "0"))

@@ -30,7 +30,7 @@ from chargpt.terminal import shown
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
-WRITTEN = re.compile(r"step-[0-9.]+|best\.json|config\.yaml|metrics\.jsonl")  # what a run writes aside
+WRITTEN = re.compile(r"step-[0-9.]+|best\.json|config\.yaml|metrics\.jsonl|report\.html")  # what a run writes aside
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2
 
 
@@ -156,7 +156,10 @@ def best(run: Path) -> tuple[Checkpoint, list[str]]:
     except CheckpointError as error:
         reason = str(error)
     checkpoint, skipped = newest(run, training=False)
-    return checkpoint, [f"{reason}; using the newest checkpoint instead", *skipped]
+    return checkpoint, [
+        f"{reason}; using the newest checkpoint instead",
+        *(line for line in skipped if line != f"skipped {reason}"),
+    ]
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, where: str) -> None:
@@ -181,6 +184,11 @@ def _order(path: Path) -> tuple[int, int]:
     """Step and attempt: the position of a checkpoint among those of its run."""
     step, attempt = STEP_NAME.fullmatch(path.name).groups()
     return int(step), int(attempt or 1)
+
+
+def is_saved_again(path: Path) -> bool:
+    """Whether the checkpoint folder `path` is named as one of a step that had been saved before."""
+    return _order(path)[1] > 1
 
 
 def _free_name(run: Path, step: int) -> Path:

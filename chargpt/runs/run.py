@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chargpt.config import Config, to_yaml
 from chargpt.files import is_portable, lock_folder, publish_file, sync_folder
-from chargpt.runs.checkpoint import Checkpoint, mark_best, newest, prune, publish, remove_orphans, steps
+from chargpt.runs.checkpoint import Checkpoint, is_saved_again, mark_best, newest, prune, publish, remove_orphans, steps
 from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
 
@@ -33,6 +33,7 @@ class Run:
         self.folder = folder
         self.saved: SavedState | None = None  # what the newest valid checkpoint holds
         self.checkpoint: Path | None = None  # the folder of that checkpoint
+        self.saved_again = False  # whether the last save was of a step that had been saved before
         remove_orphans(folder)
 
     def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
@@ -43,7 +44,7 @@ class Run:
         path = publish(self.folder, weights=weights, training=training, state=state)
         if state.progress.best_step == state.progress.step:
             mark_best(path, state.progress.best_loss)
-        self.saved, self.checkpoint = state, path
+        self.saved, self.checkpoint, self.saved_again = state, path, is_saved_again(path)
         return prune(path, state.config.checkpoint.keep)
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
@@ -55,14 +56,14 @@ class Run:
         self.saved, self.checkpoint = checkpoint.state, checkpoint.path
         return checkpoint, skipped
 
-    def write_config(self, config: Config) -> list[str]:
+    def write_config(self, config: Config) -> str | None:
         """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem."""
         path = self.folder / "config.yaml"
         try:
             publish_file(path, to_yaml(config).encode())
         except OSError as error:
-            return [f"{shown(path)}: not written ({error.strerror}); the checkpoints hold the settings as well"]
-        return []
+            return f"{shown(path)}: not written ({error.strerror}); the checkpoints hold the settings as well"
+        return None
 
     def name(self, checkpoints: Path) -> str:
         """What to call the run on a command line, quoted for a shell."""
@@ -73,15 +74,15 @@ class SharedRun(Run):
     """A run as a process sees it that is not the first one: it remembers what the first one saved, and writes nothing."""
 
     def __init__(self, saved: SavedState | None) -> None:
-        self.folder, self.saved = Path(), saved
+        self.folder, self.saved, self.saved_again = Path(), saved, False
         self.checkpoint = None if saved is None else self.folder
 
     def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
         self.saved, self.checkpoint = state, self.folder
         return []
 
-    def write_config(self, config: Config) -> list[str]:
-        return []
+    def write_config(self, config: Config) -> str | None:
+        return None
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:
@@ -90,7 +91,8 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 
     Raises UserError for an invalid name.
     """
-    if name in ("", ".", "..") or not name.isprintable() or Path(name).name in ("", ".."):
+    odd = name.startswith("-") or name != name.strip() or Path(name).name != Path(name).name.strip()
+    if odd or name in ("", ".", "..") or not name.isprintable() or Path(name).name in ("", ".."):
         raise UserError(f"--run: {name!r} given; use a name such as poems, or a path such as /tmp/poems")
     path = Path(name)
     if not is_portable(path.name):

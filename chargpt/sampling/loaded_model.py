@@ -2,7 +2,7 @@
 
 import dataclasses
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class LoadedModel:
     config: Config
     decoder: Callable[..., Decoder]  # the fastest class of decoder for the model on its device
     engine: str  # the decoder in words, for people
+    environment: Mapping[str, str | int | bool]  # what it was trained with: the version of torch, the device, the threads
 
     @property
     def run(self) -> str:
@@ -132,5 +133,6 @@ def load_model(run: str | None, checkpoints: Path, *, device: str = "auto") -> t
         config=config,
         decoder=decoder,
         engine=engine,
+        environment=state.environment,
     )
     return loaded, warnings

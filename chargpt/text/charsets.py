@@ -16,6 +16,7 @@ MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginnin
 )
 # The most common characters beyond ASCII in texts of each encoding. Several encodings may decode the same bytes without an
 # error; these characters tell which one is right.
+CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give so many only by design
 SAMPLE = 8192  # bytes at the beginning of a file
 MAX_NUL_SHARE = 1 / 4  # of a text
 WIDE = {
@@ -71,7 +72,8 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
         start = max(0, offset - 2**18)
         file.seek(start)
         around = file.read(2**19)
-    first_bytes = around[offset - start : offset - start + 2]
+    before, rest = around[: offset - start], around[offset - start :]
+    first_bytes = rest[:2]
     if start:
         around = around[around.find(b"\n") + 1 :]  # do not begin inside a character
     if what := binary_format(head):
@@ -80,11 +82,27 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
     if encoding == "utf-8" and first_bytes[:1] == b"\xed" and first_bytes[1:] >= b"\xa0":
         what_to_do = "convert the file to UTF-8, or set data.vocabulary=bytes"
         return UserError(f"{where}, but half of a surrogate pair, as CESU-8 has them; {what_to_do}")
+    if encoding == "utf-8" and (damage := _damage(before, rest)):
+        return UserError(f"{where}, although the text before it is: {damage}")
     if guess := likely_encoding(around):
         return UserError(f"{where}; it reads as {guess}, so add data.encoding={guess}")
     if b"\0" in around:
         return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
     return UserError(f"{where}; name its encoding in data.encoding, correct that byte, or set data.vocabulary=bytes")
+
+
+def _damage(before: bytes, rest: bytes) -> str:
+    """What happened to a text in UTF-8 that is valid up to `rest`, and what to do; empty if it may be in another encoding."""
+    beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
+    try:
+        rest.decode("utf-8")
+    except UnicodeDecodeError as error:
+        is_cut = error.start == 0 and error.reason == "unexpected end of data"
+    if beyond and is_cut:
+        return "the file ends inside a character, so it was cut; copy it again, or remove its last line"
+    if beyond >= CERTAIN:
+        return "the file is damaged there, or joined from files in different encodings; copy it again, or correct that line"
+    return ""
 
 
 def likely_encoding(sample: bytes) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError, one_line, shown
+from chargpt.terminal import UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import TextCounts, count_characters, write_ids
 from chargpt.text.normalization import TextNormalizer
@@ -198,7 +198,7 @@ def _describe_vocabulary(corpus: Corpus) -> str:
     if tokenizer.characters is None:
         return "the 256 byte values of UTF-8; no character is unknown"
     if not tokenizer.folded:
-        return f"{tokenizer.vocab_size:,} characters"
+        return plural(tokenizer.vocab_size, "character")
     covered = 1 - corpus.counts[-1] / corpus.characters
     known = len(tokenizer.characters)
     others = f"one id for the {corpus.distinct - known:,} others, which is never sampled"

@@ -1,8 +1,10 @@
 """File formats: how compressed files are opened, and how files that are not text are recognised."""
 
 import bz2
+import contextlib
 import gzip
 import lzma
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -62,9 +64,17 @@ def plain_name(path: Path) -> Path:
 
 def binary_format(head: bytes) -> str | None:
     """What a file that begins with `head` is, and what to do about it; None if it may be text."""
-    if head[TAR_OFFSET:].startswith(b"ustar"):
+    if any(part[TAR_OFFSET:].startswith(b"ustar") for part in (head, _unpacked(head))):
         return "a tar archive, not text; unpack it and give the folder"
     return next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
+
+
+def _unpacked(head: bytes) -> bytes:
+    """The first block of what is compressed in a file that begins with `head`; empty if it cannot be told."""
+    for decompressor in (zlib.decompressobj(wbits=31), lzma.LZMADecompressor(), bz2.BZ2Decompressor()):
+        with contextlib.suppress(zlib.error, lzma.LZMAError, OSError):
+            return decompressor.decompress(head, 512)
+    return b""
 
 
 def is_binary(head: bytes) -> bool:

@@ -122,12 +122,12 @@ def _marks(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:
     order, ngram = ngram_mark(train, val, tokenizer)
     seen, content = (_content(ids, tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
     packed = {"gzip": gzip.compress, "xz": _lzma}
-    marks = [f"{what} {8 * _added_size(compress, seen, content) / len(val):.2f}" for what, compress in packed.items()]
+    marks = [f"{what} {8 * _added_size(compress, seen, content) / len(val):z.2f}" for what, compress in packed.items()]
     unit = "byte" if tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(train) > COMPRESSED_SAMPLE else ""
     return (
-        f"{', '.join(marks)}, order-{order} n-gram {ngram:.2f} bits per {unit} of validation text, having seen the training "
-        f"text{part}; the last is a loss of {ngram * math.log(2):.2f}"
+        f"{', '.join(marks)}, order-{order} n-gram {ngram:z.2f} bits per {unit} of validation text, having seen the training "
+        f"text{part}; the last is a loss of {ngram * math.log(2):z.2f}"
     )
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from chargpt.config import Config, to_dict
+from chargpt.runs.run import Run
 from chargpt.terminal import notice
 from chargpt.training.metrics import Metrics
 from chargpt.training.progress_bar import ProgressBar
-from chargpt.training.trainer import Step
+from chargpt.training.trainer import Step, Trainer
 
 
 class Monitor:
@@ -91,11 +92,20 @@ class SilentMonitor(Monitor):
     def log_training(self, step: int, loss: float, last: Step, *, chars_per_second: float) -> None:
         pass
 
-    def log_evaluation(self, step: int, loss: float, *, sample: str) -> None:
+    def log_evaluation(
+        self, step: int, loss: float, *, sample: str, seen: Mapping[str, float | np.ndarray] | None = None
+    ) -> None:
         pass
 
     def flush(self) -> None:
         pass
+
+
+def open_monitor(trainer: Trainer, run: Run) -> Monitor:
+    """The monitor of a training; that of a process that is not the first one is silent."""
+    if not trainer.group.is_first:
+        return SilentMonitor()
+    return Monitor(run.folder, trainer.config, step=trainer.progress.step, is_new=run.saved is None)
 
 
 def compared_settings(config: Config) -> dict[str, float | str]:

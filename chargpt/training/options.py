@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chargpt.terminal import Parser, UserError, number
+from chargpt.terminal import NUMBER, Parser, UserError, number
 
 MAX_MINUTES = 5_256_000  # ten years
 USAGE = (
@@ -100,7 +100,9 @@ def is_setting(word: str) -> bool:
 def minutes(text: str) -> float:
     """An argparse type: minutes as a number, or with a unit: 90, 1.5h, 45m, 30s."""
     units = {"h": 60.0, "m": 1.0, "s": 1 / 60}
-    return number(text[:-1]) * units[text[-1]] if text[-1:] in units else number(text)
+    if text[-1:] in units and NUMBER.fullmatch(text[:-1]):
+        return float(text[:-1]) * units[text[-1]]
+    return number(text)
 
 
 def _check(options: TrainOptions) -> None:
@@ -114,7 +116,7 @@ def _check(options: TrainOptions) -> None:
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     new = (options.config, options.init_from, options.vocab_from)
-    if options.find_lr and os.environ.get("WORLD_SIZE", "1") != "1":
+    if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError("--find-lr: works in one process; run python train.py --find-lr without torchrun")
     if options.resume and (options.texts or any(option is not None for option in new)):
         raise UserError(

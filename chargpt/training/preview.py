@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chargpt.config import Config, apply_overrides
 from chargpt.runs.run import Run
-from chargpt.terminal import one_line, say, shown, wrapped
+from chargpt.terminal import one_line, plural, say, shown, wrapped
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine
@@ -19,12 +19,8 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import weight_decay_for
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
+from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun: 1 layer, 2 layers."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def describe(trainer: Trainer, corpus: Corpus, run: Run | None, *, seconds: float | None = None) -> list[str]:
@@ -87,10 +83,11 @@ def _evaluation_seconds(config: Config, corpus: Corpus, seconds_per_step: float)
 def seconds_per_step(trainer: Trainer) -> float:
     """The time of a step, from the fastest of a few gradients that are discarded; takes some seconds at most."""
     seconds: list[float] = []
-    while len(seconds) < 4 and sum(seconds) < 3:
-        started = time.perf_counter()
-        trainer.rehearse()
-        seconds.append(time.perf_counter() - started)
+    with ThreadWaiting(trainer.runtime):
+        while len(seconds) < 4 and sum(seconds) < 3:
+            started = time.perf_counter()
+            trainer.rehearse()
+            seconds.append(time.perf_counter() - started)
     return min(seconds) * trainer.config.train.accumulate
 
 

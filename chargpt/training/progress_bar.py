@@ -48,12 +48,13 @@ class ProgressBar:
         A line holds a validation loss only if it is new. Beside the bar, an older one has the step that it belongs to.
         """
         self._numbers.update((name, value) for name, value in values.items() if isinstance(value, float))
-        words = [f"train {self._numbers['train/loss']:.3f}"] if "train/loss" in self._numbers else []
+        train = [f"train {self._numbers['train/loss']:.3f}"] if "train/loss" in self._numbers else []
+        words = list(train)
         if "val/loss" in values:
             self._evaluated = step
             words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
         self._bar.bar_format = _layout(terminal_width(sys.stderr))
-        self._bar.set_postfix_str(", ".join([*words[:1], *self._last_evaluation()]), refresh=False)
+        self._bar.set_postfix_str(", ".join([*train, *self._last_evaluation()]), refresh=False)
         now = time.monotonic()
         if "val/loss" not in values and (not self._bar.disable or now - self._last_line < PLAIN_SECONDS):
             return

@@ -4,6 +4,7 @@ Each training starts from the same weights and sees the same batches. Its loss i
 text that it has not seen before, unless the text is short. The validation part is not used.
 """
 
+import contextlib
 import copy
 import dataclasses
 import io
@@ -18,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch.utils.tensorboard import summary
 
 from chargpt.config import Config
-from chargpt.files import FolderLock, lock_folder, publish_file, publishing, remove_left_behind
+from chargpt.files import LOCK_NAME, FolderLock, lock_folder, publish_file, publishing, remove_left_behind
 from chargpt.interrupt import Interrupt
 from chargpt.runs.run import folder_of
 from chargpt.terminal import UserError, say, shown
@@ -26,6 +27,7 @@ from chargpt.training.metrics import EventFile, event_file_name
 from chargpt.training.options import TrainOptions
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.startup import new_model
+from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import NotFinite, Trainer
 from model import GPT
 
@@ -33,7 +35,7 @@ STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
 MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
 HOPELESS = 0.3  # nats above the best: higher rates will not be better
 WIDTH, HEIGHT, MARGIN = 720, 440, 64  # of the picture, in pixels
-STOPPING = "\nstopping: the rates tried so far are shown; a second signal stops at once\n"
+STOPPING = "\nstopping\na second signal stops at once\n"
 WRITTEN = re.compile(r"find-lr\.png|events\.out\.tfevents\..*")  # what is written aside
 
 Curve = list[tuple[float, float]]  # rate and loss, rates ascending
@@ -56,6 +58,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
             curve.append((rate, loss))
         if not any(loss < math.inf for _, loss in curve):
             if interrupt():
+                discard_empty(folder)
                 return interrupt.exit_code
             raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
         say("drawn", f"{shown(record(curve, folder))}   (and in python -m tensorboard.main --logdir {shown(folder.parent)})")
@@ -72,6 +75,14 @@ def _locked(folder: Path) -> FolderLock:
         raise UserError(f"{shown(folder)}: another process writes there; wait for it, or choose another --run NAME") from None
     remove_left_behind(folder, WRITTEN)
     return lock
+
+
+def discard_empty(folder: Path) -> None:
+    """Remove a locked folder if nothing but its lock is in it, where the system allows that while it is locked."""
+    with contextlib.suppress(OSError):
+        if os.listdir(folder) == [LOCK_NAME]:
+            os.unlink(folder / LOCK_NAME)
+            folder.rmdir()
 
 
 def short_config(config: Config, *, steps: int = STEPS) -> Config:
@@ -103,8 +114,10 @@ def _final_loss(trainer: Trainer, interrupt: Interrupt) -> float:
     """Train to the end; the mean loss of the last steps, infinite if the training diverges."""
     losses = []
     try:
-        while not trainer.is_finished and not interrupt():
-            losses.append(trainer.step().loss)
+        with ThreadWaiting(trainer.runtime) as waiting:
+            while not trainer.is_finished and not interrupt():
+                with waiting.watch():
+                    losses.append(trainer.step().loss)
     except NotFinite:
         return math.inf
     return sum(losses[-LAST_STEPS:]) / LAST_STEPS

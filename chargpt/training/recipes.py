@@ -1,5 +1,6 @@
 """Which settings a run gets: a preset or a YAML file, the command line, and what the text at hand calls for."""
 
+import difflib
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -43,8 +44,10 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path:
     for path in (Path(name), presets / name, presets / f"{name}.yaml"):
         if path.is_file():
             return path
-    known = ", ".join(sorted(path.stem for path in presets.glob("*.yaml")))
-    raise UserError(f"--config: {name!r} is not a file; give a YAML file, or one of {known}")
+    known = sorted(path.stem for path in presets.glob("*.yaml"))
+    close = difflib.get_close_matches(name, known, n=1)
+    what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file, or one of {', '.join(known)}"
+    raise UserError(f"--config: {name!r} is not a file; {what_to_do}")
 
 
 def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Collection[str]) -> tuple[Config, str]:

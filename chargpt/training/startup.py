@@ -103,6 +103,7 @@ def _adapted(config: Config, corpus: Corpus, options: TrainOptions) -> Config:
     """The settings for this text and this much time."""
     check_size(config.model, corpus.tokenizer.vocab_size)
     given = options.given
+    _say_ignored(options)
     if options.minutes is not None:
         given.add("train.max_steps")
         if options.minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
@@ -146,17 +147,25 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
 def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
     """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
     saved = checkpoint.state.config
+    _say_ignored(options)
     if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen it for another length
         saved = apply_overrides(saved, ["train.min_evaluations=0"])
     config = apply_overrides(saved, options.settings)
     for change in difference(saved, config):
         if change.startswith(FIXED) and not change.startswith("data.cache"):
             raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
-        say("changed", change)
+        if options.minutes is None or not change.startswith("train.max_steps:"):
+            say("changed", change)
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
     seconds = checkpoint.state.seconds_left if options.minutes is None else 60 * options.minutes
     return _long_enough(config, step=checkpoint.step, seconds=seconds)
+
+
+def _say_ignored(options: TrainOptions) -> None:
+    """Say so if the user has given a number of steps that --minutes replaces."""
+    if options.minutes is not None and "train.max_steps" in options.given:
+        say("note", "--minutes decides the number of steps; the train.max_steps given is not used")
 
 
 def _long_enough(config: Config, *, step: int, seconds: float | None) -> Config:

@@ -19,14 +19,14 @@ class TimeBudget:
     that becomes slower does not make a run late.
     """
 
-    def __init__(self, *, steps_left: int, deadline: float | None = None) -> None:
-        """`deadline`, on time.monotonic, is when the run shall end; None sets no limit."""
+    def __init__(self, *, steps_left: int, deadline: float | None = None, min_evaluations: int = 0) -> None:
+        """`deadline`, on time.monotonic, is when the run shall end; None sets no limit. `min_evaluations` is the user's."""
         self.deadline = deadline
         self.steps = 0
         self.seconds = 0.0  # in steps, without the first ones
         self.evaluation_seconds = 0.0  # of the longest evaluation with what follows it
         self.seconds_per_step = 0.0  # as last measured
-        self._steps_left = steps_left
+        self._steps_left, self._min_evaluations = steps_left, min_evaluations
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self._lap = self._window = (SETTLING_STEPS, 0.0)
         self._fastest = math.inf  # seconds per step
@@ -75,18 +75,21 @@ class TimeBudget:
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int) -> tuple[int, int]:
-        """The length of a run that is at `step`, and its train.min_evaluations: 0 where `eval_interval` is short enough.
+        """The length of a run at `step`, and its train.min_evaluations: the user's where `eval_interval` is short enough.
 
-        MIN_EVALUATIONS evaluations, or as many as take a quarter of the time.
+        Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take a quarter of the time that is
+        left; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
-        fits = self.steps_that_fit(eval_interval=eval_interval)
-        seconds = self.deadline - time.monotonic()
-        evaluations = max(1, min(MIN_EVALUATIONS, int(seconds / 4 / max(self.evaluation_seconds, 1e-9))))
-        if step + fits < evaluations * eval_interval:
-            fits = int(max(0.0, seconds - (1 + evaluations) * self.evaluation_seconds) / self.seconds_per_step)
-        else:
-            evaluations = 0
-        return min(step + max(1, fits), MAX_STEPS), evaluations
+        seconds, fits = self.deadline - time.monotonic(), self.steps_that_fit(eval_interval=eval_interval)
+        least = self._min_evaluations
+        if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
+            return min(step + max(1, fits), MAX_STEPS), least
+        share = fits / max(1, self.steps + fits)  # of this process's steps that are still to come
+        affordable = seconds / 4 / max(self.evaluation_seconds, 1e-9)
+        wanted = min(MIN_EVALUATIONS * share, affordable)
+        fits = max(1, int(max(0.0, seconds - (1 + wanted) * self.evaluation_seconds) / self.seconds_per_step))
+        interval = max(1, fits / max(1.0, wanted))
+        return min(step + fits, MAX_STEPS), max(least, round((step + fits) / interval))
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""

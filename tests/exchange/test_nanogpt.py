@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 import torch
-from nanogpt_files import SHAPE, Model, new_optimizer, take_step, write_files
+from nanogpt_files import SETTINGS, SHAPE, Model, new_optimizer, take_step, write_files
 
 from chargpt.exchange.nanogpt import read_characters, read_nanogpt
 from chargpt.runs.model_shape import blank_model
@@ -115,6 +115,7 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
     "changes, problem",
     [
         ({"model": None}, "holds no model"),
+        ({"model": {"transformer.wte.weight": torch.nested.nested_tensor([torch.ones(2)])}}, "holds no model"),
         ({"model_args": None}, "holds no model_args"),
         ({"model_args": {**SHAPE, "vocab_size": 50304}}, "vocab_size is 50304"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": 10**7}}, "layers"),
@@ -128,6 +129,59 @@ def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
     with pytest.raises(UserError, match=problem) as raised:
         read_nanogpt(folder, meta=None)
     assert "\n" not in str(raised.value)
+
+
+def nested(times: int) -> list:
+    """A list of 2**times parts in a few bytes of a pickle: it contains a list twice, which contains another one twice."""
+    value = []
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "changes, problem",
+    [
+        ({"iter_num": nested(60)}, "iter_num is of type list"),
+        ({"iter_num": 10**600}, "iter_num is of type int"),
+        ({"model_args": {**SHAPE, "vocab_size": torch.zeros(3)}}, "vocab_size is None"),
+        ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": nested(60)}}, "n_layer is None"),
+    ],
+)
+def test_no_value_of_a_checkpoint_fills_the_memory(trained, tmp_path, changes, problem):
+    folder = write_files(tmp_path / "wrong", trained[0], None, CHARACTERS, step=0, **changes)
+    with pytest.raises(UserError, match=problem):
+        read_nanogpt(folder, meta=None)
+
+
+def test_settings_that_are_no_numbers_are_ignored(tmp_path, trained):
+    config = {**SETTINGS, "lr_decay_iters": torch.zeros(3), "max_iters": nested(60)}
+    bias = "transformer.ln_f.bias" in trained[0].state_dict()
+    folder = write_files(tmp_path / "other", trained[0], None, CHARACTERS, step=0, bias=bias, config=config)
+    assert "max_steps" not in read_nanogpt(folder, meta=None).settings["train"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.update(step=torch.zeros(3)),
+        lambda state: state.update(step=torch.tensor(-5.0)),
+        lambda state: state.update(step=float("inf")),
+        lambda state: state.update(step=10**400),
+        lambda state: state.update(step=torch.zeros(1, device="meta")),
+        lambda state: state.update(exp_avg=state["exp_avg"].to("meta")),
+        lambda state: state.update(exp_avg_sq=state["exp_avg_sq"] - 1),
+    ],
+)
+def test_a_state_that_no_optimizer_writes_is_replaced_by_a_new_one(trained, tmp_path, change):
+    model, optimizer, _ = trained
+    state = optimizer.state_dict()
+    state = {**state, "state": {number: dict(values) for number, values in state["state"].items()}}
+    for values in state["state"].values():
+        change(values)
+    bias = "transformer.ln_f.bias" in model.state_dict()
+    folder = write_files(tmp_path / "other", model, None, CHARACTERS, step=3, bias=bias, optimizer=state)
+    assert "the optimizer begins with a new state" in read_nanogpt(folder, meta=None).notes
 
 
 def test_damaged_files_are_one_line(folder):
@@ -162,6 +216,30 @@ def test_a_wrong_vocabulary_is_one_line(folder, meta, problem):
     (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
     with pytest.raises(UserError, match=problem):
         read_nanogpt(folder, meta=None)
+
+
+def test_a_pickle_of_ten_bytes_reserves_no_memory(folder):
+    """It numbers an object 2**31 - 1, and the unpickler's table of objects would take 32 GB."""
+    (folder / "meta.pkl").write_bytes(b"\x80\x02}r\xff\xff\xff\x7f.")
+    with pytest.raises(UserError, match="it refers to an object 2,147,483,647"):
+        read_nanogpt(folder, meta=None)
+
+
+def test_a_pickle_whose_keys_take_forever_is_refused(folder):
+    key = ()
+    for _ in range(60):
+        key = (key, key)
+    (folder / "meta.pkl").write_bytes(pickle.dumps([(key, 0)]).replace(b"]", b"}", 1))
+    with pytest.raises(UserError, match="it contains .*TUPLE"):
+        read_nanogpt(folder, meta=None)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_vocabulary_of_every_protocol_is_read(folder, protocol):
+    ids = {character: id for id, character in enumerate(CHARACTERS)}
+    meta = {"vocab_size": 11, "itos": {id: character for character, id in ids.items()}, "stoi": ids}
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta, protocol))
+    assert read_characters(folder / "meta.pkl") == ids
 
 
 def test_without_its_vocabulary_the_message_says_where_it_is(folder, tmp_path):

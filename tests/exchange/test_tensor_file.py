@@ -43,11 +43,30 @@ def test_a_source_gives_float32_of_the_expected_shape(tmp_path, dtype):
 
 
 @pytest.mark.parametrize(
-    "tensor, problem", [(torch.tensor([1.0, float("nan")]), "not finite"), (torch.tensor([1, 2]), "save the model in float32")]
+    "tensor, problem",
+    [
+        (torch.tensor([1.0, float("nan")]), "not finite"),
+        (torch.tensor([1, 2]), "save the model in float32"),
+        (torch.empty(2, device="meta"), "save the model in float32"),
+    ],
 )
 def test_values_that_no_model_has_are_refused(tensor, problem):
     with pytest.raises(UserError, match=problem):
         TensorSource("x", {"a": (tensor.shape, lambda: tensor)}).read("a", (2,))
+
+
+def test_a_parameter_becomes_a_plain_tensor():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    assert not TensorSource("x", {"a": ((2,), lambda: parameter)}).read("a", (2,)).requires_grad
+
+
+def test_a_file_with_very_many_tensors_is_not_parsed(tmp_path):
+    """The library accepts headers of 100 MB, of which a million tensors take gigabytes."""
+    tensors = {str(i): {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(40_000)}
+    header = json.dumps(tensors).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(UserError, match="a header of"):
+        open_tensors(tmp_path / "x.safetensors", most_numbers=100)
 
 
 def test_a_shape_is_checked_before_the_tensor_is_loaded():
@@ -92,10 +111,10 @@ def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path):
     (tmp_path / "large").write_bytes(b"12345")
     (tmp_path / "link").symlink_to(tmp_path / "large")
     check_file(tmp_path / "large", most=5)
-    for name, problem in (("large", "more than any model"), ("link", "not a regular file"), ("absent", "No such file")):
+    for name, problem in (("large", "more than any model"), ("link", "no regular file"), ("absent", "No such file")):
         with pytest.raises(UserError, match=problem):
             check_file(tmp_path / name, most=4)
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(UserError, match="not a regular file"):
+        with pytest.raises(UserError, match="no regular file"):
             check_file(tmp_path / "pipe", most=4)

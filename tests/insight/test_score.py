@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from chargpt.insight.scoring import ROOT
+from chargpt.insight.loaded_run import ROOT
 
 
 @pytest.mark.parametrize("verb", ["score", "compress", "decompress"])

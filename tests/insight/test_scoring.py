@@ -12,7 +12,7 @@ from helpers import publish_run
 
 import chargpt
 from chargpt.__main__ import main
-from chargpt.insight.scoring import ROOT
+from chargpt.insight.loaded_run import ROOT
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
@@ -110,7 +110,7 @@ def test_mistakes_are_one_line(run, file):
         main(["score", str(run), str(file), "--html", str(file.parent / "none" / "p.html")])
     with pytest.raises(UserError, match="no run of that name"):
         main(["score", "nothing", str(file)])
-    with pytest.raises(UserError, match="not in the cache; give a text"):
+    with pytest.raises(UserError, match="not in the cache"):
         main(["score", str(run)])
 
 

@@ -41,7 +41,7 @@ def test_the_config_is_readable_and_replaces_a_link(tmp_path):
     config, run = Config(train=TrainConfig(max_steps=7)), Run(tmp_path / "run")
     (tmp_path / "canary").write_text("mine")
     (run.folder / "config.yaml").symlink_to(tmp_path / "canary")
-    assert run.write_config(config) == []
+    assert run.write_config(config) is None
     assert apply(Config(), read_yaml(run.folder / "config.yaml"), where="") == config
     assert (tmp_path / "canary").read_text() == "mine"
 
@@ -87,5 +87,11 @@ def test_the_checkpoint_that_counts_is_the_newest_valid_one(tmp_path):
 def test_settings_that_cannot_be_written_cost_one_line(tmp_path):
     run = Run(tmp_path / "run")
     (run.folder / "config.yaml").mkdir()
-    (line,) = run.write_config(Config())
+    line = run.write_config(Config())
     assert "config.yaml: not written" in line
+
+
+@pytest.mark.parametrize("name", ["-x", " x", "x ", "/tmp/ x"])
+def test_a_name_that_a_command_would_not_take_is_refused(name, tmp_path):
+    with pytest.raises(UserError, match="--run"):
+        folder_of(name, tmp_path)

@@ -63,3 +63,17 @@ def test_surrogate_bytes_are_called_what_they_are(load, tmp_path):
     (tmp_path / "text.txt").write_bytes("the sea \ud83c\udf0a\n".encode("utf-8", "surrogatepass") * 50)
     with pytest.raises(UserError, match="byte 8 .*is not utf-8, but half of a surrogate pair, as CESU-8 has them; convert"):
         load(tmp_path / "text.txt")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("Wörter\nund mehr …".encode()[:-1], "the file ends inside a character"),
+        ("Wörter, Öl, Füße, Äpfel, ähnlich\n".encode() + b"\xff und mehr\n", "the file is damaged there"),
+    ],
+)
+def test_a_damaged_utf8_text_is_not_taken_for_another_encoding(content, says, load, tmp_path):
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(UserError, match=says) as caught:
+        load(tmp_path / "a.txt")
+    assert "cp1252" not in str(caught.value) and "line 2" in str(caught.value)

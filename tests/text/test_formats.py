@@ -58,7 +58,7 @@ NOT_TEXT = {
     "a.txt": (tar_of(TEXT.encode()), "a tar archive, not text; unpack it and give the folder"),
     "a.tar": (tar_of(TEXT.encode() * 1000), "a tar archive"),
     "a.tar.gz": (tar_of(TEXT.encode(), "w:gz"), "a tar archive"),
-    "a.tgz": (tar_of(TEXT.encode(), "w:gz"), "compressed with gzip; give it a name that ends in .gz"),
+    "a.tgz": (tar_of(TEXT.encode(), "w:gz"), "a tar archive, not text; unpack it"),
     "zeros.txt": (bytes(100_000), "most of it is NUL bytes, so it is not text"),
     "zeros.gz": (gzip.compress(bytes(100_000)), "most of it is NUL bytes"),
     "sea.txt": (TEXT.encode("utf-16-le"), "it reads as utf-16-le, so add data.encoding=utf-16-le"),

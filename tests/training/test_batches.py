@@ -1,5 +1,7 @@
 """Batches: a pure function of (seed, step, chunk), each window once an epoch, all inside the text."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -99,3 +101,21 @@ def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("chargpt.training.batches.LARGE", 0)
     ahead = make_batches(mapped)
     assert all(torch.equal(plain.batch(step)[1], ahead.batch(step)[1]) for step in range(2000))
+
+
+@pytest.mark.parametrize(
+    "length, block_size, batch_size, accumulate, seed, digest",
+    [
+        (1000, 8, 3, 1, 0, "9e9197f0727ac8e8"),
+        (70_000, 64, 700, 2, 7, "63be30dac10a5e38"),
+        (70_000, 16, 2500, 1, 2**63 - 1, "c6e08eb0d39e91d5"),  # a batch of several blocks, and many epochs
+        (5_000_000, 256, 12, 1, 1337, "087af2cef127b4f2"),
+        (9, 8, 2, 1, 1, "5b6fb58e61fa4759"),  # one window in an epoch
+    ],
+)
+def test_the_order_of_windows_never_changes(length, block_size, batch_size, accumulate, seed, digest):
+    """A run that continues with a later version of the program reads the same windows: this order is part of the format."""
+    ids = np.zeros(length, np.uint8)
+    batches = Batches(ids, block_size, batch_size=batch_size, accumulate=accumulate, seed=seed)
+    starts = [batches.starts(step, micro) for step in (0, 1, 2, 50, 1000) for micro in range(accumulate)]
+    assert hashlib.sha256(np.concatenate(starts).astype("<i8").tobytes()).hexdigest()[:16] == digest

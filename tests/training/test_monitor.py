@@ -1,11 +1,12 @@
 """The monitor records what it is told, and changes nothing."""
 
+import inspect
 import math
 
 from helpers import logged
 
 from chargpt.config import Config
-from chargpt.training.monitor import Monitor, compared_settings
+from chargpt.training.monitor import Monitor, SilentMonitor, compared_settings
 from chargpt.training.trainer import Step
 
 
@@ -33,3 +34,11 @@ def test_runs_are_compared_by_what_decides_their_learning_and_never_changes():
     settings = compared_settings(Config())
     assert settings["optim.learning_rate"] == 3e-3 and settings["optim.betas"] == "[0.9, 0.99]" and "model.n_layer" in settings
     assert {name for name in settings if name.startswith("train.")} == {"train.batch_size", "train.accumulate", "train.seed"}
+
+
+def test_a_silent_monitor_is_told_the_same_as_one_that_records():
+    names = [name for name in vars(Monitor) if callable(getattr(Monitor, name)) and name not in ("__init__", "__enter__")]
+    assert "log_evaluation" in names
+    for name in names:
+        mine, other = (inspect.signature(getattr(kind, name)) for kind in (SilentMonitor, Monitor))
+        assert mine == other and name in vars(SilentMonitor), name

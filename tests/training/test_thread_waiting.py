@@ -1,5 +1,6 @@
 """Threads sleep while they wait on a busy machine, spin on an idle one, and nothing of this changes a result."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,60 +11,105 @@ import pytest
 import torch
 
 from chargpt.training.runtime import Runtime
-from chargpt.training.thread_waiting import CHECK_SECONDS, RETRY_SECONDS, ThreadWaiting
+from chargpt.training.thread_waiting import CHECK_SECONDS, ThreadWaiting
 
 ROOT = Path(__file__).parents[2]
+THREADS = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def runtime(device: str = "cpu", threads: int = 2) -> Runtime:
+def runtime(device: str = "cpu", threads: int = THREADS) -> Runtime:
     return Runtime(device=torch.device(device), precision=torch.float32, threads=threads)
 
 
+class Machine:
+    """What /proc says of a machine with as many processors as this process may use, in a folder of its own."""
+
+    def __init__(self, folder: Path, *, processors: int) -> None:
+        self.folder, self.processors, self.used = folder, processors, 0.0
+        self.show(running=1)
+
+    def show(self, *, running: int, used: float = 0.0) -> None:
+        """So many threads run, and the processors have worked `used` more seconds."""
+        self.used += used
+        hundredths = int(self.used * os.sysconf("SC_CLK_TCK"))
+        processors = "".join(f"cpu{number} 0 0 0 0 0 0 0 0 0 0\n" for number in range(self.processors))
+        (self.folder / "stat").write_text(f"cpu  {hundredths} 0 0 5 5 0 0 0 0 0\n{processors}intr 1\n")
+        (self.folder / "loadavg").write_text(f"0.50 0.40 0.30 {running}/99 1234\n")
+
+
 @pytest.fixture
-def waiting():
-    with ThreadWaiting(runtime(), environment={}) as waiting:
+def machine(tmp_path):
+    return Machine(tmp_path, processors=THREADS)
+
+
+@pytest.fixture
+def waiting(machine):
+    with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
         yield waiting
 
 
 def test_threads_that_get_their_processors_spin(waiting):
     for _ in range(50):
-        waiting.add(CHECK_SECONDS / 4, 2 * 0.95 * CHECK_SECONDS / 4)
+        waiting.add(CHECK_SECONDS / 4, THREADS * 0.95 * CHECK_SECONDS / 4)
     assert not waiting.is_asleep
 
 
 def test_threads_that_others_push_aside_sleep(waiting):
-    waiting.add(CHECK_SECONDS, 2 * 0.6 * CHECK_SECONDS)
+    waiting.add(CHECK_SECONDS, THREADS * 0.6 * CHECK_SECONDS)
     assert waiting.is_asleep
 
 
 def test_one_slow_step_in_a_second_of_fast_ones_changes_nothing(waiting):
     waiting.add(0.1 * CHECK_SECONDS, 0.0)
-    waiting.add(0.9 * CHECK_SECONDS, 2 * 0.9 * CHECK_SECONDS)
+    waiting.add(0.9 * CHECK_SECONDS, THREADS * 0.9 * CHECK_SECONDS)
     assert not waiting.is_asleep
 
 
-def test_spinning_is_tried_again_and_less_often_while_the_machine_stays_busy(waiting):
-    waits, asleep = [], 0.0
-    for _ in range(2000):
-        waiting.add(1.0, 0.9)  # less than half of two processors
-        if waiting.is_asleep:
-            asleep += 1.0
-        elif asleep:
-            waits.append(asleep)
-            asleep = 0.0
-    assert waits[0] == pytest.approx(RETRY_SECONDS[0], abs=1)
-    assert waits == sorted(waits) and waits[-1] == pytest.approx(RETRY_SECONDS[1], abs=1)
+def test_on_a_busy_machine_threads_sleep_from_the_start(machine):
+    machine.show(running=3)
+    with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
+        assert waiting.is_asleep
+    assert not waiting.is_asleep
 
 
-def test_an_idle_machine_after_a_busy_one_has_spinning_threads_again(waiting):
-    waiting.add(CHECK_SECONDS, 0.5)
-    waiting.add(RETRY_SECONDS[0], 10.0)
-    for _ in range(10):
-        waiting.add(CHECK_SECONDS, 2 * CHECK_SECONDS)
+@pytest.mark.parametrize(
+    "processors, others, asleep",
+    [(THREADS, 1.0, True), (THREADS, 0.1, False), (THREADS + 8, 8.0, False), (THREADS + 8, 8.5, True)],
+)
+def test_threads_spin_again_when_others_leave_them_their_processors(tmp_path, processors, others, asleep):
+    machine = Machine(tmp_path, processors=processors)
+    machine.show(running=3)
+    with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
+        for _ in range(2):
+            started = time.monotonic()
+            time.sleep(CHECK_SECONDS)
+            machine.show(running=1, used=others * (time.monotonic() - started))
+            with waiting.watch():
+                pass
+            assert waiting.is_asleep == asleep
+            if not asleep:
+                break
+
+
+def test_without_the_files_of_linux_nothing_is_switched(tmp_path):
+    with ThreadWaiting(runtime(), environment={}, system=tmp_path) as waiting:
+        with waiting.watch():
+            time.sleep(CHECK_SECONDS + 0.05)
         assert not waiting.is_asleep
 
 
-@pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"])
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
+def test_the_files_of_this_machine_can_be_read():
+    with ThreadWaiting(runtime(), environment={}) as waiting:
+        waiting.add(CHECK_SECONDS, 0.0)
+        assert waiting.is_asleep
+        for _ in range(2):
+            time.sleep(CHECK_SECONDS)
+            with waiting.watch():
+                pass
+
+
+@pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
 def test_what_the_user_has_set_stays(name):
     waiting = ThreadWaiting(runtime(), environment={name: "1"})
     with waiting.watch():
@@ -79,12 +125,14 @@ def test_one_thread_and_a_gpu_have_nothing_to_wait_for(machine):
     assert not waiting.is_asleep
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
 def test_the_program_ends_when_a_step_fails_while_threads_sleep():
-    fail = """
+    fail = f"""
 import torch
 from chargpt.training.runtime import Runtime
 from chargpt.training.thread_waiting import ThreadWaiting
-with ThreadWaiting(Runtime(device=torch.device("cpu"), precision=torch.float32, threads=2), environment={}) as waiting:
+machine = Runtime(device=torch.device("cpu"), precision=torch.float32, threads={THREADS})
+with ThreadWaiting(machine, environment={{}}) as waiting:
     waiting.add(2.0, 0.0)
     raise SystemExit(7)
 """
@@ -97,25 +145,25 @@ def test_a_step_that_uses_no_processor_counts_as_pushed_aside(waiting):
     assert waiting.is_asleep
 
 
-def test_products_are_equal_to_the_bit_and_no_thread_is_left():
+def test_products_are_equal_to_the_bit_and_no_thread_is_left(machine):
     torch.manual_seed(0)
     a, b = torch.randn(2, 300, 300)
     before, threads = a @ b, threading.active_count()
-    with ThreadWaiting(runtime(), environment={}) as waiting:
+    with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
         waiting.add(CHECK_SECONDS, 0.0)
         assert waiting.is_asleep and torch.equal(a @ b, before)
     assert threading.active_count() == threads
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of a process in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
 def test_asleep_a_process_has_more_threads_than_there_are_processors():
     """What libgomp looks at. In a process of its own, since a test may have set the number of threads already."""
-    count = """
+    count = f"""
 import os, time, torch
 from chargpt.training.runtime import Runtime
 from chargpt.training.thread_waiting import ThreadWaiting
-torch.set_num_threads(2)
-waiting = ThreadWaiting(Runtime(device=torch.device("cpu"), precision=torch.float32, threads=2), environment={})
+torch.set_num_threads({THREADS})
+waiting = ThreadWaiting(Runtime(device=torch.device("cpu"), precision=torch.float32, threads={THREADS}), environment={{}})
 torch.zeros(2**20).add_(1)
 def threads():
     return len(os.listdir("/proc/self/task"))

@@ -98,3 +98,21 @@ def test_steps_that_take_twice_as_long_are_reported_once_until_they_recover():
     assert "90.9 ms before" in said[2] or "90.9 before" in said[2]
     budget.steps, budget.seconds = budget.steps + 1, budget.seconds + 0.5
     assert budget.slowdown() == ""  # too short a time to tell
+
+
+def evaluated_steps(budget: TimeBudget, step: int, *, eval_interval: int) -> float:
+    """The steps left in a plan, in units of its interval."""
+    length, least = budget.length_that_fits(step, eval_interval=eval_interval)
+    return (length - step) / min(eval_interval, -(-length // least))
+
+
+def test_a_resumed_run_is_evaluated_five_times_in_the_steps_that_are_left():
+    assert 4 <= evaluated_steps(make_budget(60), 5000, eval_interval=500) <= 6
+
+
+def test_evaluations_that_have_become_slower_are_fewer():
+    budget = make_budget(60)
+    budget.evaluation_seconds = 8.0
+    assert evaluated_steps(budget, 13, eval_interval=500) <= 2.1
+    length, least = TimeBudget.length_that_fits(make_budget(60), 13, eval_interval=500)
+    assert least == 5

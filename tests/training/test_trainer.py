@@ -153,11 +153,10 @@ def test_the_length_is_the_only_setting_that_changes():
     trainer = make_trainer(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, warmup_steps=8)))
     trainer.set_length(10, min_evaluations=5)
     assert trainer.config.train.max_steps == 10 and trainer.config.optim.warmup_steps == 5
-    assert trainer.config.steps_between_evaluations == trainer.config.steps_between_checkpoints == 2
+    assert trainer.config.steps_between_evaluations == 2
     trainer.set_length(100, min_evaluations=0)
     assert trainer.config.optim.warmup_steps == 5  # a warm-up that is over does not begin again
     assert trainer.config.steps_between_evaluations == CONFIG.train.eval_interval
-    assert trainer.config.steps_between_checkpoints == CONFIG.checkpoint.interval
     parts = {name: getattr(CONFIG, name) for name in ("train", "optim", "checkpoint")}
     assert dataclasses.replace(trainer.config, **parts) == CONFIG
 

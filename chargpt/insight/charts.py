@@ -1,0 +1,179 @@
+"""Charts as SVG: lines over steps, and bars. Colours are classes of report.css, so that a chart follows the dark mode."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chargpt.insight.page import escape
+
+MOST_POINTS = 400  # of a line; of more, the means of neighbours are drawn
+COLOURS = 8  # .series-0 to .series-7 in report.css
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30  # margins, in units of the drawing: a pixel at its natural size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a chart."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: int  # from 0 to COLOURS - 1
+    is_faint: bool = False  # thin and pale, for noisy values behind another line
+    has_dots: bool = False  # each point with a dot, which shows its numbers when pointed at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """The range of a chart, and its size."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    width: int
+    height: int
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point is drawn."""
+        across, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
+        return (
+            LEFT + across * (x - self.x[0]) / (self.x[1] - self.x[0]),
+            TOP + down * (self.y[1] - y) / (self.y[1] - self.y[0]),
+        )
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    width: int = 440,
+    height: int = 250,
+    from_zero: bool = False,
+    marks: Sequence[tuple[str, float]] = (),
+) -> str:
+    """A chart of lines over steps, as an <svg> element; empty if there is nothing to draw. `marks` are levels with a name.
+
+    Values far above the rest at the start, such as the loss before training, lie above the chart, and their line enters it.
+    """
+    lines = [line for line in lines if line.points]
+    if not lines:
+        return ""
+    axes = Axes(x=_steps(lines), y=_values(lines, [y for _, y in marks], from_zero), width=width, height=height)
+    parts = [_grid(axes)]
+    for name, y in marks:
+        (x0, at), (x1, _) = axes.place(axes.x[0], y), axes.place(axes.x[1], y)
+        parts.append(f'<path class="mark" d="M{x0:.1f} {at:.1f}H{x1:.1f}"/>')
+        parts.append(f'<text class="mark-name" x="{x1:.1f}" y="{at - 4:.1f}">{escape(name)}</text>')
+    parts += [_line(line, axes) for line in sorted(lines, key=lambda line: not line.is_faint)]
+    return _svg("".join(parts), title=title, width=width, height=height)
+
+
+def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int = 0, width: int = 440) -> str:
+    """Horizontal bars from zero, one for each (name, value, words at its end), as an <svg> element; empty without rows."""
+    if not rows:
+        return ""
+    longest = max(max(value for _, value, _ in rows), 1e-9)
+    names, words, step = 128, 96, 24
+    parts = []
+    for i, (name, value, said) in enumerate(rows):
+        length = (width - names - words) * max(value, 0) / longest
+        middle = i * step + 16
+        parts.append(f'<text x="{names - 8}" y="{middle}" class="end">{escape(name)}</text>')
+        parts.append(
+            f'<rect class="series-{colour} bar" x="{names}" y="{middle - 11}" width="{length:.1f}" height="15" rx="2"/>'
+        )
+        parts.append(f'<text x="{names + length + 6:.1f}" y="{middle}" class="value">{escape(said)}</text>')
+    return _svg("".join(parts), title=title, width=width, height=len(rows) * step + 4)
+
+
+def ticks(low: float, high: float, *, most: int) -> list[float]:
+    """Round numbers from `low` to `high`, at most `most` + 1: multiples of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10, 20) if power * factor >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def short(value: float) -> str:
+    """A number for an axis: 0.003, 1.5, 200, 20k, 3M, 1e-05."""
+    if value == 0:
+        return "0"
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.4g}{unit}"
+    return f"{value:.4g}"
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
+    """The points, or of more than `most` the means of groups of neighbours."""
+    if len(points) <= most:
+        return list(points)
+    bounds = [len(points) * i // most for i in range(most + 1)]
+    groups = [points[start:stop] for start, stop in zip(bounds, bounds[1:])]
+    return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
+
+
+def _steps(lines: Sequence[Line]) -> tuple[float, float]:
+    """The range of the horizontal axis."""
+    first = min(line.points[0][0] for line in lines)
+    last = max(line.points[-1][0] for line in lines)
+    return (0.0 if first < 0.1 * last else first), max(last, first + 1)
+
+
+def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool) -> tuple[float, float]:
+    """The range of the vertical axis: of all values, but of a falling line only those after its first twentieth."""
+    values = list(marks)
+    for line in lines:
+        begin = line.points[0][0] + (line.points[-1][0] - line.points[0][0]) / 20
+        values += [y for x, y in line.points if x >= begin or len(line.points) < 3]
+    low, high = (0.0 if from_zero else min(values)), max(values)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return (0.0 if from_zero else low - margin), high + margin
+
+
+def _grid(axes: Axes) -> str:
+    parts = []
+    right, bottom = axes.width - RIGHT, axes.height - BOTTOM
+    for value in ticks(*axes.y, most=6):
+        _, y = axes.place(axes.x[0], value)
+        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>')
+        parts.append(f'<text class="end" x="{LEFT - 7}" y="{y + 4:.1f}">{short(value)}</text>')
+    for value in ticks(*axes.x, most=4 if axes.width < 600 else 8):
+        x, _ = axes.place(value, axes.y[0])
+        anchor = "end" if x > right - 12 else "middle"
+        parts.append(f'<text class="{anchor}" x="{x:.1f}" y="{bottom + 18}">{short(value)}</text>')
+    parts.append(f'<path class="axis" d="M{LEFT} {bottom}H{right}"/>')
+    return "".join(parts)
+
+
+def _line(line: Line, axes: Axes) -> str:
+    """The line, cut off at the upper edge of the chart where its values lie above."""
+    points = _below(thinned(line.points), axes.y[1])
+    path = "L".join("{:.1f} {:.1f}".format(*axes.place(x, y)) for x, y in points)
+    drawn = f'<path class="series-{line.colour} {"faint" if line.is_faint else "line"}" d="M{path}"/>'
+    dots = [(x, y) for x, y in thinned(line.points, 100) if y <= axes.y[1]] if line.has_dots else []
+    for x, y in dots:
+        at = 'cx="{:.1f}" cy="{:.1f}"'.format(*axes.place(x, y))
+        said = escape(f"{line.name}, step {x:,.0f}: {y:.4g}")
+        drawn += f'<circle class="series-{line.colour} dot" {at} r="3"><title>{said}</title></circle>'
+    return drawn
+
+
+def _below(points: list[tuple[float, float]], top: float) -> list[tuple[float, float]]:
+    """The same line with its parts above `top` moved down to it, and the points where it crosses `top`."""
+    cut: list[tuple[float, float]] = []
+    for i, (x, y) in enumerate(points):
+        if i and (points[i - 1][1] > top) != (y > top):
+            x0, y0 = points[i - 1]
+            cut.append((x0 + (x - x0) * (top - y0) / (y - y0), top))
+        if y <= top or not i:
+            cut.append((x, min(y, top)))
+    while len(cut) > 1 and cut[0][1] == cut[1][1] == top:  # the line begins where it enters the chart
+        cut.pop(0)
+    return cut
+
+
+def _svg(content: str, *, title: str, width: int, height: int) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
+        f'aria-label="{escape(title)}">{content}</svg>'
+    )

@@ -1,0 +1,58 @@
+"""What a training has logged, read back from metrics.jsonl: curves, and the samples with their steps."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LARGEST = 1e30  # a larger number is no measurement, and would overflow in a chart
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class MetricsLog:
+    """The curves and the samples of a run, in the order of its steps."""
+
+    curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # by name, such as val/loss
+    samples: list[tuple[int, str]] = field(default_factory=list)
+
+    def curve(self, name: str) -> list[tuple[int, float]]:
+        """The points (step, value) of a metric; none if it was not logged."""
+        return self.curves.get(name, [])
+
+    @property
+    def last_step(self) -> int:
+        """The last step with an entry; 0 without any."""
+        return max((points[-1][0] for points in self.curves.values()), default=0)
+
+    def training_seconds(self, chars_per_step: int) -> float | None:
+        """About how long the steps took, without evaluations; None if no speed was logged."""
+        seconds, before = 0.0, 0
+        for step, speed in self.curve("chars_per_second"):
+            if speed > 0:
+                seconds += (step - before) * chars_per_step / speed
+                before = step
+        return seconds or None
+
+
+def read_metrics(folder: Path) -> MetricsLog:
+    """The log of the run in `folder`. Lines that are damaged or go back in time are skipped; without a file it is empty."""
+    log, path, last = MetricsLog(), folder / METRICS, -1
+    if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
+        return log
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                values = json.loads(line)
+                step = values.pop("step")
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue
+            if type(step) is not int or not max(last, 0) <= step < 10**15:
+                continue
+            last = step
+            for name, value in values.items():
+                if name == "sample" and isinstance(value, str):
+                    log.samples.append((step, value))
+                elif type(value) in (int, float) and math.isfinite(value) and abs(value) < LARGEST:
+                    log.curves.setdefault(name, []).append((step, float(value)))
+    return log

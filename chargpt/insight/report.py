@@ -1,0 +1,68 @@
+"""`python -m chargpt report`: what a run was, and what its model has learned, as one HTML page."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from chargpt.insight.options import say
+from chargpt.terminal import Parser, UserError, one_line, shown
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the page that the options ask for. Returns the exit code."""
+    options = parse_options(argv)
+    from chargpt.insight.page import publish_page
+    from chargpt.insight.report_page import report_page
+
+    runs = [measured(name, device=options.device) for name in options.runs]
+    content = report_page(runs)
+    publish_page(options.out, content)
+    say(f"{len(content.encode()) / 1e6:.2f} MB")
+    print(one_line(shown(options.out)))
+    return 0
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """The options in `argv`. Raises UserError."""
+    parser = Parser(
+        prog="python -m chargpt report",
+        description="Write a page on a run: its curves, samples over time, which lines of the validation part its model "
+        "predicts best and worst, what it copies, where its loss sits, what its heads attend to, settings and machine. Several "
+        "runs share the charts. It is one file, which works offline. Training writes a shorter report.html into the run when "
+        "it ends.",
+    )
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="runs in checkpoints/, their paths, or the paths of their checkpoints; at most 8"
+    )
+    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps")
+    parser.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
+    options = parser.parse_args(argv)
+    if len(options.runs) > 8:
+        raise UserError(f"RUN: {len(options.runs)} given; a report compares at most 8")
+    if options.out.is_dir():
+        raise UserError(f"--out: {options.out} is a folder; give a file name, such as {options.out / 'report.html'}")
+    if not options.out.absolute().parent.is_dir():
+        raise UserError(f"--out: {options.out} given; its folder does not exist")
+    return options
+
+
+def measured(name: str, *, device: str) -> Any:
+    """The RunReport of the run `name`."""
+    from chargpt.insight.loaded_run import corpus_of_run, load_run
+    from chargpt.insight.report_data import WHOLE, measure_run
+    from chargpt.text.suffix_array import open_or_make_index
+
+    loaded = load_run(name, device=device)
+    try:
+        corpus = corpus_of_run(loaded)
+    except UserError as error:
+        say(f"warning: {one_line(error)}")
+        corpus = None
+    index = None
+    if corpus is not None:
+        try:
+            index = open_or_make_index(corpus)
+        except UserError as error:
+            say(f"warning: {one_line(error)}")
+    return measure_run(loaded, corpus, folder=loaded.path.resolve().parent, index=index, effort=WHOLE)

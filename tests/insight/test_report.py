@@ -1,0 +1,35 @@
+"""The verb writes one page, and a mistake is one line before any work."""
+
+import pytest
+
+from chargpt.insight import report
+from chargpt.terminal import UserError
+
+
+def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert report.main([str(run), "--device", "cpu", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip().endswith("page.html") and "MB" in printed.err
+    assert "What it copies" in out.read_text(encoding="utf-8")
+
+
+def test_a_run_whose_text_is_gone_has_a_page(run, corpus, tmp_path, capsys):
+    (tmp_path / "cache" / corpus.fingerprint / "entry.json").unlink()
+    assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert "warning: run: its training text is not in the cache" in capsys.readouterr().err
+    assert "Not shown" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ([], "RUN"),
+        (["a"] * 9, "at most 8"),
+        (["a", "--out", "."], "is a folder"),
+        (["a", "--out", "no/b.html"], "does not exist"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, said):
+    with pytest.raises(UserError, match=said):
+        report.main(arguments)

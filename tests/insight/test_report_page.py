@@ -1,0 +1,101 @@
+"""The page shows every part of one run or of several, within 2 MB, without script, and hostile text as text."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from chargpt.insight.loaded_run import load_run
+from chargpt.insight.metrics_log import MetricsLog
+from chargpt.insight.report_data import Effort, measure_run
+from chargpt.insight.report_page import report_page
+from chargpt.terminal import UserError
+from chargpt.text.suffix_array import open_or_make_index
+
+HEADINGS = ["Loss", "Training", "What it wrote", "What it was trained on", "What surprises it", "Where the loss sits"]
+HEADINGS += ["What it copies", "What its heads look at", "Settings and machine"]
+HOSTILE = "</style></p><script>alert(1)</script><img src=//e.x>\x1b[31m\u202e'\"\0"
+LOG = MetricsLog(
+    {
+        "val/loss": [(0, 4.0), (100, 2.0), (200, 1.5)],
+        "train/loss": [(step, 4 - step / 80) for step in range(20, 201, 20)],
+        "chars_per_second": [(step, 1000.0) for step in range(20, 201, 20)],
+        "lr": [(step, 1e-3) for step in range(20, 201, 20)],
+    },
+    [(0, "xq"), (100, "the se"), (200, "the sea")],
+)
+
+
+@pytest.fixture
+def report(run, corpus):
+    loaded = load_run(str(run), device="cpu")
+    effort = Effort(characters=400, sample_length=60, sample_seconds=10)
+    measured = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=effort)
+    return dataclasses.replace(measured, log=LOG)
+
+
+class Names(HTMLParser):
+    """Elements, and attributes that a policy without inline styles or scripts would ignore or that load something."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.tags, self.loads = set(), []
+        self.feed(content)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.loads += [(k, v) for k, v in attrs if k in ("src", "href", "style") or k.startswith("on")]
+
+
+def test_one_run_has_every_part(report):
+    content = report_page([report])
+    assert re.findall("<h2>(.*?)</h2>", content) == HEADINGS
+    assert "1.5000" in content and "step 200, loss 1.50" in content and "script-src 'none'" in content
+    assert len(content.encode()) < 2e6
+    assert all(name == "src" and value.startswith("data:image/png;base64,") for name, value in Names(content).loads)
+    assert "script" not in Names(content).tags
+
+
+def test_several_runs_share_the_charts(report):
+    other = dataclasses.replace(report, val_loss=0.5)
+    content = report_page([report, other])
+    assert len(re.findall("<h2>Loss</h2>", content)) == 1 and len(re.findall("<h2>What it wrote</h2>", content)) == 2
+    first_chart = re.search("<svg.*?</svg>", content, re.DOTALL)[0]
+    assert "series-0 line" in first_chart and "series-1 line" in first_chart
+    assert re.findall(r"<h2>(run \(\d\))</h2>", content) == ["run (1)", "run (2)"]  # two runs of one name
+    assert content.index("run (2)</span>") < content.index("run (1)</span>")  # the table has the best one first
+    assert len(report_page([report] * 8).encode()) < 2e6
+    with pytest.raises(UserError, match="at most 8"):
+        report_page([report] * 9)
+
+
+def test_hostile_text_stays_text(report):
+    plain = Names(report_page([report]))
+    log = MetricsLog(LOG.curves, [(0, HOSTILE), (200, HOSTILE)])
+    lines = [dataclasses.replace(line, text=HOSTILE.ljust(len(line.text))[: len(line.text)]) for line in report.worst]
+    copies = dataclasses.replace(report.copies, samples=[HOSTILE], passages=[(5, 1, HOSTILE)])
+    confused = [{**row, "character": HOSTILE, "prediction": HOSTILE} for row in report.parts["confused"]]
+    changes = {"name": HOSTILE, "texts": [HOSTILE], "excerpt": HOSTILE, "log": log, "worst": lines, "best": lines}
+    changes |= {"opening": lines, "copies": copies, "environment": {HOSTILE: HOSTILE}, "missing": [HOSTILE], "engine": HOSTILE}
+    changes |= {"parts": {**report.parts, "confused": confused}, "heads": dataclasses.replace(report.heads, text=HOSTILE)}
+    hostile = dataclasses.replace(report, **changes)
+    for content in (report_page([hostile]), report_page([hostile, hostile])):
+        found = Names(content)
+        assert found.tags <= plain.tags | {"section"} and all(value.startswith("data:") for _, value in found.loads)
+        assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)
+
+
+def test_a_run_that_logged_nothing_has_a_page(report):
+    bare = dataclasses.replace(report, log=MetricsLog(), parts=None, copies=None, heads=None, mark=None, missing=["reason"])
+    content = report_page([bare])
+    assert "Nothing was logged" in content and "Not shown: reason" in content
+
+
+def test_it_fits_a_phone(report, browser, tmp_path):
+    (tmp_path / "page.html").write_text(report_page([report, report]), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    problems = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 360 and problems == []
