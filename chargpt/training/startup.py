@@ -60,10 +60,6 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     model, corpus, config = new_model(options, root=root, processes=group.size)
     check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
-    name = corpus.name if options.run is None else options.run
-    run = Run(new_folder(name, root / "checkpoints"))
-    new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
-    group.note_begun()
     state = SavedState(
         config=config,
         tokenizer=corpus.tokenizer,
@@ -74,6 +70,10 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     )
     publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+    name = corpus.name if options.run is None else options.run
+    run = Run(new_folder(name, root / "checkpoints"))
+    new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
+    group.note_begun()
     compare(group, corpus.fingerprint, runtime)
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)
     trainer.share_start()

@@ -21,13 +21,14 @@ from chargpt.training.startup import new_run, resume_run, roll_back, time_limit
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
+FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, by commit dd8d24b, before there were chunks
 TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
 
-@pytest.fixture
-def older_run(tmp_path) -> Path:
-    """The run of the older version, its text in a cache."""
-    shutil.copytree(FORMAT_1, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
+@pytest.fixture(params=[FORMAT_1, FORMAT_2], ids=lambda folder: folder.name)
+def older_run(request, tmp_path) -> Path:
+    """The run of an older version, its text in a cache."""
+    shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
     load_corpus([str(FORMAT_1 / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
     return tmp_path / "run"
 
