@@ -30,6 +30,7 @@ from helpers import random_weights, saved_state
 import sample
 import train
 from chargpt.runs import checkpoint
+from chargpt.runs.saved_state import FORMAT
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import Tokenizer
@@ -224,7 +225,7 @@ NUMBERS: dict[str, Spoil] = {
 STATES: dict[str, Spoil] = {
     f"state.json: {kind}": (lambda path, change=change: reseal(path, change))
     for kind, change in {
-        "another format": lambda d: d.update(format=3),
+        "another format": lambda d: d.update(format=FORMAT + 1),
         "format of another type": lambda d: d.update(format={"a": [1] * 1000}),
         "a step before the first": lambda d: d["state"]["progress"].update(step=-1),
         "a step that is true": lambda d: d["state"]["progress"].update(step=True),
