@@ -25,7 +25,7 @@ def write_final_report(folder: Path, corpus: Corpus, *, device: str, mark: float
     try:
         with ending_at_once():
             loaded, _ = load_model(os.path.abspath(folder), folder, device=device)
-            effort = quick(loaded.model.parameter_count())
+            effort = quick(loaded.model, corpus.val)
             index = index_for_training(corpus)
             content = report_page([measure_run(loaded, corpus, folder=folder, index=index, effort=effort, mark=mark)])
         publish_page(path, content)

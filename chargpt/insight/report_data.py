@@ -23,6 +23,7 @@ from chargpt.sampling.rules import Sampling
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.text.suffix_array import SuffixIndex
+from model import GPT
 
 EXCERPT = 250  # characters of the training text
 SHORTEST_LINE = 12  # characters of a line that is listed: shorter ones are extreme by chance
@@ -31,6 +32,7 @@ PASSAGES = 5  # copied ones
 CONFUSED = 8  # pairs
 MOST_SEEN = 128  # characters of a head map
 SAMPLES = 3
+PROBE, MOST_QUICK = 256, 20_000  # characters of the validation part: fewest and most of a quick report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +47,15 @@ class Effort:
 WHOLE = Effort(characters=50_000, sample_length=1000, sample_seconds=30.0)
 
 
-def quick(parameters: int) -> Effort:
-    """What takes a few seconds at the end of a training: fewer characters for a large model."""
-    return Effort(characters=max(500, min(20_000, int(1.5e10 / parameters))), sample_length=400, sample_seconds=1.0)
+def quick(model: GPT, ids: np.ndarray, *, seconds: float = 1.0) -> Effort:
+    """What takes about `seconds` for the characters, and as much for the samples, by the time of a few of `ids` (T,)."""
+    few = torch.from_numpy(ids[: PROBE + 1].astype(np.int64))
+    started = time.perf_counter()
+    predict(model, few)
+    per_character = (time.perf_counter() - started) / (len(few) - 1)
+    # Each character is predicted three times: once for the parts of the loss, twice in overlapping windows for the lines.
+    characters = max(PROBE, min(MOST_QUICK, int(seconds / (3 * per_character))))
+    return Effort(characters=characters, sample_length=400, sample_seconds=seconds)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ import os, signal
 from pathlib import Path
 from chargpt.insight import final_report
 from chargpt.interrupt import Interrupt
-final_report.index_for_training = lambda corpus: os.kill(os.getpid(), signal.SIGTERM)
+final_report.load_model = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
 with Interrupt():
     final_report.write_final_report(Path({str(run)!r}), None, device="cpu", mark=1.0)
 print("went on")

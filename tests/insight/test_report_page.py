@@ -93,7 +93,9 @@ def test_a_run_that_logged_nothing_has_a_page(report):
 
 
 def test_it_fits_a_phone(report, browser, tmp_path):
-    (tmp_path / "page.html").write_text(report_page([report, report]), encoding="utf-8")
+    long = "a long name without a space ".replace(" ", "") * 20
+    hostile = dataclasses.replace(report, name=long, environment={long: long}, missing=[long], texts=[long], excerpt=long)
+    (tmp_path / "page.html").write_text(report_page([report, hostile]), encoding="utf-8")
     page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme="dark")
     problems = []
     page.on("console", lambda message: problems.append(message.text))
