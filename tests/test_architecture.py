@@ -1,6 +1,7 @@
 """What docs/design.md promises about the code itself: imports point one way, and no file runs code or hides state."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,10 @@ def test_the_programs_are_read_in_one_go():
 def test_given_folders_hold_no_code():
     for folder in ("data", "configs", "checkpoints"):
         assert not list((ROOT / folder).glob("*.py"))
+
+
+def test_an_installed_library_has_all_its_files():
+    """Sources of pages and kernels are found beside the modules, also after `pip install .`."""
+    installed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["*"]
+    kinds = {path.suffix for path in (ROOT / "chargpt").rglob("*.*") if "__pycache__" not in path.parts}
+    assert kinds - {".py"} == {pattern.removeprefix("*") for pattern in installed}
