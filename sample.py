@@ -61,7 +61,7 @@ def prepare(options: argparse.Namespace) -> tuple[Any, Any, list[Any], list[int]
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.unknown)
     excluded = None
     if options.unseen:
-        excluded = known_lines(loaded.fingerprint, loaded.config.data, loaded.tokenizer, root=CHECKPOINTS.parent)
+        excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=CHECKPOINTS.parent)
     with named_options():
         generator = loaded.text_generator(samplings[0], excluded=excluded, **fields_of(TextGenerator, options))
     return loaded, generator, samplings, prompt

@@ -82,8 +82,8 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
                 advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
                 print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
                 return 3
-            back = roll_back(trainer, run, without=problem.step)
-            say("rollback", f"{problem}; back to {shown(back)}, at half the rate and without that batch")
+            roll_back(trainer, run, without=problem.step)
+            say("rollback", f"{problem}; back to {shown(run.checkpoint)}, at half the rate and without that batch")
 
 
 def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> float | None:

@@ -13,6 +13,17 @@ from chargpt.text.tokenizer import Tokenizer
 from model import GPT, GPTConfig
 
 TOKENIZER = Tokenizer("\n abcdefgh中")
+# A run in which evaluations, logs and saves come at different steps.
+SHORT_RUN = [
+    "--config",
+    "tiny",
+    "train.max_steps=12",
+    "train.eval_interval=4",
+    "train.log_interval=1",
+    "checkpoint.interval=3",
+    "train.sample_length=5",
+    "runtime.threads=1",
+]
 SHAPE = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True)
 
 

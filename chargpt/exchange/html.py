@@ -5,8 +5,6 @@ if Node.js is installed, and puts the pieces together. Everything that comes fro
 """
 
 import base64
-import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,6 +17,7 @@ import torch
 from chargpt.exchange.page_check import find_node, run_engine
 from chargpt.exchange.target import ExportOptions
 from chargpt.files import SyncedFile
+from chargpt.markup import allowed, as_json
 from chargpt.runs.model_shape import blank_model
 from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.loaded_model import LoadedModel
@@ -28,7 +27,7 @@ from model import GPT, SINUSOID_SCALE
 
 SOURCE = Path(__file__).with_name("page.html")
 POLICY_HERE, MODEL_HERE = "<!-- the content security policy goes here -->", "<!-- the model goes here -->"
-MOST_NUMBERS = 2**29  # weights, keys, values and queries of a page: 2 GiB in the browser
+MAX_NUMBERS = 2**29  # weights, keys, values and queries of a page: 2 GiB in the browser
 CHECKED_IDS = 512  # on which the page's engine is compared with PyTorch, or one context if that is longer
 GREEDY = 200  # ids of the text that is compared
 ENGINE_BOUND = 1e-3  # largest difference of logits between the page's engine and PyTorch, for logits up to 1
@@ -113,8 +112,8 @@ def _check_size(model: GPT) -> None:
     config = model.config
     cached = 6 * config.n_layer * config.block_size * config.n_embd  # keys, values and queries, twice
     numbers = model.parameter_count() + cached
-    if numbers > MOST_NUMBERS:
-        raise UserError(f"model: {numbers:,} weights, keys and values; a page can hold {MOST_NUMBERS:,}; use --to onnx")
+    if numbers > MAX_NUMBERS:
+        raise UserError(f"model: {numbers:,} weights, keys and values; a page can hold {MAX_NUMBERS:,}; use --to onnx")
 
 
 @torch.inference_mode()
@@ -172,7 +171,7 @@ def _write_page(path: Path, about: dict[str, Any], tensors: dict[str, np.ndarray
     head, model_to_end = source.replace(POLICY_HERE, _policy(source)).split(MODEL_HERE)
     with SyncedFile(path) as file:
         file.write(memoryview(head.encode()))
-        file.write(memoryview(f'<script type="application/json" id="about">{_inert_json(about)}</script>\n'.encode()))
+        file.write(memoryview(f'<script type="application/json" id="about">{as_json(about)}</script>\n'.encode()))
         for name, tensor in tensors.items():
             packed = pack(tensor, weights)
             rows, columns = tensor.shape if tensor.ndim == 2 else (1, tensor.size)
@@ -183,26 +182,16 @@ def _write_page(path: Path, about: dict[str, Any], tensors: dict[str, np.ndarray
         file.write(memoryview(model_to_end.encode()))
 
 
-def _inert_json(data: Any) -> str:
-    """`data` as JSON in ASCII without the characters that mean something in HTML."""
-    text = json.dumps(data, allow_nan=False)
-    return re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
 def _policy(source: str) -> str:
     """A content security policy that lets the page run its own script and style and its worker, and load nothing."""
     (style,) = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
     (script,) = re.findall(r'<script type="module">(.*?)</script>', source, re.DOTALL)
     rules = (
         "default-src 'none'",
-        f"script-src '{_sha256(script)}' 'wasm-unsafe-eval'",
-        f"style-src '{_sha256(style)}'",
+        f"script-src {allowed(script)} 'wasm-unsafe-eval'",
+        f"style-src {allowed(style)}",
         "worker-src blob:",
         "base-uri 'none'",
         "form-action 'none'",
     )
     return f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(rules)}">'
-
-
-def _sha256(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -11,7 +11,7 @@ import numpy as np
 from chargpt.terminal import UserError
 
 SCRIPT = Path(__file__).with_name("page_check.js")
-MOST_SECONDS = 600
+MAX_SECONDS = 600
 
 
 def find_node() -> str | None:
@@ -36,7 +36,7 @@ def run_engine(
     # The page and its script are read by Node.js as files. Nothing that comes from the run is in the command.
     command = [node, "--max-old-space-size=8192", str(SCRIPT), str(page)]
     try:
-        done = subprocess.run(command, input=json.dumps(question).encode(), capture_output=True, timeout=MOST_SECONDS)
+        done = subprocess.run(command, input=json.dumps(question).encode(), capture_output=True, timeout=MAX_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"{node}: {error}; remove it from PATH to export without this check") from None
     if done.returncode:

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chargpt.runs.load import without_cache
+from chargpt.runs.load import corpus_in_cache, without_cache
 from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.rules import Sampling
-from chargpt.text.corpus import cached_corpus
 
 
 def reference_text(loaded: LoadedModel, *, root: Path, length: int) -> tuple[np.ndarray, str]:
@@ -18,8 +17,8 @@ def reference_text(loaded: LoadedModel, *, root: Path, length: int) -> tuple[np.
     If the encoded text is no longer in the cache in `root`, the model writes a text instead.
     """
     config = without_cache(loaded.config)  # a run from elsewhere must not choose what is read here
-    corpus = cached_corpus([], config.data, root=root, fingerprint=loaded.fingerprint)
-    if corpus is not None and corpus.tokenizer == loaded.tokenizer and len(corpus.val) > 1:
+    corpus = corpus_in_cache(config, loaded.tokenizer, loaded.fingerprint, root=root)
+    if corpus is not None and len(corpus.val) > 1:
         ids = np.asarray(corpus.val[:length], np.int64)
         return ids, f"the first {len(ids):,} {_unit(loaded)} of the validation text"
     prompt = torch.tensor([[first_id(loaded.tokenizer)]])

@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.insight.options import add_run_options, say
-from chargpt.terminal import Parser, UserError, one_line, shown, whole_number
+from chargpt.insight.options import add_run_options, add_text_option, page_file, say
+from chargpt.terminal import Parser, one_line, shown, whole_number
 
-MOST_WEIGHTS = 2**26  # on a page; more would make it slow to open
+MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,9 +24,7 @@ def main(argv: Sequence[str]) -> int:
     loaded = load_run(options.run, device=options.device)
     started = time.monotonic()
     config = loaded.model.config
-    length = min(
-        config.block_size, int((MOST_WEIGHTS / (config.n_layer * config.n_head)) ** 0.5), options.length or sys.maxsize
-    )
+    length = min(config.block_size, int((MAX_WEIGHTS / (config.n_layer * config.n_head)) ** 0.5), options.length or sys.maxsize)
     ids, place = part_of_text(options.text, loaded, start=options.start, length=length)
     weights = loaded.model.attention(ids[None].to(loaded.model.token_embedding.weight.device))[:, 0].float().cpu()
     characters = characters_of(ids.numpy(), loaded.tokenizer)
@@ -47,20 +45,12 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         "one file, which works offline. It names the patterns that heads follow, such as the previous character.",
     )
     add_run_options(parser)
-    parser.add_argument(
-        "text",
-        metavar="TEXT",
-        nargs="?",
-        help="a file in UTF-8, or - for standard input (default: the validation part of the run's text, from the cache)",
-    )
+    add_text_option(parser)
     parser.add_argument("--start", type=whole_number(0), default=0, metavar="N", help="begin after N characters (default: 0)")
     parser.add_argument(
         "--length", type=whole_number(1), metavar="N", help="at most N characters (default and limit: the context of the model)"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
+        "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
     )
-    options = parser.parse_args(argv)
-    if options.out.is_dir():
-        raise UserError(f"--out: {options.out} is a folder; give a file name, such as {options.out / 'attention.html'}")
-    return options
+    return parser.parse_args(argv)

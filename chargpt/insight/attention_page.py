@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch import Tensor
 
-from chargpt.insight.attention_patterns import LEAST_CHARACTERS, LEAST_SCORE, LEAST_TIMES, PATTERNS, HeadFacts
+from chargpt.insight.attention_patterns import MIN_CHARACTERS, MIN_SCORE, MIN_TIMES, PATTERNS, HeadFacts
 from chargpt.insight.characters import shown_character
-from chargpt.insight.page import escape, page, source
+from chargpt.insight.page import page, source
+from chargpt.markup import escape
 
 LEVELS = 255  # a weight w is stored as the whole number nearest to LEVELS * sqrt(w), which keeps small weights apart
 
@@ -39,9 +40,9 @@ def attention_page(weights: Tensor, characters: Sequence[str], facts: HeadFacts,
         about=escape(about),
         place=escape(place),
         patterns="\n".join(f"<dt>{escape(name)}</dt><dd>{escape(PATTERNS[name])}</dd>" for name in facts.scores),
-        least_characters=LEAST_CHARACTERS,
-        least_score=LEAST_SCORE,
-        least_times=LEAST_TIMES,
+        least_characters=MIN_CHARACTERS,
+        least_score=MIN_SCORE,
+        least_times=MIN_TIMES,
     )
     packed = {"facts": data, "weights": base64.b64encode(pack(weights)).decode()}
     return page("Attention", body=body, style=source("attention.css"), script=source("attention.js"), data=packed)

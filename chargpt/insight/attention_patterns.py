@@ -22,8 +22,8 @@ PATTERNS = {  # name: what it points to
 }
 PAIRS = dict(zip(")]}>”’»」』》）】", "([{<“‘«「『《（【"))
 STRAIGHT = "\"'"  # quotes that open and close with the same character
-LEAST_CHARACTERS = 8  # for which a pattern must point to something, so that its score means something
-LEAST_SCORE, LEAST_TIMES = 0.3, 2.0  # a head is named after a pattern with this score, and this many times that of chance
+MIN_CHARACTERS = 8  # for which a pattern must point to something, so that its score means something
+MIN_SCORE, MIN_TIMES = 0.3, 2.0  # a head is named after a pattern with this score, and this many times that of chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class HeadFacts:
     def name(self, layer: int, head: int) -> str:
         """The pattern that the head follows; empty if none stands out."""
         scores = {pattern: values[layer, head] for pattern, values in self.scores.items()}
-        fitting = [p for p, score in scores.items() if score >= max(LEAST_SCORE, LEAST_TIMES * self.chance[p])]
+        fitting = [p for p, score in scores.items() if score >= max(MIN_SCORE, MIN_TIMES * self.chance[p])]
         return max(fitting, key=scores.get, default="")
 
 
@@ -49,7 +49,7 @@ def measure_heads(weights: Tensor, characters: Sequence[str]) -> HeadFacts:
     back = (rows[:, None] - rows).clamp(min=0).to(weights.dtype)  # (T, T)
     masks = {name: torch.from_numpy(mask).to(weights.device) for name, mask in pattern_masks(characters).items()}
     pointing = {name: mask.any(dim=1) for name, mask in masks.items()}
-    masks = {name: mask for name, mask in masks.items() if pointing[name].sum() >= LEAST_CHARACTERS}
+    masks = {name: mask for name, mask in masks.items() if pointing[name].sum() >= MIN_CHARACTERS}
     seen = (rows + 1).double()
     chance = {name: (mask.sum(dim=1) / seen)[pointing[name]].mean().item() for name, mask in masks.items()}
     entropy, distance = [], []

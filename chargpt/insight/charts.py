@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chargpt.insight.page import escape
+from chargpt.markup import escape
 
-MOST_POINTS = 400  # of a line; of more, the means of neighbours are drawn
+MAX_POINTS = 400  # of a line; of more, the means of neighbours are drawn
 COLOURS = 8  # .series-0 to .series-7 in report.css
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30  # margins, in units of the drawing: a pixel at its natural size
 
@@ -103,7 +103,7 @@ def short(value: float) -> str:
     return f"{value:.4g}"
 
 
-def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
+def thinned(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> list[tuple[float, float]]:
     """The points, or of more than `most` the means of groups of neighbours."""
     if len(points) <= most:
         return list(points)

@@ -5,6 +5,7 @@ import itertools
 import json
 from typing import Any
 
+from chargpt.insight.options import stride_within
 from chargpt.insight.score_output import HEAD, LABEL, Summary
 from chargpt.insight.scored_text import Line, Total, lines_of, score_pieces
 from chargpt.insight.texts import Text
@@ -18,10 +19,6 @@ def compare(texts: list[Text], first: LoadedModel, second: LoadedModel, *, strid
     `stride` None is half of each model's context. Raises UserError if the models read the text as different lines.
     """
     models, totals = (first, second), (Total(), Total())
-    for loaded in models:
-        size = loaded.model.config.block_size
-        if stride is not None and stride > size:
-            raise UserError(f"--stride: {stride:,} given; use at most the context of {loaded.run}, {size:,}")
     most: list[tuple[float, int, str, Line, Line]] = []
     numbers = itertools.count()  # so that lines are never compared
     for text in texts:
@@ -38,7 +35,7 @@ def _pairs(text: Text, models: tuple[LoadedModel, ...], totals: tuple[Total, ...
 
     def lines(loaded: LoadedModel, total: Total) -> Any:
         pieces = text.pieces(loaded.tokenizer, loaded.config.data)
-        step = stride or max(1, loaded.model.config.block_size // 2)
+        step = stride_within(stride, loaded.model.config.block_size)
         counted = Total()
         yield from lines_of(score_pieces(loaded.model, loaded.tokenizer, pieces, stride=step, total=counted))
         total.add(counted)

@@ -1,6 +1,5 @@
 """`python -m chargpt compress`: a file in as few bytes as the model's bits per character promise."""
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import Any
 from tqdm import tqdm
 
 from chargpt.files import publish_file
-from chargpt.terminal import Parser, UserError, one_line, shown, whole_number
+from chargpt.insight.options import say, stride_within
+from chargpt.terminal import Parser, UserError, shown, whole_number
 
 ROOT = Path(__file__).resolve().parents[2]
 SUFFIX = ".cgpt"
@@ -35,12 +35,10 @@ def main(argv: Sequence[str]) -> int:
     target = free_target(Path(options.output or f"{options.file}{SUFFIX}"))
     data = Path(options.file).read_bytes()
     loaded, compressor, engine = open_compressor(options.run)
-    size = loaded.model.config.block_size
-    if options.stride is not None and options.stride > size:
-        raise UserError(f"--stride: {options.stride:,} given; use at most the context of the model, {size:,}")
+    stride = stride_within(options.stride, loaded.model.config.block_size)
     started = time.monotonic()
     with tqdm(total=2 * len(data), unit="B", unit_scale=True, delay=1, leave=False, disable=None) as bar:
-        packed = compressor.compress(data, stride=options.stride or max(1, size // 2), progress=bar.update)
+        packed = compressor.compress(data, stride=stride, progress=bar.update)
     publish_file(target, packed)
     seconds = time.monotonic() - started
     ratio = f"{8 * len(packed) / len(data):.4f} bits per byte, " if data else ""
@@ -73,10 +71,6 @@ def open_compressor(run: str) -> tuple[Any, Any, str]:
 
     loaded, warnings = load_model(run, ROOT / "checkpoints", device="cpu")
     for warning in warnings:
-        say(f"warning: {one_line(warning)}")
+        say(f"warning: {warning}")
     engine, name = choose_engine(loaded.model, symbols_of(loaded.tokenizer))
     return loaded, Compressor(loaded.model, loaded.tokenizer, engine=engine), name
-
-
-def say(text: str) -> None:
-    print(one_line(text), file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from chargpt.insight.range_coder import RangeDecoder, RangeEncoder
 from chargpt.insight.units import Units
 
 SEGMENT = 2**13  # known characters: a segment costs about 5 bytes, which is 0.2 % of its size at 2.5 bits a character
-MOST_SEGMENTS = 32  # more in a batch would not be faster
+MAX_SEGMENTS = 32  # more in a batch would not be faster
 NUMBERS_AT_ONCE = 2**22  # frequencies
 ROWS_AT_ONCE = 2**10  # characters that the encoder gives the engine at once
 FLAGS, ADAPT = 2**16, 4  # total of the flags for escaped bytes; each flag moves their frequency by a sixteenth
@@ -78,7 +78,7 @@ class Escapes:
 
 def segment_lengths(n: int) -> list[int]:
     """The lengths of the segments of n known characters: as even as possible, longer ones first."""
-    segments = min(MOST_SEGMENTS, max(1, n // SEGMENT))
+    segments = min(MAX_SEGMENTS, max(1, n // SEGMENT))
     return [n // segments + (i < n % segments) for i in range(segments)]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from chargpt.files import publish_file
-from chargpt.insight.compress import SUFFIX, add_common, free_target, open_compressor, say
+from chargpt.insight.compress import SUFFIX, add_common, free_target, open_compressor
+from chargpt.insight.options import say
 from chargpt.terminal import Parser, UserError, shown
 
 

@@ -35,8 +35,8 @@ def main(argv: Sequence[str]) -> int:
     if loaded.model.config.positions == "learned":
         files |= position_files(loaded.model.position_embedding.weight.detach().float().cpu().numpy())
     write_projector(folder, files)
-    say(f"written {CONFIG} and {len(files)} tables in {one_line(shown(folder))}")
-    say(f"see them: python -m tensorboard.main --logdir {one_line(shown(folder))}   (choose Projector at the top)")
+    say(f"written {CONFIG} and {len(files)} tables in {shown(folder)}")
+    say(f"see them: python -m tensorboard.main --logdir {shown(folder)}   (choose Projector at the top)")
     listed = np.argsort(-counts, kind="stable") if counts is not None else np.arange(len(vectors))
     rows = neighbours(vectors, characters, listed[: options.characters], nearest=options.nearest)
     print(json.dumps(rows, ensure_ascii=False) if options.json else "\n".join(map(line_of, rows)))

@@ -19,7 +19,7 @@ from torch import Tensor
 SMALLEST = 2.0**-64  # numbers are not told apart below this: the largest of a row counts as at least this much
 EXPONENT = 0x7FF0000000000000  # the bits of a float64 that hold its exponent
 NEAREST = 1.5 * 2.0**52  # adding and subtracting it rounds to a whole number, ties to even
-MOST_BITS = 22  # of a factor, so that it fits a float32 as well
+MAX_BITS = 22  # of a factor, so that it fits a float32 as well
 LOWEST = -60.0  # arguments of the exponential below this count as this
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 TAYLOR = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)
@@ -32,7 +32,7 @@ def product_bits(terms: int) -> int:
 
     A factor is then a whole number of at most 2^(bits + 1) units, so the sum has at most terms * 2^(2 bits + 2) <= 2^53.
     """
-    return min(MOST_BITS, (53 - (terms - 1).bit_length()) // 2 - 1)
+    return min(MAX_BITS, (53 - (terms - 1).bit_length()) // 2 - 1)
 
 
 def sum_bits(terms: int) -> int:

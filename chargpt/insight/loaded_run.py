@@ -8,11 +8,11 @@ from torch import Tensor
 from chargpt.config import RuntimeConfig
 from chargpt.device import choose_device
 from chargpt.insight.options import say
-from chargpt.runs.load import without_cache
+from chargpt.runs.load import corpus_in_cache
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.sampling.prompt import encode_prompt, read_prompt
 from chargpt.terminal import UserError, one_line, shown
-from chargpt.text.corpus import Corpus, cached_corpus
+from chargpt.text.corpus import Corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,21 +25,16 @@ def load_run(name: str, *, device: str) -> LoadedModel:
         raise UserError(f"--{error}") from None
     loaded, warnings = load_model(name, ROOT / "checkpoints", device=str(place))
     for warning in warnings:
-        say(f"warning: {one_line(warning)}")
+        say(f"warning: {warning}")
     say(loaded.describe())
     return loaded
 
 
 def corpus_of_run(loaded: LoadedModel, *, root: Path = ROOT) -> Corpus:
-    """The encoded text that the run was trained on. Raises UserError if it is in no cache.
-
-    Only the cache is read, the project's and then the run's own: a checkpoint from elsewhere may name any file as its text, and
-    that file is neither opened nor encoded.
-    """
-    for config in (without_cache(loaded.config), loaded.config):
-        corpus = cached_corpus([], config.data, root=root, fingerprint=loaded.fingerprint)
-        if corpus is not None and corpus.tokenizer == loaded.tokenizer:
-            return corpus
+    """The encoded text that the run was trained on, see `corpus_in_cache`. Raises UserError if it is in no cache."""
+    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
+    if corpus is not None:
+        return corpus
     raise UserError(
         f"{loaded.run}: its training text is not in the cache; train.py --resume --run {loaded.run} encodes it again if it is "
         "unchanged"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from chargpt.insight.options import add_run_options, say
+from chargpt.insight.options import add_run_options, add_text_option, say
 from chargpt.terminal import Parser, one_line, whole_number
 
-LEAST_SHARE = 0.005  # of the loss: a gain that is worth a longer context
+MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,12 +40,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     )
     add_run_options(parser)
     add = parser.add_argument
-    add(
-        "text",
-        metavar="TEXT",
-        nargs="?",
-        help="a file in UTF-8, or - for standard input (default: the validation part of the run's text, from the cache)",
-    )
+    add_text_option(parser)
     add("--chars", type=whole_number(1), default=150_000, metavar="N", help="use the first N characters (default: 150000)")
     add("--pairs", type=whole_number(1), default=12, metavar="N", help="confused pairs to list (default: 12)")
     add("--json", action="store_true", help="one JSON object")
@@ -79,6 +74,6 @@ def advice(report: dict[str, Any]) -> str:
     said = f"the loss is {gain:.3f} ± {error:.3f} lower in the second half of the context than in the quarter before it"
     if gain < 2 * error:
         return f"{said}, which may be chance; a longer one will help little"
-    if gain < LEAST_SHARE * report["loss"]:
+    if gain < MIN_SHARE * report["loss"]:
         return f"{said}; a longer one will help little"
     return f"{said}; a longer one (model.block_size) will probably help"

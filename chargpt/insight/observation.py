@@ -13,8 +13,8 @@ from model import GPT
 
 # Training makes the index of a text of up to this many characters, once, in about a second. For a longer one it is used if
 # `python -m chargpt trace` has made it.
-MOST_INDEXED = 2**21
-MOST_DRAWN = 256  # characters of a picture
+MAX_INDEXED = 2**21
+MAX_DRAWN = 256  # characters of a picture
 
 
 def observe(model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str) -> dict[str, float | np.ndarray]:
@@ -41,14 +41,14 @@ def longest_copy(corpus: Corpus, text: str) -> int | None:
 def index_for_training(corpus: Corpus) -> SuffixIndex | None:
     """The index of the training part; None if there is none, making it would take long, or the cache cannot be written."""
     try:
-        return open_or_make_index(corpus) if len(corpus.train) <= MOST_INDEXED else open_index(corpus)
+        return open_or_make_index(corpus) if len(corpus.train) <= MAX_INDEXED else open_index(corpus)
     except UserError:  # a training does not need it
         return None
 
 
 def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:
-    """The picture of all heads on the first of `ids`, at most MOST_DRAWN."""
-    length = min(len(ids), model.config.block_size, MOST_DRAWN)
+    """The picture of all heads on the first of `ids`, at most MAX_DRAWN."""
+    length = min(len(ids), model.config.block_size, MAX_DRAWN)
     idx = torch.from_numpy(ids[:length].astype(np.int64)).to(model.token_embedding.weight.device)
     was_training = model.training
     model.eval()

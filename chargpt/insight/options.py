@@ -1,7 +1,10 @@
-"""Options that several verbs have, and notices on standard error. Imports no torch, so that --help is quick."""
+"""Options that several verbs have, their checks, and notices on standard error. Imports no torch, so that --help is quick."""
 
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
+
+from chargpt.terminal import UserError, one_line
 
 
 def add_run_options(parser: ArgumentParser) -> None:
@@ -10,6 +13,33 @@ def add_run_options(parser: ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps")
 
 
+def add_text_option(parser: ArgumentParser) -> None:
+    """The one text to look at, for `loaded_run.part_of_text`."""
+    parser.add_argument(
+        "text",
+        metavar="TEXT",
+        nargs="?",
+        help="a file in UTF-8, or - for standard input (default: the validation part of the run's text, from the cache)",
+    )
+
+
+def page_file(name: str) -> Path:
+    """An argparse type: a file for a page to write."""
+    path = Path(name)
+    if path.is_dir():
+        raise ArgumentTypeError(f"{name!r} given, which is a folder; give a file name, such as {str(path / 'page.html')!r}")
+    if not path.absolute().parent.is_dir():
+        raise ArgumentTypeError(f"{name!r} given; its folder does not exist")
+    return path
+
+
+def stride_within(stride: int | None, context: int) -> int:
+    """The `stride` of the windows, None for half of the model's context. Raises UserError if it is longer than the context."""
+    if stride is not None and stride > context:
+        raise UserError(f"--stride: {stride:,} given; use at most the context of the model, {context:,}")
+    return stride or max(1, context // 2)
+
+
 def say(text: str) -> None:
-    """Print a notice, which is no part of the output. What comes from a text must be escaped before."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a notice, one line without control characters, which is no part of the output."""
+    print(one_line(text), file=sys.stderr, flush=True)

@@ -4,15 +4,11 @@ What comes from a text, a model or a run is never markup: `escape` it into the b
 the page reads and shows through textContent.
 """
 
-import base64
-import hashlib
-import html
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from chargpt.files import publish_file
-from chargpt.terminal import escape_controls
+from chargpt.markup import allowed, as_json, escape
 
 SHELL = """<!doctype html>
 <html lang="en">
@@ -42,8 +38,8 @@ def page(title: str, *, body: str, style: str = "", script: str = "", data: Mapp
     `style="..."` does not work therefore: use classes, or set element.style in the script.
     """
     style = source("page.css") + style
-    runs = _hash(script) if script else "'none'"
-    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {runs}; img-src data:; base-uri 'none'; "
+    runs = allowed(script) if script else "'none'"
+    policy = f"default-src 'none'; style-src {allowed(style)}; script-src {runs}; img-src data:; base-uri 'none'; "
     return SHELL.format(
         policy=policy + "form-action 'none'",
         title=escape(title),
@@ -56,16 +52,6 @@ def page(title: str, *, body: str, style: str = "", script: str = "", data: Mapp
     )
 
 
-def escape(text: object) -> str:
-    """`text` for the body of a page or an attribute in quotes. Characters that reorder text are shown as \\u202e."""
-    return html.escape(escape_controls(str(text)))
-
-
-def as_json(value: object) -> str:
-    """`value` as JSON in ASCII that is safe inside a <script> element."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
 def source(name: str) -> str:
     """The content of a file beside this module: the style sheet, body or script of a page."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
@@ -74,8 +60,3 @@ def source(name: str) -> str:
 def publish_page(path: Path, content: str) -> None:
     """Write a page, whole or not at all; an older file is replaced. Raises OSError."""
     publish_file(path, content.encode("utf-8", "backslashreplace"))
-
-
-def _hash(content: str) -> str:
-    """The source expression of a Content-Security-Policy that allows an inline element with this content."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from chargpt.insight.options import say
+from chargpt.insight.options import page_file, say
 from chargpt.terminal import Parser, UserError, one_line, shown
 
 
@@ -36,14 +36,12 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         "runs", metavar="RUN", nargs="+", help="runs in checkpoints/, their paths, or the paths of their checkpoints; at most 8"
     )
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps")
-    parser.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
+    parser.add_argument(
+        "--out", type=page_file, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)"
+    )
     options = parser.parse_args(argv)
     if len(options.runs) > 8:
         raise UserError(f"RUN: {len(options.runs)} given; a report compares at most 8")
-    if options.out.is_dir():
-        raise UserError(f"--out: {options.out} is a folder; give a file name, such as {options.out / 'report.html'}")
-    if not options.out.absolute().parent.is_dir():
-        raise UserError(f"--out: {options.out} given; its folder does not exist")
     return options
 
 
@@ -54,15 +52,10 @@ def measured(name: str, *, device: str) -> Any:
     from chargpt.text.suffix_array import open_or_make_index
 
     loaded = load_run(name, device=device)
+    corpus = index = None
     try:
         corpus = corpus_of_run(loaded)
+        index = open_or_make_index(corpus)
     except UserError as error:
-        say(f"warning: {one_line(error)}")
-        corpus = None
-    index = None
-    if corpus is not None:
-        try:
-            index = open_or_make_index(corpus)
-        except UserError as error:
-            say(f"warning: {one_line(error)}")
+        say(f"warning: {error}")
     return measure_run(loaded, corpus, folder=loaded.path.resolve().parent, index=index, effort=WHOLE)

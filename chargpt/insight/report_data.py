@@ -30,9 +30,9 @@ SHORTEST_LINE = 12  # characters of a line that is listed: shorter ones are extr
 LISTED_LINES = 6  # best ones, and worst ones
 PASSAGES = 5  # copied ones
 CONFUSED = 8  # pairs
-MOST_SEEN = 128  # characters of a head map
+MAX_SEEN = 128  # characters of a head map
 SAMPLES = 3
-PROBE, MOST_QUICK = 256, 20_000  # characters of the validation part: fewest and most of a quick report
+PROBE, MAX_QUICK = 256, 20_000  # characters of the validation part: fewest and most of a quick report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def quick(model: GPT, ids: np.ndarray, *, seconds: float = 1.0) -> Effort:
     predict(model, few)
     per_character = (time.perf_counter() - started) / (len(few) - 1)
     # Each character is predicted three times: once for the parts of the loss, twice in overlapping windows for the lines.
-    characters = max(PROBE, min(MOST_QUICK, int(seconds / (3 * per_character))))
+    characters = max(PROBE, min(MAX_QUICK, int(seconds / (3 * per_character))))
     return Effort(characters=characters, sample_length=400, sample_seconds=seconds)
 
 
@@ -211,7 +211,7 @@ def write_samples(loaded: LoadedModel, effort: Effort) -> list[str]:
 @torch.inference_mode()
 def measure_attention(loaded: LoadedModel, ids: np.ndarray) -> Heads:
     """The heads on the first of `ids`."""
-    seen = ids[: min(len(ids), loaded.model.config.block_size, MOST_SEEN)]
+    seen = ids[: min(len(ids), loaded.model.config.block_size, MAX_SEEN)]
     idx = torch.from_numpy(seen).to(loaded.model.token_embedding.weight.device)
     weights = loaded.model.attention(idx[None])[:, 0].float().cpu()
     characters = characters_of(seen, loaded.tokenizer)

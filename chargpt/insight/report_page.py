@@ -5,12 +5,13 @@ import math
 from collections.abc import Sequence
 
 from chargpt.insight.charts import COLOURS, Line, line_chart
-from chargpt.insight.page import escape, page, source
+from chargpt.insight.page import page, source
 from chargpt.insight.report_data import RunReport
 from chargpt.insight.report_parts import part_of_run, tiles
+from chargpt.markup import escape
 from chargpt.terminal import UserError
 
-MOST_RUNS = COLOURS
+MAX_RUNS = COLOURS
 # For each chart: the metric, its title, and whether its axis begins at zero.
 CHARTS = (
     ("lr", "learning rate", True),
@@ -21,9 +22,9 @@ CHARTS = (
 
 
 def report_page(runs: Sequence[RunReport]) -> str:
-    """The page of one run, or of several whose curves share the charts. Raises UserError for more than MOST_RUNS."""
-    if len(runs) > MOST_RUNS:
-        raise UserError(f"RUN: {len(runs)} given; a report compares at most {MOST_RUNS}")
+    """The page of one run, or of several whose curves share the charts. Raises UserError for more than MAX_RUNS."""
+    if len(runs) > MAX_RUNS:
+        raise UserError(f"RUN: {len(runs)} given; a report compares at most {MAX_RUNS}")
     several = len(runs) > 1
     names = [run.name for run in runs]
     if len(set(names)) < len(names):  # runs of one name in several folders

@@ -12,9 +12,9 @@ from chargpt.config import to_dict
 from chargpt.insight.charts import Line as Curve
 from chargpt.insight.charts import bar_chart, line_chart
 from chargpt.insight.head_map import head_maps
-from chargpt.insight.page import escape
 from chargpt.insight.report_data import Copies, Heads, RunReport
 from chargpt.insight.scored_text import Line
+from chargpt.markup import escape
 
 BITS = (0.5, 1, 2, 3, 4, 5.5, 7, 9, 12)  # where .heat-1 to .heat-9 begin
 SAMPLES = 6  # over time

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
+from chargpt.insight.options import add_run_options, page_file
 from chargpt.terminal import Parser, UserError, whole_number
 
 
@@ -16,7 +17,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         "20.1 bits, a choice among all code points of Unicode, and the model does not see it.",
     )
     add = parser.add_argument
-    add("run", metavar="RUN", help="the name of a run in checkpoints/, the path of a run, or of one of its checkpoints")
+    add_run_options(parser)
     add(
         "texts",
         nargs="*",
@@ -31,7 +32,6 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         help="begin a window every N characters; each character is then predicted from at least the context less N characters "
         "(default: half of the context). The model's whole context as N gives the windows, and the loss, of the validation",
     )
-    add("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)")
     add(
         "--compare",
         metavar="RUN",
@@ -45,7 +45,9 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     either(
         "--json", action="store_true", help="a JSON object for each line, with the bits of each character, and one of totals"
     )
-    output.add_argument("--html", metavar="FILE", help="also write a page that shows the text coloured, to open in a browser")
+    output.add_argument(
+        "--html", type=page_file, metavar="FILE", help="also write a page that shows the text coloured, to open in a browser"
+    )
     options = parser.parse_args(list(argv))
     unused = {"--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
     if options.compare is not None and any(unused.values()):

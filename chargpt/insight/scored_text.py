@@ -1,6 +1,5 @@
 """A text with the surprise of each character: streamed through a model and put together as lines."""
 
-import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from chargpt.sampling.surprisal import surprisals
-from chargpt.text.tokenizer import Tokenizer, code_points
+from chargpt.text.tokenizer import Tokenizer, character_name, code_points, utf8_lengths
 from model import GPT
 
 UNKNOWN_BITS = float(np.log2(0x110000))  # the price of an unknown character: a choice among all code points of Unicode
@@ -109,7 +108,7 @@ def _priced(piece: Piece, ids: np.ndarray, known: np.ndarray, tokenizer: Tokeniz
         total.bytes += int(predicted.sum())
         return piece, bits
     total.characters += int(predicted.sum())
-    total.bytes += int(_utf8_lengths(code_points(piece))[predicted].sum())
+    total.bytes += int(utf8_lengths(code_points(piece))[predicted].sum())
     unknown = ids < 0
     if tokenizer.folded:
         unknown |= ids == tokenizer.vocab_size - 1
@@ -145,25 +144,17 @@ def _line(number: int, text: Piece, bits: np.ndarray) -> Line:
     if isinstance(text, str):
         return Line(number, text, bits)
     points = code_points(text.decode("utf-8", "surrogateescape"))
-    lengths = _utf8_lengths(points)
+    lengths = utf8_lengths(points)
     starts = np.cumsum(lengths) - lengths
     is_byte = (points >= 0xDC80) & (points <= 0xDCFF)  # one that is not part of a character
     shown = np.where(is_byte, 0xFFFD, points).astype("<u4").tobytes().decode("utf-32-le")
     return Line(number, shown, np.add.reduceat(bits, starts))
 
 
-def _utf8_lengths(points: np.ndarray) -> np.ndarray:
-    """The number of bytes of each code point in UTF-8; 1 for the surrogates that stand for single bytes."""
-    lengths = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
-    return np.where((points >= 0xDC80) & (points <= 0xDCFF), 1, lengths)
-
-
 def describe_unknown(total: Total, tokenizer: Tokenizer, *, most: int = 8) -> str:
     """A line on the characters that the model does not know: how many, their price, and the most frequent of them."""
     price = "as the one id of the rare characters" if tokenizer.folded else f"at {UNKNOWN_BITS:.1f} bits each, and skipped"
-    listed = [
-        f"{c!r} U+{ord(c):04X} {unicodedata.name(c, '')}".rstrip() + f" {n:,}x" for c, n in total.unknown.most_common(most)
-    ]
+    listed = [f"{character_name(character)} {count:,}x" for character, count in total.unknown.most_common(most)]
     more = f" and {len(total.unknown) - most:,} more" if len(total.unknown) > most else ""
     count = sum(total.unknown.values())
     return f"{count:,} of {total.characters:,} characters are unknown to the model, priced {price}: {', '.join(listed)}{more}"

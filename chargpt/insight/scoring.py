@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -11,36 +10,25 @@ from tqdm import tqdm
 from chargpt.insight.baselines import Baselines, NgramMark
 from chargpt.insight.compare import compare
 from chargpt.insight.loaded_run import corpus_of_run, load_run
-from chargpt.insight.options import say
+from chargpt.insight.options import say, stride_within
 from chargpt.insight.score_output import ColourPrinter, JsonLinePrinter, LinePrinter, Printer, Summary
 from chargpt.insight.score_page import Page
 from chargpt.insight.scored_text import UNKNOWN_BITS, Piece, Total, describe_unknown, lines_of, score_pieces
 from chargpt.insight.texts import Text, open_texts
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.printing import LEGEND
-from chargpt.terminal import UserError, one_line
 from chargpt.text.tokenizer import Tokenizer
 
 
 def score(options: argparse.Namespace) -> int:
     """Score the texts that the options of `score` name. Returns the exit code. Raises UserError."""
-    if options.html is not None and not Path(options.html).absolute().parent.is_dir():
-        raise UserError(f"--html: {options.html} given; its folder does not exist")
     loaded = load_run(options.run, device=options.device)
-    stride = stride_of(options, loaded)
+    stride = stride_within(options.stride, loaded.model.config.block_size)
     with open_texts(options.texts, loaded) as texts:
         if options.compare is not None:
             other = load_run(options.compare, device=options.device)
             return compare(texts, loaded, other, stride=options.stride, top=options.top, as_json=options.json)
         return score_texts(options, loaded, texts, stride=stride)
-
-
-def stride_of(options: argparse.Namespace, loaded: LoadedModel) -> int:
-    """The stride that the options ask for. Raises UserError if it is longer than the context."""
-    size = loaded.model.config.block_size
-    if options.stride is not None and options.stride > size:
-        raise UserError(f"--stride: {options.stride:,} given; use at most the context of the model, {size:,}")
-    return options.stride or max(1, size // 2)
 
 
 def score_texts(options: argparse.Namespace, loaded: LoadedModel, texts: list[Text], *, stride: int) -> int:
@@ -65,7 +53,7 @@ def score_texts(options: argparse.Namespace, loaded: LoadedModel, texts: list[Te
                     listener.add(line)
     summary.sizes, summary.ngram = others.sizes(), ngram.bits(unknown=UNKNOWN_BITS)
     if page is not None:
-        page.write(Path(options.html), summary)
+        page.write(options.html, summary)
     if printer is not None:
         printer.end(summary)
     print(*summary.table(), sep="\n", file=sys.stdout if printer is None else sys.stderr)
@@ -78,11 +66,11 @@ def say_notes(summary: Summary, loaded: LoadedModel, options: argparse.Namespace
     facts, total = summary.facts, summary.total
     say(f"windows of {facts['context']:,} characters, one every {facts['stride']:,}")
     if total.unknown:
-        say(one_line(describe_unknown(total, loaded.tokenizer)))
+        say(describe_unknown(total, loaded.tokenizer))
     if summary.ngram is None:
         say("no n-gram mark: the training text of the run is not in the cache, or the text is too short")
     if options.html:
-        say(f"page: {one_line(options.html)}")
+        say(f"page: {options.html}")
 
 
 def new_printer(options: argparse.Namespace) -> Printer | None:

@@ -13,7 +13,7 @@ from chargpt.insight.options import add_run_options, say
 from chargpt.terminal import Parser, UserError, escape_controls, number, one_line, shown, whole_number
 
 SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
-MOST_SHOWN = 200  # characters of a passage
+MAX_SHOWN = 200  # characters of a passage
 
 
 def main(argv: Sequence[str]) -> int:
@@ -126,8 +126,8 @@ def table(result: dict[str, Any]) -> list[str]:
     ]
     for row in result["passages"]:
         passage = row["passage"].replace("\n", "↵")
-        cut = " …" if len(passage) > MOST_SHOWN else ""
-        content = one_line(escape_controls(passage[:MOST_SHOWN]))
+        cut = " …" if len(passage) > MAX_SHOWN else ""
+        content = one_line(escape_controls(passage[:MAX_SHOWN]))
         lines.append(
             f"{row['length']:>7,}  {row['copies']:>6,}  {row['training_line']:>9,}  {content}{cut}   ({one_line(row['text'])})"
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chargpt.text.tokenizer import Tokenizer, code_points
+from chargpt.text.tokenizer import Tokenizer, code_points, utf8_lengths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,7 @@ def split_units(data: bytes, tokenizer: Tokenizer) -> Units:
     points = code_points(data.decode("utf-8", "surrogateescape"))  # a byte that is not UTF-8 becomes one of 128 surrogates
     ids = np.take(tokenizer.table(), points, mode="clip").astype(np.int64)
     known = (ids >= 0) & (ids < symbols_of(tokenizer))
-    lengths = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
-    lengths[(points >= 0xDC80) & (points <= 0xDCFF)] = 1
+    lengths = utf8_lengths(points)
     escaped = np.frombuffer(data, np.uint8)[np.repeat(~known, lengths)].tobytes()
     before = np.cumsum(np.where(known, 0, lengths))[known]
     counts = np.diff(before, prepend=0, append=len(escaped))

@@ -1,6 +1,6 @@
 """Where a vector is cut into parts, of which each process updates its own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 ALIGNED = 64  # numbers; parts begin at a cache line
 
@@ -27,3 +27,17 @@ def ranges(regions: Sequence[Sequence[int]], part: int) -> list[slice]:
         elif start < stop:
             joined.append(slice(start, stop))
     return joined
+
+
+def rounds(rank: int, size: int, count: int) -> Iterator[tuple[int, range, range]]:
+    """For each round of a sum: the partner of a process, and which of `count` parts it keeps and gives away."""
+    parts = range(count)
+    for bit in range(size.bit_length() - 1):
+        halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+        parts, given = halves[:: -1 if rank >> bit & 1 else 1]
+        yield rank ^ 1 << bit, parts, given
+
+
+def owned_by(rank: int, size: int, count: int) -> range:
+    """The parts, of `count`, that a process has after all rounds."""
+    return [range(count), *(kept for _, kept, _ in rounds(rank, size, count))][-1]

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from chargpt.interrupt import SAVING, Interrupt
 from chargpt.parallel.group import Group
+from chargpt.parallel.parts import owned_by, rounds
 from chargpt.terminal import UserError, message_for, one_line
 
 STARTING = timedelta(minutes=30)  # for a connection between two processes
@@ -208,15 +209,11 @@ class Processes(Group):
         return bytes(data.tolist()).decode()
 
     def owned(self, count: int) -> range:
-        first, stop = 0, count
-        for bit in range(self.size.bit_length() - 1):
-            middle = (first + stop) // 2
-            first, stop = (middle, stop) if self.rank >> bit & 1 else (first, middle)
-        return range(first, stop)
+        return owned_by(self.rank, self.size, count)
 
     @torch.no_grad()
     def sum_parts(self, vector: Tensor, regions: Sequence[Sequence[int]]) -> None:
-        for partner, kept, given in self._rounds(len(regions[0]) - 1):
+        for partner, kept, given in rounds(self.rank, self.size, len(regions[0]) - 1):
             send, keep = ([vector[cuts[part.start] : cuts[part.stop]] for cuts in regions] for part in (given, kept))
             received = self._room_for(keep)
             self._swap(partner, send, received)
@@ -225,19 +222,9 @@ class Processes(Group):
 
     @torch.no_grad()
     def gather_parts(self, vector: Tensor, regions: Sequence[Sequence[int]]) -> None:
-        for partner, kept, given in reversed([*self._rounds(len(regions[0]) - 1)]):
+        for partner, kept, given in reversed([*rounds(self.rank, self.size, len(regions[0]) - 1)]):
             own, other = ([vector[cuts[part.start] : cuts[part.stop]] for cuts in regions] for part in (kept, given))
             self._swap(partner, own, other)
-
-    def _rounds(self, count: int) -> Iterator[tuple[int, range, range]]:
-        """For each round of a sum: the partner, and the parts that this process keeps and gives away."""
-        first, stop = 0, count
-        for bit in range(self.size.bit_length() - 1):
-            middle = (first + stop) // 2
-            halves = range(first, middle), range(middle, stop)
-            kept, given = halves[:: -1 if self.rank >> bit & 1 else 1]
-            yield self.rank ^ 1 << bit, kept, given
-            first, stop = kept.start, kept.stop
 
     def _room_for(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Tensors of these lengths in a buffer that is used again."""
@@ -253,7 +240,7 @@ class Processes(Group):
             return None
         start, whole = cuts[0], torch.empty(cuts[-1] - cuts[0], dtype=own.dtype)
         for rank in range(self.size):
-            other = Processes(rank, self.size, local_rank=0, restarts=0).owned(len(cuts) - 1)
+            other = owned_by(rank, self.size, len(cuts) - 1)
             part = whole[cuts[other.start] - start : cuts[other.stop] - start]
             if rank:
                 self._swap(rank, [], [part])

@@ -71,6 +71,19 @@ def without_cache(config: Config) -> Config:
     return dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
 
 
+def corpus_in_cache(config: Config, tokenizer: Tokenizer, fingerprint: str, *, root: Path) -> Corpus | None:
+    """The encoded text that a run was trained on; None if it is in no cache.
+
+    Only caches are read, the project's and then that of `config`: a checkpoint from elsewhere may name any file as its text,
+    and that file is neither opened nor encoded.
+    """
+    for settings in (without_cache(config), config):
+        corpus = cached_corpus([], settings.data, root=root, fingerprint=fingerprint)
+        if corpus is not None and corpus.tokenizer == tokenizer:
+            return corpus
+    return None
+
+
 def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
     """The corpus that a run was trained on, by its settings. Raises UserError if its text has changed or is gone.
 

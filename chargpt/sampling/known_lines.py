@@ -1,13 +1,12 @@
 """The lines of a training text: whether a line that a model has written is one of them."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 
-from chargpt.config import DataConfig
+from chargpt.config import Config
+from chargpt.runs.load import corpus_in_cache
 from chargpt.terminal import UserError
-from chargpt.text.corpus import cached_corpus
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index
 from chargpt.text.tokenizer import Tokenizer
 
@@ -44,17 +43,12 @@ def _occurs(wanted: np.ndarray, ids: np.ndarray) -> bool:
     return at >= 0
 
 
-def known_lines(fingerprint: str, config: DataConfig, tokenizer: Tokenizer, *, root: Path) -> KnownLines:
-    """The lines of the encoded training text with that fingerprint. Raises UserError if it is in no cache.
-
-    Only the cache is read, the project's and then the run's own: a checkpoint from elsewhere may name any file as its text, and
-    that file is neither opened nor encoded.
-    """
-    for data in (dataclasses.replace(config, cache=""), config):
-        corpus = cached_corpus([], data, root=root, fingerprint=fingerprint)
-        if corpus is not None and corpus.tokenizer == tokenizer:
-            # Making an index takes as long as hundreds of searches, so only one that is there is used.
-            return KnownLines(corpus.train, tokenizer, open_index(corpus))
-    raise UserError(
-        "--unseen: the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
-    )
+def known_lines(fingerprint: str, config: Config, tokenizer: Tokenizer, *, root: Path) -> KnownLines:
+    """The lines of a run's training text, see `corpus_in_cache`. Raises UserError if it is in no cache."""
+    corpus = corpus_in_cache(config, tokenizer, fingerprint, root=root)
+    if corpus is None:
+        raise UserError(
+            "--unseen: the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
+        )
+    # Making an index takes as long as hundreds of searches, so only one that is there is used.
+    return KnownLines(corpus.train, tokenizer, open_index(corpus))

@@ -183,6 +183,12 @@ def code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
+def utf8_lengths(points: np.ndarray) -> np.ndarray:
+    """The number of bytes of each code point in UTF-8, int64; 1 for the surrogates that stand for bytes which are not UTF-8."""
+    lengths = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
+    return np.where((points >= 0xDC80) & (points <= 0xDCFF), 1, lengths)
+
+
 def character_name(character: str) -> str:
     """A character for a message: 'é' U+00E9 LATIN SMALL LETTER E WITH ACUTE."""
     return f"{character!r} U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()

@@ -190,8 +190,8 @@ def time_limit(options: TrainOptions, run: Run, *, group: Group = Group()) -> fl
     return 60 * options.minutes - min(2.0, 0.6 * options.minutes)  # the rest passes before the start and after the end
 
 
-def roll_back(trainer: Trainer, run: Run, *, without: int) -> Path:
-    """Return to the newest valid checkpoint, to continue at half the rate and without the batch of step `without`."""
+def roll_back(trainer: Trainer, run: Run, *, without: int) -> None:
+    """Return to the newest valid checkpoint, `run.checkpoint`; go on at half the rate, without the batch of step `without`."""
     skipped, state = [*trainer.progress.skipped, without], None
     if trainer.group.is_first:
         checkpoint, warnings = run.load_newest()
@@ -200,7 +200,6 @@ def roll_back(trainer: Trainer, run: Run, *, without: int) -> Path:
         state = TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress)
     trainer.load(state)
     trainer.progress.skipped = skipped
-    return checkpoint.path if trainer.group.is_first else Path()
 
 
 def _checkpoint_of(name: str, root: Path) -> Checkpoint:

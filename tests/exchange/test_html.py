@@ -383,7 +383,7 @@ def test_weights_too_large_for_float16_are_a_user_error():
 
 
 def test_a_model_that_no_browser_can_hold_is_a_user_error(tmp_path, sea, monkeypatch):
-    monkeypatch.setattr(html, "MOST_NUMBERS", 1000)
+    monkeypatch.setattr(html, "MAX_NUMBERS", 1000)
     with pytest.raises(UserError, match="a page can hold 1,000"):
         page_of(sea, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()

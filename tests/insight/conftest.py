@@ -15,8 +15,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture
 def corpus(tmp_path: Path, text: Path) -> Corpus:
-    """The encoded text of the fixture `text`, in a cache of its own."""
-    return load_corpus([str(text)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
+    """The encoded text of the fixture `text` with another end, in a cache of its own: no other test puts it into data/cache."""
+    own, end = tmp_path / "own.txt", "This line is in no other text.\n"
+    own.write_text(text.read_text(encoding="utf-8")[: -len(end)] + end, encoding="utf-8")
+    return load_corpus([str(own)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
 
 
 @pytest.fixture

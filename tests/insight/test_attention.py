@@ -18,7 +18,7 @@ def test_a_page_of_the_validation_part_or_of_a_file(run, tmp_path, capsys):
 
 
 def test_the_number_of_weights_is_bounded(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(attention, "MOST_WEIGHTS", 2 * 9 * 9)
+    monkeypatch.setattr(attention, "MAX_WEIGHTS", 2 * 9 * 9)
     assert attention.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
     assert "characters 1 to 9 of" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.insight.attention_patterns import (
-    LEAST_CHARACTERS,
+    MIN_CHARACTERS,
     PATTERNS,
     line_starts,
     measure_heads,
@@ -37,7 +37,7 @@ def test_measures_equal_their_definitions(text):
     assert facts.entropy[1, 2] == pytest.approx(entropy, abs=1e-5) and facts.distance[1, 2] == pytest.approx(distance, abs=1e-5)
     for name, mask in masks.items():
         pointing = [t for t in range(T) if mask[t].any()]
-        assert (name in facts.scores) == (len(pointing) >= LEAST_CHARACTERS)
+        assert (name in facts.scores) == (len(pointing) >= MIN_CHARACTERS)
         if name in facts.scores:
             score = sum(sum(p for p, here in zip(w[t], mask[t]) if here) for t in pointing) / len(pointing)
             assert facts.scores[name][1, 2] == pytest.approx(score, abs=1e-5)

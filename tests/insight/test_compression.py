@@ -91,7 +91,7 @@ def test_the_size_is_what_the_loss_says():
 def test_segments_are_even_and_their_number_is_bounded():
     assert segment_lengths(0) == [0] and segment_lengths(5) == [5]
     assert segment_lengths(2**14 + 1) == [2**13 + 1, 2**13]
-    assert len(segment_lengths(10**9)) == compression.MOST_SEGMENTS and sum(segment_lengths(10**9)) == 10**9
+    assert len(segment_lengths(10**9)) == compression.MAX_SEGMENTS and sum(segment_lengths(10**9)) == 10**9
 
 
 def test_a_file_without_known_characters_costs_little_more_than_its_bytes():

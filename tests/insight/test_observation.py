@@ -19,7 +19,7 @@ def test_the_longest_copy_is_that_of_the_sample(corpus):
 
 
 def test_a_long_text_has_the_number_only_with_an_index(corpus, monkeypatch):
-    monkeypatch.setattr(observation, "MOST_INDEXED", 100)
+    monkeypatch.setattr(observation, "MAX_INDEXED", 100)
     assert longest_copy(corpus, "the") is None
     open_or_make_index(corpus)
     assert longest_copy(corpus, "the") == 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chargpt.insight.options import add_run_options, say
+from chargpt.insight.options import add_run_options, page_file, say, stride_within
 from chargpt.terminal import Parser, UserError
 
 
@@ -17,3 +17,23 @@ def test_the_run_is_required_and_the_device_is_not(capsys):
 def test_notices_go_to_standard_error(capsys):
     say("done")
     assert capsys.readouterr() == ("", "done\n")
+
+
+def test_a_notice_is_one_line_without_control_characters(capsys):
+    say("run \x1b[2J\nforged")
+    assert capsys.readouterr().err == "run \\x1b[2J\\nforged\n"
+
+
+def test_a_page_goes_into_a_folder_that_exists(tmp_path):
+    parser = Parser(prog="verb")
+    parser.add_argument("--out", type=page_file)
+    assert parser.parse_args(["--out", str(tmp_path / "a.html")]).out == tmp_path / "a.html"
+    for name, problem in ((tmp_path, "--out: .* is a folder"), (tmp_path / "no" / "a.html", "its folder does not exist")):
+        with pytest.raises(UserError, match=problem):
+            parser.parse_args(["--out", str(name)])
+
+
+def test_windows_are_no_further_apart_than_they_are_long():
+    assert [stride_within(*pair) for pair in ((None, 64), (None, 1), (64, 64), (1, 64))] == [32, 1, 64, 1]
+    with pytest.raises(UserError, match="--stride: 65 given; .* 64"):
+        stride_within(65, 64)

@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from chargpt.insight.page import as_json, escape, page, publish_page, source
+from chargpt.insight.page import page, publish_page, source
+from chargpt.markup import escape
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "\x1b[31m", "\u202eabc\u2066", "a\"b'c&d", "\0\x7f\u2028", "\ud800"]
 
@@ -66,9 +67,3 @@ def test_the_style_fits_phones_dark_screens_and_paper():
     style = source("page.css")
     assert "prefers-color-scheme: dark" in style and "@media print" in style and "//" not in style
     assert '<meta name="viewport" content="width=device-width' in page("t", body="")
-
-
-def test_json_is_ascii_and_has_no_markup():
-    assert as_json({"a": "<\u2028é"}) == '{"a":"\\u003c\\u2028\\u00e9"}'
-    with pytest.raises(ValueError):
-        as_json(float("nan"))

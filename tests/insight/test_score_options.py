@@ -1,5 +1,7 @@
 """The options of score."""
 
+from pathlib import Path
+
 import pytest
 
 from chargpt.insight.score_options import parse_options
@@ -8,7 +10,7 @@ from chargpt.terminal import UserError
 
 def test_texts_and_options():
     options = parse_options(["poems", "a.txt", "b.txt", "--stride", "3", "--html", "p.html"])
-    assert (options.run, options.texts, options.stride, options.html) == ("poems", ["a.txt", "b.txt"], 3, "p.html")
+    assert (options.run, options.texts, options.stride, options.html) == ("poems", ["a.txt", "b.txt"], 3, Path("p.html"))
     assert parse_options(["poems"]).texts == []
 
 

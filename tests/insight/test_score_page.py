@@ -86,11 +86,11 @@ def test_nothing_is_loaded_and_only_our_own_script_runs():
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy
     assert not re.search(r"https?:|\bstyle=|\bon[a-z]+=", page)
-    assert "prefers-color-scheme:dark" in page and "width=device-width" in page
+    assert "prefers-color-scheme: dark" in page and "width=device-width" in page
 
 
 def test_a_long_text_is_cut_and_the_page_says_so(monkeypatch):
-    monkeypatch.setattr(score_page, "MOST_CHARACTERS", 20)
+    monkeypatch.setattr(score_page, "MAX_CHARACTERS", 20)
     assert "10 further characters are not shown" in page_of("a" * 15, "b" * 10)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chargpt.parallel.parts import ALIGNED, cuts_between, even_cuts, ranges
+from chargpt.parallel.parts import ALIGNED, cuts_between, even_cuts, owned_by, ranges, rounds
 
 
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 1000, 10**6])
@@ -36,3 +36,14 @@ def test_the_ranges_of_all_parts_are_the_whole_vector():
 def test_one_part_is_one_range():
     assert ranges([[0, 100], [100, 1000]], 0) == [slice(0, 1000)]
     assert ranges([[0, 0, 5], [5, 9, 9]], 0) == [slice(5, 9)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("count", [8, 64])
+def test_every_part_has_one_owner_after_rounds_in_which_partners_divide_their_parts(size, count):
+    owned = [owned_by(rank, size, count) for rank in range(size)]
+    assert sorted(part for parts in owned for part in parts) == list(range(count))
+    for rank in range(size):
+        for number, (partner, kept, given) in enumerate(rounds(rank, size, count)):
+            other = [*rounds(partner, size, count)][number]
+            assert other == (rank, given, kept)

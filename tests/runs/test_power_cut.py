@@ -8,22 +8,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from helpers import bits, logged_without_speed
+from helpers import SHORT_RUN, bits, logged_without_speed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
 from chargpt.runs.checkpoint import newest, steps
-
-SETTINGS = [
-    "--config",
-    "tiny",
-    "train.max_steps=12",
-    "train.eval_interval=4",
-    "train.log_interval=1",
-    "checkpoint.interval=3",
-    "train.sample_length=5",
-    "runtime.threads=1",
-]
 
 
 class Disk:
@@ -68,7 +57,7 @@ def curve(run: Path) -> dict[int, float]:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc, to see what a descriptor refers to")
 def test_a_power_cut_after_any_sync_loses_nothing_before_the_newest_checkpoint(text, tmp_path, monkeypatch):
-    run, arguments = tmp_path / "run", [str(text), *SETTINGS, f"data.cache={tmp_path}/cache"]
+    run, arguments = tmp_path / "run", [str(text), *SHORT_RUN, f"data.cache={tmp_path}/cache"]
     with monkeypatch.context() as patch:
         disk = Disk(run, tmp_path, patch)
         assert train.main([*arguments, "--run", str(run)]) == 0

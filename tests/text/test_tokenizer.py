@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_helpers import ROOT
 
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Tokenizer, UnknownCharacters, code_points
+from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Tokenizer, UnknownCharacters, code_points, utf8_lengths
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -169,3 +169,9 @@ def test_no_other_json_is_taken_for_a_vocabulary(data):
     Tokenizer.from_json(GOOD)
     with pytest.raises(ValueError, match="vocabulary"):
         Tokenizer.from_json(data)
+
+
+def test_utf8_lengths_are_those_of_the_encoding():
+    for text in ("a", "é", "中", "👩", "aé中👩\n"):
+        assert utf8_lengths(code_points(text)).tolist() == [len(character.encode()) for character in text]
+    assert utf8_lengths(code_points(b"\xff".decode("utf-8", "surrogateescape"))).tolist() == [1]

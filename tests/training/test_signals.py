@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import bits, last_step, logged_without_speed
+from helpers import SHORT_RUN, bits, last_step, logged_without_speed
 from torch.nn.modules.module import register_module_forward_hook
 
 import train
@@ -19,17 +19,7 @@ from chargpt.runs.checkpoint import newest
 from chargpt.terminal import run_program
 from model import GPT
 
-SETTINGS = [
-    "--config",
-    "tiny",
-    "train.max_steps=12",
-    "train.eval_interval=4",
-    "train.log_interval=1",
-    "checkpoint.interval=3",
-    "train.sample_length=5",
-    "model.dropout=0.1",
-    "runtime.threads=1",
-]
+SETTINGS = [*SHORT_RUN, "model.dropout=0.1"]
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink")
 
