@@ -96,7 +96,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> tuple
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
-    say("settings", shown(file) + "".join(f", {setting}" for setting in options.settings))
+    source = "the built-in defaults" if file is None else shown(file)
+    say("settings", ", ".join([source, *options.settings]))
     return model, corpus, config
 
 

@@ -80,6 +80,13 @@ def test_a_name_that_is_nearly_right_gets_the_right_one(load, tmp_path):
         load(tmp_path / "nowhere" / "x")
 
 
+@pytest.mark.parametrize("target", ["link.txt", "nowhere.txt"])
+def test_a_broken_link_is_called_what_it_is(target, load, tmp_path):
+    (tmp_path / "link.txt").symlink_to(target)
+    with pytest.raises(UserError, match="link.txt: a link to a file that does not exist, or to itself; correct the link"):
+        load(tmp_path / "link.txt")
+
+
 def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
     (tmp_path / "poems").mkdir()
     (tmp_path / "poems" / "sea.txt").write_text(TEXT)
