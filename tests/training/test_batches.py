@@ -53,12 +53,14 @@ def test_a_text_that_lies_on_the_device_gives_the_same_batches(dtype, monkeypatc
     ids = (largest - np.arange(1000) * 65 % largest).astype(dtype)
     read_only = ids.copy()
     read_only.flags.writeable = False  # as a text in a file is
-    one, other = make_batches(ids.copy()), make_batches(ids, resident=True)
     make_batches(read_only, resident=True)
-    ids[:] = 0  # the copy is what counts
-    for step in range(200):
-        for left, right in zip(one.batch(step), other.batch(step)):
-            assert torch.equal(left, right) and left.dtype == right.dtype and right.is_contiguous()
+    for block_size in (16, 1):  # with 1, every id is an input or a target
+        given = ids.copy()
+        one, other = make_batches(ids, block_size), make_batches(given, block_size, resident=True)
+        given[:] = 0  # the copy is what counts
+        for step in range(250):
+            for left, right in zip(one.batch(step), other.batch(step)):
+                assert torch.equal(left, right) and left.dtype == right.dtype and right.is_contiguous()
 
 
 def test_an_epoch_has_every_window_once_and_the_next_one_lies_otherwise():
@@ -77,7 +79,8 @@ def test_in_the_long_run_every_character_is_learned_equally_often():
 
 
 def test_a_batch_depends_on_nothing_but_its_step():
-    in_order = [make_batches().batch(step)[0] for step in range(3000)]
+    whole = make_batches()
+    in_order = [whole.batch(step)[0] for step in range(3000)]
     one = make_batches()
     for step in (2999, 0, 1024, 1023, 7, 7):
         assert torch.equal(one.batch(step)[0], in_order[step])
@@ -164,6 +167,9 @@ def test_a_text_without_a_window_is_refused():
         (70_000, 16, 2500, 1, 2**63 - 1, "c6e08eb0d39e91d5"),  # a batch of several blocks, and many epochs
         (5_000_000, 256, 12, 1, 1337, "087af2cef127b4f2"),
         (9, 8, 2, 1, 1, "5b6fb58e61fa4759"),  # one window in an epoch
+        (24, 8, 3, 1, 5, "0dea46a551e97a13"),  # two windows
+        (40, 8, 3, 1, 6, "ab727f1040a67548"),  # four, a power of two
+        (3216, 16, 5, 2, 8, "b37a37ce86d2a9ba"),  # 200, of an even number of bits
     ],
 )
 def test_the_order_of_windows_never_changes(length, block_size, batch_size, accumulate, seed, digest):

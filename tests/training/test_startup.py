@@ -67,6 +67,14 @@ def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(tex
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("name", ["run", "aux"])
+def test_a_name_that_cannot_be_used_is_said_before_the_text_is_read(name, text, tmp_path):
+    (tmp_path / "run" / "step-00000000").mkdir(parents=True)
+    with pytest.raises(UserError, match="a run of this name exists|not every system allows"):
+        begin(text, tmp_path / name)
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, tmp_path, monkeypatch):
     """The other run begins and ends between this one's first look at the folder and its lock."""
     real, other = Run.__init__, [f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
