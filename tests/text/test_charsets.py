@@ -84,7 +84,11 @@ def test_a_damaged_utf8_text_is_not_taken_for_another_encoding(content, says, lo
     [
         ("Un été à la mer\n".encode() * 50, "utf-16", "byte 0 .*; it reads as utf-8, so add data.encoding=utf-8"),
         ("Un été à la mer\n".encode() * 50, "ascii", "byte 3 .*; it reads as utf-8, so add data.encoding=utf-8"),
-        ("Un été\n".encode("utf-16")[:-1], "utf-8", "although it reads as such: it is damaged there, or cut off; copy it again"),
+        (
+            "Un été\n".encode("utf-16")[:-1],
+            "utf-8",
+            "although it reads as such: it is damaged there, or cut off; copy it again",
+        ),
     ],
 )
 def test_an_encoding_that_is_wrong_or_cut_off_is_not_suggested_again(content, encoding, says, load, tmp_path):
