@@ -194,6 +194,11 @@ def test_best_is_what_was_marked_and_otherwise_the_newest_with_a_reason(tmp_path
     damage(tmp_path / "best.json")
     found, lines = checkpoint.best(tmp_path)
     assert found.step == 300 and "best.json: damaged" in lines[0]
+    checkpoint.mark_best(paths[2], 0.5)
+    damage(paths[2] / "model.safetensors")
+    found, lines = checkpoint.best(tmp_path)
+    assert found.step == 100 and [line.count("step-00000300") for line in lines] == [1, 0], "each problem is said once"
+    assert "step-00000200/model.safetensors: damaged" in lines[1]
 
 
 def test_differing_tensors_are_named(tmp_path: Path) -> None:
