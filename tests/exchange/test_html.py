@@ -152,13 +152,32 @@ def test_the_seed_decides_the_text(open_page, sea):
     assert write(page, temperature="1", **{"top-k": 1}) == greedy_text != first
 
 
-def test_draws_follow_the_probabilities(open_page, tmp_path):
-    loaded = new_model(tmp_path, Tokenizer("ab"), block_size=1)  # a character depends on the one before alone
-    text = write(open_page(loaded), temperature="1", length=4000, prompt="a", seed=1)
-    after = loaded.model(torch.tensor([[0]]))[0, 0].softmax(0)[1].item()
-    pairs = [second for first, second in zip(text, text[1:]) if first == "a"]
-    assert len(pairs) > 300
-    assert abs(pairs.count("b") / len(pairs) - after) < 4 * (after * (1 - after) / len(pairs)) ** 0.5
+@pytest.mark.parametrize("temperature", [1, 0.5, 2])
+@pytest.mark.parametrize("top_k", [0, 2])
+def test_draws_follow_the_probabilities(open_page, tmp_path, temperature, top_k):
+    loaded = new_model(tmp_path, Tokenizer("abc"), block_size=1)  # a character depends on the one before alone
+    settings = {"temperature": str(temperature), "top-k": top_k or "", "length": 3000, "prompt": "a", "seed": 1}
+    text = write(open_page(loaded), **settings)
+    for given, before in enumerate("abc"):
+        logits = loaded.model(torch.tensor([[given]]))[0, 0]
+        if top_k:
+            logits[logits < logits.topk(top_k).values[-1]] = float("-inf")
+        following = [second for first, second in zip(text, text[1:]) if first == before]
+        for character, p in zip("abc", (logits / temperature).softmax(0).tolist()):
+            error = (p * (1 - p) / max(1, len(following))) ** 0.5
+            assert abs(following.count(character) - p * len(following)) <= 4 * error * len(following) + 1
+    assert len(set(text)) > 1
+
+
+def test_the_smallest_numbers_of_float16_are_read(open_page, tmp_path):
+    """Half of the embedding is below 2**-14, the smallest float16 with an exponent of its own."""
+    tokenizer = VOCABULARIES["characters"]
+    loaded = new_model(tmp_path, tokenizer)
+    with torch.no_grad():
+        loaded.model.token_embedding.weight.mul_(5e-5 / loaded.model.token_embedding.weight.abs().median())
+    ids = tokenizer.encode("The sea").tolist()
+    expected = tokenizer.decode(ids + greedy(loaded, packed(loaded.model, "float16"), ids, 50))
+    assert write(open_page(loaded), prompt="The sea") == expected.removesuffix("\n")
 
 
 def test_a_folded_character_is_read_but_never_written(tmp_path, open_page):
