@@ -83,13 +83,18 @@ def make_foreign(folder: Path, name: str) -> None:
         if kind == "starcoder2":
             return
         model, shape = loaded.model, loaded.model.config
-        tensors = {"transformer.wte.weight": model.token_embedding.weight, "transformer.wpe.weight": model.position_table(shape.block_size)}
+        tensors = {
+            "transformer.wte.weight": model.token_embedding.weight,
+            "transformer.wpe.weight": model.position_table(shape.block_size),
+        }
         for part, weight, _ in parts(model):
             theirs = "transformer.ln_f" if part == "norm" else renamed(part, "transformer.h", GPT2)
             tensors[f"{theirs}.weight"] = weight
         tensors = {key: tensor.detach().clone() for key, tensor in tensors.items()}
         ordered = sorted(tensors.values(), key=lambda tensor: tensor.dim() < 2)
-        moments = {i: {"step": torch.tensor(1.0), "exp_avg": t.clone(), "exp_avg_sq": t.clone().abs()} for i, t in enumerate(ordered)}
+        moments = {
+            i: {"step": torch.tensor(1.0), "exp_avg": t.clone(), "exp_avg_sq": t.clone().abs()} for i, t in enumerate(ordered)
+        }
         arguments = {key: getattr(shape, key) for key in ("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout")}
         checkpoint = {
             "model": tensors,
@@ -144,7 +149,9 @@ def measure_import(folder: Path, kind: str) -> dict[str, int]:
         return read_nanogpt(path, meta=None) if kind == "nanogpt" else read_folder(path)
 
     def save(name: str) -> None:
-        save_run(read(name), [], name=str(folder / f"{name}-{kind}-run"), preset="cpu", settings=["runtime.device=cpu"], root=ROOT)
+        save_run(
+            read(name), [], name=str(folder / f"{name}-{kind}-run"), preset="cpu", settings=["runtime.device=cpu"], root=ROOT
+        )
 
     with contextlib.redirect_stdout(io.StringIO()):
         save("tiny")
@@ -153,7 +160,9 @@ def measure_import(folder: Path, kind: str) -> dict[str, int]:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--child", nargs=3, metavar=("FOLDER", "WHAT", "CHECKED"), help="measure one conversion in this process")
+    parser.add_argument(
+        "--child", nargs=3, metavar=("FOLDER", "WHAT", "CHECKED"), help="measure one conversion in this process"
+    )
     options = parser.parse_args(argv)
     if options.child:
         folder, what, checked = options.child

@@ -122,15 +122,61 @@ def test_probabilities_and_attention_are_those_of_the_model(open_page, sea):
     characters = [sea.tokenizer.decode([int(id)]) for id in top.indices]
     assert [row.split(",")[0] for row in shown[:8]] == [names.get(c, c) or "," for c in characters]
     assert f"{100 * probabilities[ids[8]]:.0f} %" in page.text_content("#what") or probabilities[ids[8]] < 0.0995
-    weights = model.attention(ids[None, :8])[:, 0]  # (layer, head, 8, 8)
-    page.select_option("#layer", index=1)
-    page.select_option("#head", index=3)
-    row = weights[1, 2, 7]
-    strongest = int(row.argmax())
-    assert f"{100 * row[strongest]:.0f} %" in page.text_content("#most")
-    assert ("the last one" if strongest == 7 else f"{8 - strongest} back") in page.text_content("#most").split(")")[0]
+    check_attention(page, model, ids[:8])
     alpha = "c => Math.max(...c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
     assert page.locator("#looks").evaluate(alpha) > 0 and page.locator("#map").evaluate(alpha) > 0
+
+
+def check_attention(page, model, ids) -> None:
+    """The page names what the third head of the second layer, at the last of `ids`, attends to most."""
+    page.select_option("#layer", index=1)
+    page.select_option("#head", index=3)
+    row = model.attention(ids[None])[1, 0, 2, -1]
+    strongest, last = int(row.argmax()), len(ids) - 1
+    expect = page.locator("#most")
+    expect.filter(has_text=f"{100 * row[strongest]:.0f} %").wait_for()
+    assert ("the last one" if strongest == last else f"{last + 1 - strongest} back") in expect.text_content().split(")")[0]
+
+
+def test_the_attention_is_that_of_the_text_as_it_is_now(open_page, sea):
+    """Not that of the text before an alternative was taken, which the model has read as well."""
+    page = open_page(sea)
+    before = write(page, prompt="The sea keeps", length=8)
+    page.locator(".line > span").nth(20).click()
+    page.locator("#heads").wait_for()
+    page.locator(".line > span").nth(3).click()
+    page.fill("#length", "8")
+    page.locator("#choices li:not(.taken) button").last.click()
+    finish(page)
+    page.fill("#length", "9")
+    page.click("#continue")
+    finish(page)
+    page.locator(".line > span").nth(20).click()
+    ids = torch.from_numpy(sea.tokenizer.encode(text_of(page)))[:20]
+    assert text_of(page)[3] != before[3] and len(ids) == 20
+    check_attention(page, packed(sea.model, "float16"), ids)
+
+
+def test_colours_show_the_surprise_of_each_character(open_page, sea):
+    page = open_page(sea)
+    prompt = "The sea keeps its own"  # exactly the context
+    write(page, prompt=prompt, length=1)
+    ids = torch.from_numpy(sea.tokenizer.encode(prompt))
+    logits = packed(sea.model, "float16")(ids[None])[0, :-1].detach()
+    bits = -logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0] / np.log(2)
+    shown = page.locator(".line > span").evaluate_all("spans => spans.map(span => Number(/s(\\d)/.exec(span.className)[1]))")
+    assert shown[1:21] == [sum(float(b) >= limit for limit in (0.5, 2, 4)) for b in bits]
+    assert len(set(shown)) > 1
+
+
+def test_a_click_on_the_map_chooses_a_layer_and_a_head(open_page, sea):
+    page = open_page(sea)
+    write(page, prompt="The sea")
+    page.locator(".line > span").nth(4).click()
+    box = page.locator("#map").bounding_box()
+    page.locator("#map").click(position={"x": 0.9 * box["width"], "y": 0.75 * box["height"]})
+    assert page.locator("#layer").evaluate("e => e.selectedIndex") == 1
+    assert page.locator("#head").evaluate("e => e.selectedIndex") == 3
 
 
 def test_the_mouse_shows_a_character_and_a_click_keeps_it(open_page, sea):

@@ -225,21 +225,17 @@ print(json.dumps([at, code, problems]))
 )
 def test_a_signal_at_any_line_leaves_the_destination_whole_and_nothing_else(tmp_path, kind, before, number, again, every):
     arguments = [str(tmp_path), kind, before, str(int(number)), str(again), str(every)]
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
     lines, code, problems = json.loads(done.stdout)
     assert (code, problems) == (0, []) and lines > 60
 
 
 @signals
-@pytest.mark.parametrize(
-    ("target", "number", "code"),
-    [
-        ("html", signal.SIGTERM, 143),
-        pytest.param("html", signal.SIGINT, 130, marks=pytest.mark.nightly),
-        pytest.param("hf", signal.SIGTERM, 143, marks=pytest.mark.nightly),
-        pytest.param("hf", signal.SIGINT, 130, marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["html", "hf"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_interrupted_verb_leaves_nothing(tmp_path, make_model, target, number, code):
     run = make_model().path.parent
     folder = tmp_path / "exports"
