@@ -52,8 +52,8 @@ def certify(
     """Compare the logits of a loaded export with those of the run; with `log_probabilities`, their logarithms of probabilities.
 
     The bound is `tolerance` times the largest logit, at least `tolerance` times 10. `longest` is the longest text that the
-    target takes (None: block_size). `last_of` is for targets that compute each position by itself. Raises UserError if the bound is exceeded, or if greedy texts differ where the run's choice
-    is not a matter of rounding.
+    target takes (None: block_size). `last_of` is for a target that computes each position by itself. Raises UserError if the
+    bound is exceeded, or if greedy texts differ where the run's choice is not a matter of rounding.
     """
     longest = longest or loaded.model.config.block_size
     last_of = last_of or (lambda ids: logits_of(ids[None])[0, -1])

@@ -142,9 +142,9 @@ def test_a_disk_that_is_full_is_one_line(tmp_path, error):
     assert os.listdir(tmp_path) == []
 
 
-# Publishes in a child process that sends itself a signal at the n-th line of Python, for n up to where the child comes to
-# its end. Prints each n after which the destination is not as before and not as it should become, or after which anything else is
-# left. After SIGKILL, the next export must find or make the destination and remove the rest.
+# Publishes in a child process that sends itself a signal at the n-th line of Python, for n up to where the child comes to its
+# end. Prints each n after which the destination is neither as before nor as it should become, or after which anything else is
+# left. After SIGKILL, the destination may be absent, and the next export removes the rest.
 INTERRUPTED = """
 import itertools, json, os, pathlib, signal, sys
 from chargpt.exchange.publication import PAGE, publish
