@@ -1,6 +1,6 @@
 """How much memory exports and imports take: the table of docs/export.md. Linux only.
 
-    python tests/benchmarks/export_memory.py
+    python tests/benchmarks/export_memory.py [--width 640]
 
 Makes a run with random weights, converts it in a process of its own for each format, without and with the check by the other
 program, and prints the largest resident memory above that of the process before it loads anything, as a multiple of the
@@ -163,7 +163,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--child", nargs=3, metavar=("FOLDER", "WHAT", "CHECKED"), help="measure one conversion in this process"
     )
+    parser.add_argument(
+        "--width", type=int, default=LARGE["n_embd"], help="of the model, a multiple of 10 (default: %(default)s)"
+    )
     options = parser.parse_args(argv)
+    LARGE["n_embd"] = options.width
     if options.child:
         folder, what, checked = options.child
         if what in TARGETS:
