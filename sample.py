@@ -20,13 +20,19 @@ from typing import Any
 
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.sampling.options import parse_options
-from chargpt.terminal import UserError, enable_colours, one_line, wrapped
+from chargpt.terminal import UserError, best_effort_messages, enable_colours, one_line, wrapped
 
 CHECKPOINTS = Path(__file__).resolve().parent / "checkpoints"
 
 
 def main(argv: list[str] | None = None) -> int:
     options = parse_options(argv)
+    with best_effort_messages():  # the text is what counts
+        return write(options)
+
+
+def write(options: argparse.Namespace) -> int:
+    """Do what the options ask for, and return the exit code. Raises UserError."""
     with Interrupt(notice="") as interrupt:
         with ending_at_once():  # until the text begins, there is nothing to finish
             loaded, generator, samplings, prompt = prepare(options)
@@ -75,9 +81,9 @@ def write_samples(
 
     seeds = range(options.seed, options.seed + options.samples)
     facts = {"run": loaded.run, "step": loaded.step}
-    started = time.monotonic()
+    started = time.perf_counter()
     made = print_samples(generator, samplings, prompt, seeds, printer=new_printer(options), facts=facts, stop=interrupt)
-    seconds = time.monotonic() - started
+    seconds = time.perf_counter() - started
     say(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
     if interrupt():
         say("stopped")

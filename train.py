@@ -48,7 +48,7 @@ MAX_ROLLBACKS = 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    started = time.monotonic()
+    started = time.perf_counter()
     with join_group() as group:
         options = parse_options(argv)
         if options.find_lr:

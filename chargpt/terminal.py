@@ -112,6 +112,7 @@ def run_program(main: Callable[[], int]) -> int:
     try:
         code = main()
         sys.stdout.flush()
+        _drop_unwritable()
         return code
     except BrokenPipeError:  # the reader (`| head`) has closed the pipe
         _drop_unwritable()
@@ -234,6 +235,13 @@ class BestEffortStream:
 def best_effort_output() -> Any:
     """Within this block, a closed terminal, a broken pipe or a full disk never ends the program."""
     with contextlib.redirect_stdout(BestEffortStream(sys.stdout)), contextlib.redirect_stderr(BestEffortStream(sys.stderr)):
+        yield
+
+
+@contextlib.contextmanager
+def best_effort_messages() -> Any:
+    """Within this block, a standard error that cannot be written never ends the program; its standard output still can."""
+    with contextlib.redirect_stderr(BestEffortStream(sys.stderr)):
         yield
 
 

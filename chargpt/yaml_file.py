@@ -81,5 +81,6 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise UserError(f"{shown(path)}: holds a {type(tree).__name__}; write sections such as `train:` with keys below them")
+        kind = "a list" if isinstance(tree, list) else "a single value"
+        raise UserError(f"{shown(path)}: holds {kind}; write sections such as `train:` with keys below them")
     return tree

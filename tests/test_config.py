@@ -82,7 +82,7 @@ BAD_YAML = [
     ("runtime:\n  device: gpu", ["runtime.device", "cuda"]),
     ("train:\n  seed: 1\n  seed: 2", ["line 3", "'seed'", "twice"]),
     ("- train\n- model\n", ["list", "sections"]),
-    ("just words", ["str", "sections"]),
+    ("just words", ["a single value", "sections"]),
     ("train: 5", ["train", "5", "keys"]),
     ("train:\n  max_steps: [1, 2", ["YAML"]),
     ("train:\n\tmax_steps: 1", ["line 2", "YAML"]),

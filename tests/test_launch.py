@@ -8,6 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import SHORT_RUN
+
+import sample
+import train
+from chargpt.terminal import run_program
 
 ROOT = Path(__file__).parents[1]
 
@@ -59,6 +64,20 @@ def test_no_file_of_a_run_gets_the_number_of_a_closed_standard_stream(closed, tm
 def test_a_mistake_whose_message_cannot_be_written_has_its_exit_code(streams):
     command = f"{sys.executable} train.py --no-such-option {streams}"
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_messages_that_cannot_be_written_stop_neither_training_nor_sampling(text, tmp_path, monkeypatch, capsys):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        run, cache = ["--run", f"{tmp_path}/run"], f"data.cache={tmp_path}/cache"
+        assert run_program(lambda: train.main([str(text), *SHORT_RUN, *run, cache])) == 0
+        assert "\ndone " in capsys.readouterr().out
+        assert run_program(lambda: sample.main([f"{tmp_path}/run", "--length", "20", "--seed", "1"])) == 0
+        written = capsys.readouterr().out
+        monkeypatch.undo()
+    assert sample.main([f"{tmp_path}/run", "--length", "20", "--seed", "1"]) == 0
+    assert written == capsys.readouterr().out and len(written) > 20
 
 
 def test_text_from_a_closed_standard_input_is_an_empty_text(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from chargpt import terminal
 from chargpt.__main__ import VERBS, main
 from chargpt.terminal import UserError
 
@@ -15,7 +16,16 @@ ROOT = Path(__file__).parents[1]
 def test_without_a_verb_all_are_listed(capsys):
     assert main([]) == main(["--help"]) == 0
     listed = capsys.readouterr().out
-    assert all(f"  {verb} " in listed for verb in VERBS)
+    first = [line.split()[0] for line in listed.splitlines() if line]
+    assert first == 2 * ["usage:", *VERBS]
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_the_list_of_verbs_fits_the_terminal(monkeypatch, capsys, width):
+    monkeypatch.setattr(terminal, "terminal_width", lambda stream: width)
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2 + len(VERBS) and max(map(len, lines)) <= width
 
 
 def test_a_wrong_verb_is_one_line():

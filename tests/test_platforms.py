@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from helpers import SHORT_RUN
 
+import sample
+import train
 from chargpt import files
 from chargpt.files import is_portable, portable, publish_file
 from chargpt.runs.run import folder_of
@@ -42,6 +46,16 @@ def test_the_programs_run_without_anything_that_only_posix_has(text, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8")
     assert done.returncode == 0 and done.stderr.endswith("all four\n"), done.stderr
     assert sorted(path.name for path in (tmp_path / "run").glob("step-*"))[-1] == "step-00000006"
+
+
+def test_a_clock_as_coarse_as_that_of_windows_divides_by_no_zero(text, tmp_path, monkeypatch):
+    """Before Python 3.13, time.monotonic stands still for 16 ms on Windows, in which a small model takes several steps."""
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() // 1000 * 1000)
+    cache = f"data.cache={tmp_path}/cache"
+    assert train.main([str(text), *SHORT_RUN, "--run", f"{tmp_path}/run", cache]) == 0
+    assert train.main(["--resume", "--run", f"{tmp_path}/run", "--minutes", "0.02", cache]) == 0
+    assert sample.main([f"{tmp_path}/run", "--length", "0"]) == 0
 
 
 ENCODINGS = """

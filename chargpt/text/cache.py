@@ -72,7 +72,7 @@ class Cache:
         """The entry that was recorded for `request`, if it still exists."""
         try:
             return self.open((self._seen / request).read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # `locked` says what is wrong with the folder
             return None
 
     def record(self, request: str, fingerprint: str) -> None:

@@ -84,7 +84,10 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
         return UserError(f"{where}, but half of a surrogate pair, as CESU-8 has them; {what_to_do}")
     if encoding == "utf-8" and (damage := _damage(before, rest)):
         return UserError(f"{where}, although the text before it is: {damage}")
-    if guess := likely_encoding(around):
+    guess = "utf-8" if encoding != "utf-8" and _is_utf8(around) else likely_encoding(around)
+    if guess == codecs.lookup(encoding).name:
+        return UserError(f"{where}, although it reads as such: it is damaged there, or cut off; copy it again")
+    if guess:
         return UserError(f"{where}; it reads as {guess}, so add data.encoding={guess}")
     if b"\0" in around:
         return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
@@ -103,6 +106,15 @@ def _damage(before: bytes, rest: bytes) -> str:
     if beyond >= CERTAIN:
         return "the file is damaged there, or joined from files in different encodings; copy it again, or correct that line"
     return ""
+
+
+def _is_utf8(sample: bytes) -> bool:
+    """Whether `sample`, which may end inside a character, is text in UTF-8."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in sample
 
 
 def likely_encoding(sample: bytes) -> str | None:

@@ -120,7 +120,8 @@ def _encode(
     with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
         found = count_characters(TextReader(sources, config, progress=progress), config)
         if found.n_train + found.n_val == 0:
-            raise UserError(f"{sources.label}: {', '.join(found.notes) or 'empty'}; give a file with text in it")
+            what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
+            raise UserError(f"{sources.label}: {what}; give a file with text in it")
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config)
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
         fingerprint = _fingerprint(found, config, tokenizer)

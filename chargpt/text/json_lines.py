@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from chargpt.terminal import UserError
 
+KINDS = {int: "a number", float: "a number", bool: "true or false", list: "a list", dict: "an object", type(None): "null"}
 MAX_LINE = 2**28  # characters, which must fit into memory
 
 
@@ -28,7 +29,7 @@ def _document(line: str, field: str, where: str) -> str:
         raise UserError(f"{where}: no field {field!r}, its fields are: {fields}; name the one with the text in data.field")
     text = record[field]
     if not isinstance(text, str):
-        raise UserError(f"{where}: field {field!r} is a {type(text).__name__}; name one with text in data.field")
+        raise UserError(f"{where}: field {field!r} is {KINDS[type(text)]}; name one with text in data.field")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -101,6 +101,8 @@ def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter
         return [_from_pipe(path, copies)]
     if text in NAMES:
         return named_corpus(text, root=root)
+    if path.is_symlink():
+        raise UserError(f"{text}: a link to a file that does not exist, or to itself; correct the link, or give a text file")
     raise UserError(f"{text}: no such file or folder; {_suggestion(path)}")
 
 

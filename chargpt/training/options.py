@@ -1,11 +1,15 @@
 """The command line of train.py."""
 
+import dataclasses
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chargpt.config import Config
 from chargpt.terminal import NUMBER, Parser, UserError, number
 
+SETTING = re.compile(rf"({'|'.join(section.name for section in dataclasses.fields(Config))})\.[a-z_]+")
 MAX_MINUTES = 5_256_000  # ten years
 USAGE = (
     "[TEXT ...] [--config FILE] {more}[--minutes M] [--device D] [--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
@@ -109,6 +113,9 @@ def _check(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
     if "" in options.texts:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
+    for text in options.texts:
+        if SETTING.fullmatch(text) and not os.path.exists(text):
+            raise UserError(f"{text}: a setting without a value; write {text}=VALUE")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         raise UserError("TEXT: the same text given twice, so that its validation part would be trained on; give it once")
     if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:

@@ -122,6 +122,8 @@ def _overfitting(epochs: float, parameters_per_character: float, weight_decay: f
 def main(argv: Sequence[str]) -> int:
     """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
     root = Path(__file__).parents[2]
+    if not (root / "configs").is_dir():  # an installed library: what it keeps belongs into the working folder
+        root = Path.cwd()
     options = parse_text_options(argv)
     model, corpus, config = new_model(options, root=root)
     trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))

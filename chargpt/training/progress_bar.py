@@ -24,7 +24,7 @@ class ProgressBar:
             bar_format=_layout(terminal_width(sys.stderr)),
         )
         self._total, self._first = total, step
-        self._started = self._last_line = time.monotonic()
+        self._started = self._last_line = time.perf_counter()
         self._numbers: dict[str, float] = {}
         self._evaluated = 0  # the step of the last validation loss
 
@@ -55,7 +55,7 @@ class ProgressBar:
             words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
         self._bar.bar_format = _layout(terminal_width(sys.stderr))
         self._bar.set_postfix_str(", ".join([*train, *self._last_evaluation()]), refresh=False)
-        now = time.monotonic()
+        now = time.perf_counter()
         if "val/loss" not in values and (not self._bar.disable or now - self._last_line < PLAIN_SECONDS):
             return
         self._last_line = now

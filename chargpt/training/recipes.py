@@ -24,29 +24,33 @@ MIN_STEPS = 200
 
 def load_settings(
     name: str | None, overrides: Sequence[str], *, presets: Path, model: dict | None = None, model_from: str = ""
-) -> tuple[Config, Path]:
+) -> tuple[Config, Path | None]:
     """The settings of a preset or YAML file `name` (None: the preset for the device) with the `section.key=value` overrides.
 
     `model` replaces the file's model section; `model_from` names its origin in error messages. Returns the settings and the
-    path of the file. Raises UserError.
+    path of the file, None for the built-in defaults, which an installed library uses: the presets stay in the project.
+    Raises UserError.
     """
     device = apply_overrides(Config(), [override for override in overrides if override.startswith("runtime.")]).runtime.device
     path = _find_preset(name, choose_device(device).type, presets)
-    config = apply(Config(), read_yaml(path), where=shown(path))
+    config = Config() if path is None else apply(Config(), read_yaml(path), where=shown(path))
     if model is not None:
         config = apply(config, {"model": model}, where=model_from)
     return apply_overrides(config, overrides), path
 
 
-def _find_preset(name: str | None, device_type: str, presets: Path) -> Path:
+def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | None:
     if name is None:
+        if not presets.is_dir():
+            return None
         return presets / ("gpu.yaml" if device_type == "cuda" else "cpu.yaml")
     for path in (Path(name), presets / name, presets / f"{name}.yaml"):
         if path.is_file():
             return path
     known = sorted(path.stem for path in presets.glob("*.yaml"))
     close = difflib.get_close_matches(name, known, n=1)
-    what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file, or one of {', '.join(known)}"
+    presets_too = f", or one of {', '.join(known)}" if known else "; presets are in the project's configs folder"
+    what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file{presets_too}"
     raise UserError(f"--config: {name!r} is not a file; {what_to_do}")
 
 

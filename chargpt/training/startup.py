@@ -57,6 +57,8 @@ def resumed_options(options: TrainOptions, *, root: Path) -> TrainOptions:
 
 def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:
     """A run at step 0. Raises UserError, also if a run of that name exists."""
+    name = run_name(options.texts) if options.run is None else options.run
+    new_folder(name, root / "checkpoints")  # before the text is read, which may take long
     model, corpus, config = new_model(options, root=root, processes=group.size)
     check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
@@ -70,7 +72,6 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     )
     publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
-    name = corpus.name if options.run is None else options.run
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
     group.note_begun()
@@ -96,7 +97,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> tuple
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
-    say("settings", shown(file) + "".join(f", {setting}" for setting in options.settings))
+    source = "the built-in defaults" if file is None else shown(file)
+    say("settings", ", ".join([source, *options.settings]))
     return model, corpus, config
 
 

@@ -79,11 +79,11 @@ class ThreadWaiting:
 
     def _look_at_machine(self) -> None:
         """Spin again if other programs have left the processors to this one since the last look."""
-        seconds = time.monotonic() - self._looked[0]
+        seconds = time.perf_counter() - self._looked[0]
         if seconds >= CHECK_SECONDS:
             used, own, processors = _processor_seconds(self._system)
             others = (used - self._looked[1] - (own - self._looked[2])) / seconds
-            self._looked = (time.monotonic(), used, own)
+            self._looked = (time.perf_counter(), used, own)
             if others < processors - self._threads + IDLE_LOAD:
                 self._spin()
 
@@ -98,7 +98,7 @@ class ThreadWaiting:
     def _sleep(self) -> None:
         self._end.clear()
         used, own, _ = _processor_seconds(self._system)
-        self._looked = (time.monotonic(), used, own)
+        self._looked = (time.perf_counter(), used, own)
         if self._llvm:
             self._spin_milliseconds = self._llvm.kmp_get_blocktime()
             self._llvm.kmp_set_blocktime(0)

@@ -20,7 +20,10 @@ class TimeBudget:
     """
 
     def __init__(self, *, steps_left: int, deadline: float | None = None, min_evaluations: int = 0) -> None:
-        """`deadline`, on time.monotonic, is when the run shall end; None sets no limit. `min_evaluations` is the user's."""
+        """`deadline`, on time.perf_counter, is when the run shall end; None sets no limit. `min_evaluations` is the user's.
+
+        time.monotonic would do as well, but on Windows, before Python 3.13, it stands still for 16 ms: several small steps.
+        """
         self.deadline = deadline
         self.steps = 0
         self.seconds = 0.0  # in steps, without the first ones
@@ -31,11 +34,11 @@ class TimeBudget:
         self._measured = self._lap = self._window = (SETTLING_STEPS, 0.0)
         self._fastest = math.inf  # seconds per step
         self._is_slow = False
-        self._last = time.monotonic()
+        self._last = time.perf_counter()
 
     def step_done(self) -> None:
         """One more step is done."""
-        now = time.monotonic()
+        now = time.perf_counter()
         self.steps += 1
         if self.steps > SETTLING_STEPS:
             self.seconds += now - self._last
@@ -44,10 +47,10 @@ class TimeBudget:
     @contextlib.contextmanager
     def outside_steps(self) -> Iterator[None]:
         """Time in this block, for an evaluation and for saving, is not counted as time in steps."""
-        started = time.monotonic()
+        started = time.perf_counter()
         self.seconds += max(0.0, started - self._last) if self.steps > SETTLING_STEPS else 0.0
         yield
-        self._last = time.monotonic()
+        self._last = time.perf_counter()
         self.evaluation_seconds = max(self.evaluation_seconds, self._last - started)
 
     @property
@@ -80,7 +83,7 @@ class TimeBudget:
         Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take a quarter of the time that is
         left; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
-        seconds, fits = self.deadline - time.monotonic(), self.steps_that_fit(eval_interval=eval_interval)
+        seconds, fits = self.deadline - time.perf_counter(), self.steps_that_fit(eval_interval=eval_interval)
         least = self._min_evaluations
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
             return min(step + max(1, fits), MAX_STEPS), least
@@ -93,7 +96,7 @@ class TimeBudget:
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""
-        for_steps = max(0.0, self.deadline - time.monotonic() - self.evaluation_seconds)
+        for_steps = max(0.0, self.deadline - time.perf_counter() - self.evaluation_seconds)
         return int(for_steps / (self.seconds_per_step + self.evaluation_seconds / eval_interval))
 
     def seconds_for(self, steps: int, *, eval_interval: int) -> float:
@@ -124,4 +127,4 @@ class TimeBudget:
         """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them."""
         if self.deadline is None or not self.is_first:
             return None
-        return max(0.0, self.deadline - time.monotonic())
+        return max(0.0, self.deadline - time.perf_counter())

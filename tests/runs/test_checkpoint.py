@@ -113,7 +113,19 @@ def test_others_can_read_the_weights_and_check_the_sums(tmp_path: Path) -> None:
     document = json.loads(first + rest)
     assert document["sha256"] == hashlib.sha256(rest).hexdigest()
     for name, fingerprint in document["files"].items():
-        assert fingerprint["sha256"] == hashlib.sha256((path / name).read_bytes()).hexdigest()
+        data = (path / name).read_bytes()
+        assert fingerprint == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        with safetensors.safe_open(path / name, "pt") as file:
+            assert file.metadata() == {"format": "pt"}  # transformers reads no file without it
+    checkpoint.mark_best(path, 1.25)
+    marked = json.loads((tmp_path / "best.json").read_text())
+    assert (marked["checkpoint"], marked["val/loss"]) == (path.name, 1.25)
+
+
+def test_a_checkpoint_that_was_read_does_not_change(tmp_path: Path) -> None:
+    loaded = checkpoint.load(save(tmp_path, 1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        loaded.weights = {}
 
 
 def test_sampling_needs_no_optimizer_state(tmp_path: Path) -> None:
@@ -133,7 +145,7 @@ def test_the_newest_valid_checkpoint_is_found_and_each_skipped_one_named(tmp_pat
         if file:
             damage(path / file)
     found, lines = checkpoint.newest(tmp_path)
-    assert found.step == 200
+    assert found.step == 200 and same(found.training, tensors_at(200)["training"])
     assert len(lines) == 2
     assert "step-00000400/state.json: damaged" in lines[0] and "step-00000300/model.safetensors: damaged" in lines[1]
 
@@ -169,8 +181,9 @@ def test_without_a_valid_checkpoint_the_error_says_why(tmp_path: Path) -> None:
 
 def test_best_is_what_was_marked_and_otherwise_the_newest_with_a_reason(tmp_path: Path) -> None:
     paths = [save(tmp_path, step) for step in (100, 200, 300)]
+    (paths[2] / "training.safetensors").unlink()  # which writing text does not need
     found, lines = checkpoint.best(tmp_path)
-    assert found.step == 300 and "best.json: missing" in lines[0]
+    assert found.step == 300 and "best.json: missing" in lines[0] and len(lines) == 1
     for path, loss in zip(paths, (2.5, 1.5)):
         checkpoint.mark_best(path, loss)
     found, lines = checkpoint.best(tmp_path)
@@ -181,6 +194,11 @@ def test_best_is_what_was_marked_and_otherwise_the_newest_with_a_reason(tmp_path
     damage(tmp_path / "best.json")
     found, lines = checkpoint.best(tmp_path)
     assert found.step == 300 and "best.json: damaged" in lines[0]
+    checkpoint.mark_best(paths[2], 0.5)
+    damage(paths[2] / "model.safetensors")
+    found, lines = checkpoint.best(tmp_path)
+    assert found.step == 100 and [line.count("step-00000300") for line in lines] == [1, 0], "each problem is said once"
+    assert "step-00000200/model.safetensors: damaged" in lines[1]
 
 
 def test_differing_tensors_are_named(tmp_path: Path) -> None:
@@ -192,6 +210,33 @@ def test_differing_tensors_are_named(tmp_path: Path) -> None:
         "here: does not fit the model: a is float32 [2], not float64 [2], b is float32 [2, 3], not float32 [3, 2], "
         "c is float32 [2], not nothing and 2 more"
     )
+    for count, end in ((3, "c is float32 [2], not nothing"), (4, "c is float32 [2], not nothing and 1 more")):
+        with pytest.raises(CheckpointError) as caught:
+            checkpoint.check_tensors(dict.fromkeys("abcd"[:count], a), {}, where="here")
+        assert str(caught.value).endswith(end)
+
+
+def test_the_order_of_checkpoints_is_that_of_their_numbers(tmp_path: Path) -> None:
+    ordered = ["step-99999999", "step-99999999.2", "step-99999999.10", "step-100000000"]
+    for name in reversed(ordered):
+        (tmp_path / name).mkdir()
+    assert names(tmp_path) == ordered
+    assert [checkpoint.is_saved_again(tmp_path / name) for name in ordered] == [False, True, True, False]
+
+
+def test_the_state_of_an_optimizer_has_a_limit_that_follows_the_size_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "JSON_LIMIT", 4096)  # so much for the header
+    count = sum(tensor.numel() for tensor in random_weights(1).values())
+    for times, accepted in ((8, True), (9, False)):
+        moments = {"moments": torch.zeros(times * count)}
+        path = checkpoint.publish(tmp_path, weights=random_weights(1), training=moments, state=saved_state(times))
+        if accepted:
+            assert same(checkpoint.load(path).training, moments)
+        else:
+            with pytest.raises(CheckpointError, match="training.safetensors: .* bytes, more than expected"):
+                checkpoint.load(path)
 
 
 # --- keeping and clearing ---
@@ -379,6 +424,12 @@ def test_a_run_that_is_no_folder(tmp_path: Path) -> None:
     assert_refused(tmp_path / "file", "Not a directory")
     (tmp_path / "loop").symlink_to("loop")
     assert_refused(tmp_path / "loop", "Too many levels of symbolic links")
+
+
+def test_the_error_says_how_much_space_a_checkpoint_needs(tmp_path: Path) -> None:
+    tensors = {**tensors_at(1), "training": {"moments": torch.zeros(700_000)}}
+    with pytest.raises(CheckpointError, match="it needs 2.8 MB in a writable folder"):
+        checkpoint.publish(tmp_path / "gone", **tensors, state=saved_state(1))
 
 
 @pytest.mark.parametrize("part", ["weights", "training"])

@@ -77,3 +77,27 @@ def test_a_damaged_utf8_text_is_not_taken_for_another_encoding(content, says, lo
     with pytest.raises(UserError, match=says) as caught:
         load(tmp_path / "a.txt")
     assert "cp1252" not in str(caught.value) and "line 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "says"),
+    [
+        ("Un été à la mer\n".encode() * 50, "utf-16", "byte 0 .*; it reads as utf-8, so add data.encoding=utf-8"),
+        ("Un été à la mer\n".encode() * 50, "ascii", "byte 3 .*; it reads as utf-8, so add data.encoding=utf-8"),
+        (
+            "Un été\n".encode("utf-16")[:-1],
+            "utf-8",
+            "although it reads as such: it is damaged there, or cut off; copy it again",
+        ),
+    ],
+)
+def test_an_encoding_that_is_wrong_or_cut_off_is_not_suggested_again(content, encoding, says, load, tmp_path):
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(UserError, match=says):
+        load(tmp_path / "a.txt", encoding=encoding)
+
+
+def test_a_text_of_nothing_but_a_byte_order_mark_has_no_text_in_it(load, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf")
+    with pytest.raises(UserError, match="a.txt: no text in it .utf-8, as its byte-order mark says; the mark is removed.; give"):
+        load(tmp_path / "a.txt")

@@ -17,7 +17,7 @@ def test_json_lines_take_the_field_named(load, tmp_path):
     assert text_of(load(path, field="body")) == "one\nline\u2028\ntwo\n" + "é" * 20
     with pytest.raises(UserError, match="line 1: no field 'text', its fields are: body; name the one"):
         load(path)
-    with pytest.raises(UserError, match="line 3: field 'id' is a int"):
+    with pytest.raises(UserError, match="line 3: field 'id' is a number"):
         path.write_bytes(gzip.compress(b'{"id": "a"}\n\n{"id": 5}'))
         load(path, field="id")
 

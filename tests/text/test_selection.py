@@ -38,7 +38,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
         binary.parent.mkdir(exist_ok=True)
         binary.write_bytes(b"\0")
     assert load(folder, separator="-").fingerprint == corpus.fingerprint, "what is skipped does not count"
-    with pytest.raises(UserError, match="binaries.a.txt: binary files skipped: 1; give"):
+    with pytest.raises(UserError, match="binaries.a.txt: no text in it .binary files skipped: 1.; give"):
         load(tmp_path / "binaries")
 
 
@@ -80,13 +80,20 @@ def test_a_name_that_is_nearly_right_gets_the_right_one(load, tmp_path):
         load(tmp_path / "nowhere" / "x")
 
 
+@pytest.mark.parametrize("target", ["link.txt", "nowhere.txt"])
+def test_a_broken_link_is_called_what_it_is(target, load, tmp_path):
+    (tmp_path / "link.txt").symlink_to(target)
+    with pytest.raises(UserError, match="link.txt: a link to a file that does not exist, or to itself; correct the link"):
+        load(tmp_path / "link.txt")
+
+
 def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
     (tmp_path / "poems").mkdir()
     (tmp_path / "poems" / "sea.txt").write_text(TEXT)
     (tmp_path / "poems" / "loop.txt").symlink_to("loop.txt")
     corpus = load(tmp_path / "poems")
     assert text_of(corpus) == TEXT and corpus.notes == ["broken links skipped: 1"]
-    with pytest.raises(UserError, match="loop.txt: no such file or folder"):
+    with pytest.raises(UserError, match="loop.txt: a link to a file that does not exist, or to itself"):
         load(tmp_path / "poems" / "loop.txt")
 
 

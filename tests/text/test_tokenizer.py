@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from text_helpers import ROOT
 
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Tokenizer, UnknownCharacters, code_points, utf8_lengths
+from chargpt.text.tokenizer import (
+    CODE_POINTS,
+    FOLDED,
+    Tokenizer,
+    UnknownCharacters,
+    character_name,
+    code_points,
+    utf8_lengths,
+)
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -40,7 +48,7 @@ def test_decoding_undoes_encoding_and_ids_follow_code_points(text):
 def test_bytes_hold_every_text_and_stream_as_they_come(text):
     tokenizer = Tokenizer(None)
     ids = tokenizer.encode(text)
-    assert tokenizer.vocab_size == 256 and tokenizer.decode(ids) == text
+    assert tokenizer.vocab_size == 256 and tokenizer.decode(ids) == text and ids.dtype == np.int64
     stream = tokenizer.stream()
     assert "".join(stream.push([i]) for i in ids.tolist()) + stream.finish() == text
 
@@ -122,6 +130,30 @@ def test_equal_vocabularies_are_equal_and_hash_alike():
     assert one == Tokenizer("ab") and hash(one) == hash(Tokenizer("ab"))
     assert one != folded and one != "ab" and one != Tokenizer("ab", normalizer=TextNormalizer(lowercase=True))
     assert len({one, Tokenizer("ab"), folded, Tokenizer(None)}) == 3
+
+
+@pytest.mark.parametrize("characters, folded", [("ab", False), ("ab", True), (None, False)])
+@pytest.mark.parametrize("normalize", ["none", "NFC", "NFKC"])
+@pytest.mark.parametrize("newlines, lowercase", [("keep", True), ("fold", False)])
+def test_every_vocabulary_comes_back_from_json(characters, folded, normalize, newlines, lowercase):
+    normalizer = TextNormalizer(newlines=newlines, normalize=normalize, lowercase=lowercase)
+    tokenizer = Tokenizer(characters, folded=folded, normalizer=normalizer)
+    found = Tokenizer.from_json(json.loads(json.dumps(tokenizer.to_json())))
+    assert (found.characters, found.folded, found.normalizer) == (characters, folded, normalizer)
+
+
+def test_unknown_code_points_are_minus_one_wherever_they_lie():
+    tokenizer = Tokenizer("bd")
+    assert tokenizer.ids_of("abcde\U0010ffff").tolist() == [-1, 0, -1, 1, -1, -1]
+    assert set(tokenizer.table().tolist()) == {-1, 0, 1} and tokenizer.table()[-1] == -1
+
+
+def test_a_similar_character_is_a_single_one():
+    assert fitted("J\u030c").nearest("\u01f0") == "J"  # its upper case is two characters, both known
+
+
+def test_a_character_without_a_name_is_described_by_its_number():
+    assert character_name("\x07") == "'\\x07' U+0007" and character_name("a") == "'a' U+0061 LATIN SMALL LETTER A"
 
 
 def test_ids_take_the_smallest_numbers_that_hold_them():

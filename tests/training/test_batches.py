@@ -1,6 +1,8 @@
 """Batches: a pure function of (seed, step, chunk), each window once an epoch, all inside the text."""
 
 import hashlib
+import mmap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,14 +45,22 @@ def test_targets_are_the_inputs_one_later_and_inside_the_text():
             assert torch.equal(inputs + 1, targets) and targets.max() < length and torch.equal(inputs[:, 1:], targets[:, :-1])
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
 def test_a_text_that_lies_on_the_device_gives_the_same_batches(dtype, monkeypatch):
     monkeypatch.setattr("chargpt.training.batches.PART", 300)
-    ids = (IDS * 65 % min(65_521, np.iinfo(dtype).max)).astype(dtype)  # the larger types hold larger ids
-    one, other = make_batches(ids), make_batches(ids, resident=True)
-    for step in range(200):
-        for left, right in zip(one.batch(step), other.batch(step)):
-            assert torch.equal(left, right) and left.dtype == right.dtype and right.is_contiguous()
+    largest = min(2**31 - 1, np.iinfo(dtype).max)  # the larger types hold larger ids, which float32 could not
+    ids = (largest - np.arange(1000) * 65 % largest).astype(dtype)
+    read_only = ids.copy()
+    read_only.flags.writeable = False  # as a text in a file is
+    make_batches(read_only, resident=True)
+    for block_size in (16, 1):  # with 1, every id is an input or a target
+        given = ids.copy()
+        one, other = make_batches(ids, block_size), make_batches(given, block_size, resident=True)
+        given[:] = 0  # the copy is what counts
+        for step in range(250):
+            for left, right in zip(one.batch(step), other.batch(step)):
+                assert torch.equal(left, right) and left.dtype == right.dtype and right.is_contiguous()
 
 
 def test_an_epoch_has_every_window_once_and_the_next_one_lies_otherwise():
@@ -69,10 +79,14 @@ def test_in_the_long_run_every_character_is_learned_equally_often():
 
 
 def test_a_batch_depends_on_nothing_but_its_step():
-    in_order = [make_batches().batch(step)[0] for step in range(3000)]
+    whole = make_batches()
+    in_order = [whole.batch(step)[0] for step in range(3000)]
     one = make_batches()
     for step in (2999, 0, 1024, 1023, 7, 7):
         assert torch.equal(one.batch(step)[0], in_order[step])
+        assert torch.equal(make_batches().batch(step)[0], in_order[step])
+    first_of_a_block = 1024 // 4
+    assert torch.equal(make_batches().batch(first_of_a_block)[0], in_order[first_of_a_block])
     assert not torch.equal(make_batches(seed=2).batch(0)[0], in_order[0])
 
 
@@ -81,6 +95,7 @@ def test_chunks_share_out_the_samples_of_a_step(chunks):
     whole = make_batches(batch_size=48).starts(5)
     chosen = make_batches(batch_size=48 // chunks, accumulate=chunks)
     assert np.array_equal(np.concatenate([chosen.starts(5, chunk) for chunk in range(chunks)]), whole)
+    assert np.array_equal(chosen.starts(5), chosen.starts(5, 0)) and torch.equal(chosen.batch(5)[0], chosen.batch(5, 0)[0])
 
 
 def test_a_batch_larger_than_an_epoch_and_than_a_block_of_starts():
@@ -103,6 +118,47 @@ def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
     assert all(torch.equal(plain.batch(step)[1], ahead.batch(step)[1]) for step in range(2000))
 
 
+class RecordedFile(mmap.mmap):
+    """A mapped file that remembers what was requested from the disk."""
+
+    requests: list[tuple[int, int]]
+
+    def madvise(self, option: int, start: int, length: int) -> None:
+        assert option == mmap.MADV_WILLNEED
+        self.requests.append((start, length))
+        super().madvise(option, start, length)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_WILLNEED"), reason="this system cannot read ahead on request")
+@pytest.mark.parametrize("margin", [-1, 0])
+def test_of_a_large_text_the_pages_of_every_window_are_requested_and_no_others(tmp_path, monkeypatch, margin):
+    def mapped(path: Path) -> tuple[RecordedFile, np.ndarray]:
+        with open(path, "rb") as file:
+            mapping = RecordedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapping.requests = []
+        return mapping, np.ndarray((100_000,), np.uint32, buffer=mapping)
+
+    np.arange(100_000, dtype=np.uint32).tofile(tmp_path / "ids")
+    file, ids = mapped(tmp_path / "ids")
+    monkeypatch.setattr("chargpt.training.batches.LARGE", ids.nbytes + margin)
+    batches = make_batches(ids)
+    starts = np.concatenate([batches.starts(step) for step in range(300)])
+    if margin == 0:  # not large
+        assert file.requests == []
+        return
+    assert len(file.requests) == 2 * 1024  # of two blocks of starts
+    for start, (begin, length) in zip(starts.tolist(), file.requests):
+        assert begin % mmap.PAGESIZE == 0 and begin <= 4 * start < begin + mmap.PAGESIZE
+        assert begin + length == 4 * (start + 17)  # 16 inputs, and the target of the last one
+
+
+def test_a_text_without_a_window_is_refused():
+    make_batches(IDS[:17])
+    for ids in (IDS[:16], IDS.reshape(100, 10)):
+        with pytest.raises(AssertionError):
+            make_batches(ids)
+
+
 @pytest.mark.parametrize(
     "length, block_size, batch_size, accumulate, seed, digest",
     [
@@ -111,6 +167,9 @@ def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
         (70_000, 16, 2500, 1, 2**63 - 1, "c6e08eb0d39e91d5"),  # a batch of several blocks, and many epochs
         (5_000_000, 256, 12, 1, 1337, "087af2cef127b4f2"),
         (9, 8, 2, 1, 1, "5b6fb58e61fa4759"),  # one window in an epoch
+        (24, 8, 3, 1, 5, "0dea46a551e97a13"),  # two windows
+        (40, 8, 3, 1, 6, "ab727f1040a67548"),  # four, a power of two
+        (3216, 16, 5, 2, 8, "b37a37ce86d2a9ba"),  # 200, of an even number of bits
     ],
 )
 def test_the_order_of_windows_never_changes(length, block_size, batch_size, accumulate, seed, digest):

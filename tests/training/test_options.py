@@ -8,7 +8,9 @@ from chargpt.training.options import parse_options
 
 def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a=b.txt").write_text("")  # a file whose name looks like a setting
+    for name in ("a=b.txt", "data.txt"):  # files whose names look like settings
+        (tmp_path / name).write_text("")
+    assert parse_options(["data.txt"]).texts == ["data.txt"]
     options = parse_options(["a=b.txt", "train.seed=1", "more.txt", "--device", "cpu", "--minutes", "1.5"])
     assert options.texts == ["a=b.txt", "more.txt"] and options.settings == ["train.seed=1", "runtime.device=cpu"]
     assert options.given == {"train.seed", "runtime.device"} and options.minutes == 1.5 and not options.resume
@@ -19,6 +21,8 @@ def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
     [
         (["x.txt", "./x.txt"], "TEXT: the same text given twice"),
         ([""], "TEXT: an empty name"),
+        (["x.txt", "train.seed", "5"], "train.seed: a setting without a value; write train.seed=VALUE"),
+        (["--minutes", "yes"], "--minutes: 'yes' given; use a number"),
         (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
         (["--minutes", "inf"], "--minutes: inf given"),
         (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),

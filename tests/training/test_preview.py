@@ -1,5 +1,10 @@
 """What is said about a training before it begins."""
 
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 from text_helpers import ROOT
 
@@ -42,6 +47,21 @@ def test_the_program_prints_what_it_found(tmp_path, capsys):
     assert "\ntext        python-docs: " in output and "\nto beat     gzip " in output and "\noutlook     " in output
     with pytest.raises(UserError, match="nothing.txt: no such file"):
         main([*arguments, "nothing.txt"])
+
+
+def test_an_installed_library_describes_a_text_in_any_folder(text, tmp_path):
+    """It has neither presets nor a data folder, and writes nothing beside its modules."""
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    shutil.copytree(ROOT / "chargpt", site / "chargpt", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "model.py", site)
+    elsewhere.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "chargpt", "text", str(text), "model.n_embd=16", "runtime.threads=1"]
+    done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert "\nsettings    the built-in defaults, model.n_embd=16" in done.stdout and "\noutlook " in done.stdout
+    assert sorted(path.name for path in site.iterdir()) == ["chargpt", "model.py"]
+    assert (elsewhere / "data" / "cache").is_dir()
 
 
 def test_the_outlook_does_not_advise_what_is_set(tmp_path):

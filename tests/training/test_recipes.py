@@ -1,9 +1,12 @@
 """Defaults follow the text, and what the user has given stays."""
 
+from pathlib import Path
+
 import pytest
 
 from chargpt.config import Config, OptimConfig, TrainConfig
-from chargpt.training.recipes import MAX_EPOCHS, MIN_STEPS, adapt_to_text
+from chargpt.terminal import UserError
+from chargpt.training.recipes import MAX_EPOCHS, MIN_STEPS, adapt_to_text, load_settings
 from model import GPTConfig
 
 CONFIG = Config(
@@ -11,6 +14,29 @@ CONFIG = Config(
     train=TrainConfig(max_steps=3000, batch_size=16, eval_interval=500),
     optim=OptimConfig(warmup_steps=100),
 )
+PRESETS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize(
+    ("name", "presets", "says"),
+    [
+        ("tinny", PRESETS, "did you mean tiny?"),
+        ("shakespear-cpu", PRESETS, "did you mean shakespeare-cpu?"),
+        ("nowhere.yaml", PRESETS, "give a YAML file, or one of cpu, gpu, "),
+        ("tiny", Path("nowhere"), "give a YAML file; presets are in the project's configs folder"),
+    ],
+)
+def test_a_preset_that_does_not_exist_is_one_line_that_says_what_to_do(name, presets, says):
+    with pytest.raises(UserError) as caught:
+        load_settings(name, [], presets=presets)
+    assert str(caught.value).startswith(f"--config: {name!r} is not a file; {says}") and "\n" not in str(caught.value)
+
+
+def test_without_presets_the_default_is_that_of_the_cpu_preset():
+    assert load_settings(None, ["train.seed=5", "runtime.device=cpu"], presets=Path("nowhere")) == (
+        load_settings(None, ["train.seed=5", "runtime.device=cpu"], presets=PRESETS)[0],
+        None,
+    )
 
 
 def epochs(config: Config, characters: int) -> float:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import bits, logged
+from helpers import bits, last_step, logged
 
 import sample
 import train
@@ -67,6 +67,14 @@ def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(tex
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("name", ["run", "aux"])
+def test_a_name_that_cannot_be_used_is_said_before_the_text_is_read(name, text, tmp_path):
+    (tmp_path / "run" / "step-00000000").mkdir(parents=True)
+    with pytest.raises(UserError, match="a run of this name exists|not every system allows"):
+        begin(text, tmp_path / name)
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, tmp_path, monkeypatch):
     """The other run begins and ends between this one's first look at the folder and its lock."""
     real, other = Run.__init__, [f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
@@ -99,6 +107,22 @@ def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text
     assert 500 < time_limit(options, resume_run(options, root=ROOT).run) < 600
     given = parse_options(["--resume", "--run", f"{tmp_path}/run", "--minutes", "1"])
     assert time_limit(given, None) == pytest.approx(60 - 0.6)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "training.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_before(file, text, tmp_path, capsys):
+    run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
+    assert train.main([str(text), *TINY, "checkpoint.interval=10", "--run", str(run), cache]) == 0
+    whole, damaged = bits(run), run / "step-00000020" / file
+    damaged.write_bytes(damaged.read_bytes()[:-5] + b".....")
+    before = {path.name: path.read_bytes() for path in damaged.parent.iterdir()}
+    capsys.readouterr()
+    assert train.main(["--resume", "--run", str(run), cache]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "skipped" in line] == [f"warning     skipped {damaged}: damaged, its checksum differs"]
+    assert f"resumed     {run}/step-00000010, 10 steps to go" in lines
+    assert bits(run) == whole and last_step(run).name == "step-00000020.2"
+    assert before == {path.name: path.read_bytes() for path in damaged.parent.iterdir()}
 
 
 def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_path):
