@@ -7,7 +7,7 @@ be lost, because Python ignores exceptions in destructors and callbacks. So the 
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -50,12 +50,18 @@ class Interrupt:
 
 
 @contextlib.contextmanager
-def ending_at_once() -> Iterator[None]:
-    """While active, a signal ends the program at once: for the time before there is anything to save or to finish."""
+def ending_at_once(undo: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """While active, a signal ends the program at once: for the time in which there is nothing to save or to finish.
+
+    `undo` is called first. It removes what the block has begun, at any moment, and may be called again within itself.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         _write_error("stopped\n")
-        os._exit(128 + number)
+        try:
+            undo()
+        finally:
+            os._exit(128 + number)
 
     previous = _install(end)
     try:

@@ -15,6 +15,7 @@ GREEDY = 100  # characters of greedy text that are compared
 ROUNDING = 1e-5  # the bound, times the largest logit: float32 has 7 digits, and a model adds up thousands of products
 
 LogitsOf = Callable[[np.ndarray], np.ndarray]  # ids (B, T) int64 -> logits (B, T, V), or logarithms of probabilities
+LastOf = Callable[[np.ndarray], np.ndarray]  # ids (T,) int64 -> those after the last one, (V,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +47,16 @@ def certify(
     tolerance: float = ROUNDING,
     longest: int | None = None,
     log_probabilities: bool = False,
+    last_of: LastOf | None = None,
 ) -> Certificate:
     """Compare the logits of a loaded export with those of the run; with `log_probabilities`, their logarithms of probabilities.
 
     The bound is `tolerance` times the largest logit, at least `tolerance` times 10. `longest` is the longest text that the
-    target takes (None: block_size). Raises UserError if the bound is exceeded, or if greedy texts differ where the run's choice
-    is not a matter of rounding.
+    target takes (None: block_size). `last_of` is for a target that computes each position by itself. Raises UserError if the
+    bound is exceeded, or if greedy texts differ where the run's choice is not a matter of rounding.
     """
     longest = longest or loaded.model.config.block_size
+    last_of = last_of or (lambda ids: logits_of(ids[None])[0, -1])
     largest, scale = 0.0, 10.0
     for window in windows(options.ids, longest):
         expected = loaded.model(torch.from_numpy(window))
@@ -73,7 +76,7 @@ def certify(
         text=options.ids_from,
         largest=largest,
         bound=bound,
-        greedy=equal_greedy(loaded, logits_of, options.ids, target=target, longest=longest, bound=bound),
+        greedy=equal_greedy(loaded, last_of, options.ids, target=target, longest=longest, bound=bound),
         quantity="log-probabilities" if log_probabilities else "logits",
     )
 
@@ -85,7 +88,7 @@ def windows(ids: np.ndarray, longest: int) -> list[np.ndarray]:
     return [*cut, np.stack((ids[:half], ids[-half:]))] if half else cut
 
 
-def equal_greedy(loaded: LoadedModel, logits_of: LogitsOf, ids: np.ndarray, *, target: str, longest: int, bound: float) -> int:
+def equal_greedy(loaded: LoadedModel, last_of: LastOf, ids: np.ndarray, *, target: str, longest: int, bound: float) -> int:
     """How many characters of greedy text are the same, up to GREEDY, in a text of at most `longest`.
 
     The comparison ends early where two characters are equally likely within `bound`. Raises UserError for any other difference.
@@ -95,7 +98,7 @@ def equal_greedy(loaded: LoadedModel, logits_of: LogitsOf, ids: np.ndarray, *, t
     forbidden = list(loaded.tokenizer.never_sampled)
     for made in range(length):
         expected = loaded.model(torch.from_numpy(text[None]))[0, -1]
-        found = torch.from_numpy(np.array(logits_of(text[None])[0, -1], np.float32))
+        found = torch.from_numpy(np.array(last_of(text), np.float32))
         ours, theirs = (_most_likely(logits, forbidden) for logits in (expected, found))
         if ours != theirs:
             if (expected[ours] - expected[theirs]).item() <= 2 * bound:

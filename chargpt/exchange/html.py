@@ -37,8 +37,7 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     """Write the page to `path`; returns lines about it. Raises UserError, see `ExportWriter`."""
     _check_size(loaded.model)
     tensors = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}
-    packed_model = blank_model(loaded.model.config, loaded.model.vocab_size).eval()
-    packed_model.load_state_dict({name: torch.from_numpy(unpack(pack(t, options.weights))) for name, t in tensors.items()})
+    packed_model = _packed_model(loaded.model, options.weights)
     about = describe(loaded, options)
     about["precision"] = cost = _cost_of_packing(loaded.model, packed_model, options)
     about["check"] = "not made"
@@ -106,6 +105,15 @@ def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
         "first": first_id(tokenizer),
         "weights": options.weights,
     }
+
+
+def _packed_model(model: GPT, weights: str) -> GPT:
+    """The model that the page computes with. It is made a tensor at a time: a second model is all that it takes."""
+    packed = blank_model(model.config, model.vocab_size).eval()
+    tensors = packed.state_dict()
+    for name, tensor in model.state_dict().items():
+        tensors[name].copy_(torch.from_numpy(unpack(pack(tensor.numpy(), weights))))
+    return packed
 
 
 def _check_size(model: GPT) -> None:

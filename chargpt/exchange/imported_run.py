@@ -31,7 +31,7 @@ def save_run(
     config = _settings(imported, preset, settings, presets=root / "configs")
     model = blank_model(imported.shape, imported.tokenizer.vocab_size)
     check_tensors(imported.weights, model.state_dict(), where=imported.program)
-    model.load_state_dict(imported.weights)
+    model.load_state_dict(imported.weights, assign=True)  # the tensors themselves, without a copy
     corpus = None
     if texts:
         block_size = config.model.block_size

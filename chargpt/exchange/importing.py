@@ -25,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(options.folder)
     if (folder / CHECKPOINT).exists():
         model = read_nanogpt(folder, meta=None if options.meta is None else Path(options.meta))
+    elif options.meta is not None:
+        raise UserError(f"--meta: given, but {shown(folder)} holds no {CHECKPOINT} of nanoGPT; omit --meta")
     elif (folder / "config.json").exists():
         model = read_folder(folder)
     else:

@@ -24,7 +24,12 @@ class LlamaCpp:
 
     def log_probabilities(self, ids: np.ndarray) -> np.ndarray:
         """The logarithms of probabilities (B, T, V) after each of ids (B, T), with T less than the context."""
-        return np.stack([np.stack([self._next(row[: end + 1].tolist()) for end in range(len(row))]) for row in ids])
+        return np.stack([np.stack([self.last_log_probabilities(row[: end + 1]) for end in range(len(row))]) for row in ids])
+
+    def last_log_probabilities(self, ids: np.ndarray) -> np.ndarray:
+        """The logarithms of probabilities (V,) after the last of ids (T,), with T less than the context."""
+        entries = self._probabilities(ids.tolist())
+        return np.array([entries[id]["logprob"] for id in range(self._vocab_size)], np.float32)
 
     def prompt_length(self, text: str) -> int:
         """The number of ids of a text."""
@@ -38,10 +43,6 @@ class LlamaCpp:
     def write(self, prompt: str, length: int) -> str:
         """The most likely `length` ids after a text, or fewer if llama.cpp ends it."""
         return self._complete(prompt, length)["choices"][0]["text"]
-
-    def _next(self, ids: list[int]) -> np.ndarray:
-        entries = self._probabilities(ids)
-        return np.array([entries[id]["logprob"] for id in range(self._vocab_size)], np.float32)
 
     def _probabilities(self, ids: list[int]) -> dict[int, dict[str, Any]]:
         """Everything about each id after `ids`."""

@@ -4,6 +4,7 @@ Names, samples and vocabularies may contain anything. They are escaped for Markd
 which interprets nothing.
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from chargpt.exchange.target import ExportOptions
 from chargpt.files import write_synced
+from chargpt.sampling.decoder import Decoder
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
 
@@ -54,7 +56,7 @@ def write_card(
         bullets(checks),
         "## A sample",
         f"At temperature 0.8, from a new line, {SAMPLE_LENGTH} characters at most:",
-        block(loaded.generate(length=SAMPLE_LENGTH, seed=SAMPLE_SEED, temperature=0.8)),
+        block(_sample(loaded)),
         "## The run",
         _facts(loaded),
         "## Vocabulary",
@@ -81,6 +83,12 @@ def block(text: str) -> str:
 def bullets(lines: Sequence[str]) -> str:
     """A list."""
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _sample(loaded: LoadedModel) -> str:
+    """A text that the model writes. The decoder in C would take two copies of the weights."""
+    loaded = dataclasses.replace(loaded, decoder=Decoder)
+    return loaded.generate(length=SAMPLE_LENGTH, seed=SAMPLE_SEED, temperature=0.8, overflow="refill")
 
 
 def _introduction(loaded: LoadedModel, options: ExportOptions) -> str:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
+from chargpt.interrupt import ending_at_once
 from chargpt.terminal import UserError, shown
 
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
 WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf|onnx)")
 
+OLD = ".old"  # added to the name of an earlier export while the new one takes its place
 START = 4096  # bytes of a file, which hold one of these if it is an earlier export
 PAGE, WEIGHTS = b"`python -m chargpt export RUN --to html`", b'"block_size'
 
@@ -46,22 +48,33 @@ def _is_export(path: Path) -> bool:
 def publish(destination: Path, write: Callable[[Path], Result], *, is_folder: bool, force: bool) -> Result:
     """Call `write` with a free path beside `destination`, then give what it wrote that name. Returns what `write` returns.
 
-    When `write` raises, nothing is left and `destination` is as it was. Raises UserError as `check_destination` does, also for
-    a destination that has appeared meanwhile.
+    When `write` raises, or a signal ends the program, nothing is left and `destination` is as it was. What a killed export of
+    this name left is removed. Raises UserError if it cannot be written, and as `check_destination` does, also for a destination
+    that has appeared meanwhile.
     """
     remove_left_behind(destination.parent, re.compile(re.escape(destination.name)))
-    old = aside(destination.with_name(f"{destination.name}.old"))
-    try:
-        with publishing(destination) as path:
-            result = write(path)
-            if path.is_dir():
-                sync_folder(path)
-            check_destination(destination, is_folder=is_folder, force=force)
-            if destination.is_dir():  # a folder cannot be replaced in one step
-                os.rename(destination, old)
-    except BaseException:
-        if old.is_dir() and not os.path.lexists(destination):
+    old = aside(destination.with_name(f"{destination.name}{OLD}"))
+
+    def undo() -> None:
+        if os.path.isdir(old) and not os.path.lexists(destination):
             os.rename(old, destination)
-        raise
-    discard(old)
+        discard(aside(destination))
+        discard(old)
+
+    with ending_at_once(undo):
+        try:
+            with publishing(destination) as path:
+                result = write(path)
+                if path.is_dir():
+                    sync_folder(path)
+                check_destination(destination, is_folder=is_folder, force=force)
+                if destination.is_dir():  # a folder cannot be replaced in one step
+                    discard(old)
+                    os.rename(destination, old)
+        except OSError as error:
+            problem = f"not written ({error.strerror or error}); use a folder with free space that you may write to"
+            raise UserError(f"{shown(destination)}: {problem}") from None
+        finally:
+            undo()
+    remove_left_behind(destination.parent, re.compile(re.escape(destination.name + OLD)))
     return result

@@ -74,7 +74,7 @@ def from_tokenizer_json(data: dict[str, Any]) -> tuple[Tokenizer, list[int]]:
     model = data.get("model")
     _require(isinstance(model, dict) and model.get("type") in (None, "BPE"), "its model is not BPE without merges")
     _require(model.get("merges") == [], "a sub-word vocabulary, with merges")
-    for field in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback"):
+    for field in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback", "fuse_unk"):
         _require(model.get(field) in (None, False, ""), f"its model has {field}")
     tokens = _tokens(model.get("vocab"))
     normalizer = _normalizer(data.get("normalizer"))

@@ -5,9 +5,16 @@ from collections.abc import Callable
 import pytest
 from exchange_helpers import VOCABULARIES, options_of, publish_model
 
+from chargpt.exchange import model_card
 from chargpt.exchange.target import ExportOptions
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(autouse=True)
+def short_samples(monkeypatch) -> None:
+    """Model cards with samples of a few characters: every export writes one."""
+    monkeypatch.setattr(model_card, "SAMPLE_LENGTH", 20)
 
 
 @pytest.fixture

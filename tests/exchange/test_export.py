@@ -1,6 +1,10 @@
 """`python -m chargpt export`: the run is found, the format's writer is called, and its result is published."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from exchange_helpers import publish_model
@@ -62,3 +66,28 @@ def test_every_target_needs_only_its_own_package(run, tmp_path, target, monkeypa
     monkeypatch.setattr("chargpt.exchange.extras.installed", lambda name: False)
     with pytest.raises(UserError, match=f"--to {target}: needs the package {package}"):
         export.main(["my run", "--to", target])
+
+
+# Without the checks by other programs, which hold a model of their own. The warm-up is in measure_export.
+MEMORY = """
+import pathlib, sys
+sys.path[:0] = [".", "tests/benchmarks"]
+import export_memory
+from chargpt.exchange import model_card
+
+export_memory.LARGE = {"n_layer": 4, "n_head": 4, "n_embd": 256, "block_size": 64}
+model_card.SAMPLE_LENGTH = 5
+folder = pathlib.Path(sys.argv[1])
+size = export_memory.make_runs(folder)
+print(*(export_memory.measure_export(folder, target, checked=False)["export"] / size for target in sys.argv[2:]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc of Linux")
+def test_an_export_takes_twice_the_size_of_the_model(tmp_path):
+    """Reading a run takes that much by itself. A third copy would show; 0.6 is for tensors and activations in between."""
+    command = [sys.executable, "-c", MEMORY, str(tmp_path), "safetensors", "hf", "html"]
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed does not stay with the process
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=True)
+    peaks = [float(word) for word in done.stdout.split()]
+    assert len(peaks) == 3 and all(1 < peak < 2.6 for peak in peaks), peaks

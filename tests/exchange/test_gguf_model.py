@@ -4,6 +4,7 @@ import ast
 
 import numpy as np
 import pytest
+from page_helpers import new_model
 
 from chargpt.exchange.extras import installed
 from chargpt.text.tokenizer import Tokenizer
@@ -58,6 +59,15 @@ def test_quotes_and_backslashes_are_kept():
     from chargpt.exchange.gguf_model import gguf_tokens
 
     assert gguf_tokens(Tokenizer("\t\n\"'\\é")) == ["\\x09", "\\x0a", '"', "'", "\\x5c", "\\xc3\\xa9"]
+
+
+def test_a_context_of_one_character_is_not_checked(tmp_path, monkeypatch, make_options):
+    """llama.cpp would end the process."""
+    from chargpt.exchange import gguf_model
+
+    monkeypatch.setattr(gguf_model, "installed", lambda package: True)
+    loaded = new_model(tmp_path, Tokenizer("ab"), block_size=1)
+    assert "does not run a context of one character" in gguf_model.write(loaded, tmp_path / "out", make_options(loaded))[-1]
 
 
 @pytest.mark.nightly

@@ -122,15 +122,61 @@ def test_probabilities_and_attention_are_those_of_the_model(open_page, sea):
     characters = [sea.tokenizer.decode([int(id)]) for id in top.indices]
     assert [row.split(",")[0] for row in shown[:8]] == [names.get(c, c) or "," for c in characters]
     assert f"{100 * probabilities[ids[8]]:.0f} %" in page.text_content("#what") or probabilities[ids[8]] < 0.0995
-    weights = model.attention(ids[None, :8])[:, 0]  # (layer, head, 8, 8)
-    page.select_option("#layer", index=1)
-    page.select_option("#head", index=3)
-    row = weights[1, 2, 7]
-    strongest = int(row.argmax())
-    assert f"{100 * row[strongest]:.0f} %" in page.text_content("#most")
-    assert ("the last one" if strongest == 7 else f"{8 - strongest} back") in page.text_content("#most").split(")")[0]
+    check_attention(page, model, ids[:8])
     alpha = "c => Math.max(...c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
     assert page.locator("#looks").evaluate(alpha) > 0 and page.locator("#map").evaluate(alpha) > 0
+
+
+def check_attention(page, model, ids) -> None:
+    """The page names what the third head of the second layer, at the last of `ids`, attends to most."""
+    page.select_option("#layer", index=1)
+    page.select_option("#head", index=3)
+    row = model.attention(ids[None])[1, 0, 2, -1]
+    strongest, last = int(row.argmax()), len(ids) - 1
+    expect = page.locator("#most")
+    expect.filter(has_text=f"{100 * row[strongest]:.0f} %").wait_for()
+    assert ("the last one" if strongest == last else f"{last + 1 - strongest} back") in expect.text_content().split(")")[0]
+
+
+def test_the_attention_is_that_of_the_text_as_it_is_now(open_page, sea):
+    """Not that of the text before an alternative was taken, which the model has read as well."""
+    page = open_page(sea)
+    before = write(page, prompt="The sea keeps", length=8)
+    page.locator(".line > span").nth(20).click()
+    page.locator("#heads").wait_for()
+    page.locator(".line > span").nth(3).click()
+    page.fill("#length", "8")
+    page.locator("#choices li:not(.taken) button").last.click()
+    finish(page)
+    page.fill("#length", "9")
+    page.click("#continue")
+    finish(page)
+    page.locator(".line > span").nth(20).click()
+    ids = torch.from_numpy(sea.tokenizer.encode(text_of(page)))[:20]
+    assert text_of(page)[3] != before[3] and len(ids) == 20
+    check_attention(page, packed(sea.model, "float16"), ids)
+
+
+def test_colours_show_the_surprise_of_each_character(open_page, sea):
+    page = open_page(sea)
+    prompt = "The sea keeps its own"  # exactly the context
+    write(page, prompt=prompt, length=1)
+    ids = torch.from_numpy(sea.tokenizer.encode(prompt))
+    logits = packed(sea.model, "float16")(ids[None])[0, :-1].detach()
+    bits = -logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0] / np.log(2)
+    shown = page.locator(".line > span").evaluate_all("spans => spans.map(span => Number(/s(\\d)/.exec(span.className)[1]))")
+    assert shown[1:21] == [sum(float(b) >= limit for limit in (0.5, 2, 4)) for b in bits]
+    assert len(set(shown)) > 1
+
+
+def test_a_click_on_the_map_chooses_a_layer_and_a_head(open_page, sea):
+    page = open_page(sea)
+    write(page, prompt="The sea")
+    page.locator(".line > span").nth(4).click()
+    box = page.locator("#map").bounding_box()
+    page.locator("#map").click(position={"x": 0.9 * box["width"], "y": 0.75 * box["height"]})
+    assert page.locator("#layer").evaluate("e => e.selectedIndex") == 1
+    assert page.locator("#head").evaluate("e => e.selectedIndex") == 3
 
 
 def test_the_mouse_shows_a_character_and_a_click_keeps_it(open_page, sea):
@@ -152,13 +198,32 @@ def test_the_seed_decides_the_text(open_page, sea):
     assert write(page, temperature="1", **{"top-k": 1}) == greedy_text != first
 
 
-def test_draws_follow_the_probabilities(open_page, tmp_path):
-    loaded = new_model(tmp_path, Tokenizer("ab"), block_size=1)  # a character depends on the one before alone
-    text = write(open_page(loaded), temperature="1", length=4000, prompt="a", seed=1)
-    after = loaded.model(torch.tensor([[0]]))[0, 0].softmax(0)[1].item()
-    pairs = [second for first, second in zip(text, text[1:]) if first == "a"]
-    assert len(pairs) > 300
-    assert abs(pairs.count("b") / len(pairs) - after) < 4 * (after * (1 - after) / len(pairs)) ** 0.5
+@pytest.mark.parametrize("temperature", [1, 0.5, 2])
+@pytest.mark.parametrize("top_k", [0, 2])
+def test_draws_follow_the_probabilities(open_page, tmp_path, temperature, top_k):
+    loaded = new_model(tmp_path, Tokenizer("abc"), block_size=1)  # a character depends on the one before alone
+    settings = {"temperature": str(temperature), "top-k": top_k or "", "length": 3000, "prompt": "a", "seed": 1}
+    text = write(open_page(loaded), **settings)
+    for given, before in enumerate("abc"):
+        logits = loaded.model(torch.tensor([[given]]))[0, 0]
+        if top_k:
+            logits[logits < logits.topk(top_k).values[-1]] = float("-inf")
+        following = [second for first, second in zip(text, text[1:]) if first == before]
+        for character, p in zip("abc", (logits / temperature).softmax(0).tolist()):
+            error = (p * (1 - p) / max(1, len(following))) ** 0.5
+            assert abs(following.count(character) - p * len(following)) <= 4 * error * len(following) + 1
+    assert len(set(text)) > 1
+
+
+def test_the_smallest_numbers_of_float16_are_read(open_page, tmp_path):
+    """Half of the embedding is below 2**-14, the smallest float16 with an exponent of its own."""
+    tokenizer = VOCABULARIES["characters"]
+    loaded = new_model(tmp_path, tokenizer)
+    with torch.no_grad():
+        loaded.model.token_embedding.weight.mul_(5e-5 / loaded.model.token_embedding.weight.abs().median())
+    ids = tokenizer.encode("The sea").tolist()
+    expected = tokenizer.decode(ids + greedy(loaded, packed(loaded.model, "float16"), ids, 50))
+    assert write(open_page(loaded), prompt="The sea") == expected.removesuffix("\n")
 
 
 def test_a_folded_character_is_read_but_never_written(tmp_path, open_page):

@@ -1,25 +1,22 @@
 """`--to hf`: the folder is complete, and transformers computes the same logits from it, offline and without remote code."""
 
+import itertools
 import json
 
 import pytest
+from exchange_helpers import VOCABULARIES
 
 from chargpt.exchange.extras import installed
 from chargpt.exchange.hugging_face import write
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling
+from model import POSITIONS
 
 FILES = {"README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
 
-@pytest.fixture(autouse=True)
-def without_transformers(request, monkeypatch):
-    """Importing transformers takes seconds: only nightly tests do."""
-    if "nightly" not in request.keywords:
-        monkeypatch.setattr("chargpt.exchange.hugging_face.installed", lambda package: False)
-
-
-def test_the_folder_is_complete(tmp_path, make_model, make_options, each_vocabulary):
+def test_the_folder_is_complete(tmp_path, make_model, make_options, each_vocabulary, monkeypatch):
+    monkeypatch.setattr("chargpt.exchange.hugging_face.installed", lambda package: False)
     loaded = make_model(tokenizer=each_vocabulary)
     (line,) = write(loaded, tmp_path / "out", make_options(loaded))
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
@@ -32,13 +29,20 @@ def test_the_folder_is_complete(tmp_path, make_model, make_options, each_vocabul
     assert "auto_map" not in config and config["eos_token_id"] is None
 
 
-@pytest.mark.nightly
+KINDS = list(itertools.product(POSITIONS, [False, True], VOCABULARIES))
+EVERY_KIND = [0, 10, 17]  # every kind of positions, every vocabulary, with and without biases; the others are nightly
+
+
 @pytest.mark.skipif(not installed("transformers"), reason="needs requirements-export.txt")
-def test_transformers_writes_the_same_greedy_text(tmp_path, make_model, make_options, each_shape, each_vocabulary):
+@pytest.mark.parametrize(
+    ("positions", "bias", "vocabulary"),
+    [pytest.param(*kind, marks=[] if i in EVERY_KIND else pytest.mark.nightly) for i, kind in enumerate(KINDS)],
+)
+def test_transformers_writes_the_same_greedy_text(tmp_path, make_model, make_options, positions, bias, vocabulary):
     """AutoModelForCausalLM and AutoTokenizer within `write`, and the pipeline from the finished folder."""
     from transformers import pipeline
 
-    loaded = make_model(**each_shape, tokenizer=each_vocabulary)
+    loaded = make_model(positions=positions, bias=bias, tokenizer=VOCABULARIES[vocabulary])
     (line,) = write(loaded, tmp_path / "out", make_options(loaded))
     assert "differ by at most" in line and "AutoTokenizer gives the same ids" in line
     prompt = "a cab\n"

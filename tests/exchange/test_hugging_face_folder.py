@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from exchange_helpers import VOCABULARIES, options_of, publish_model
 
-from chargpt.exchange import hugging_face
+from chargpt.exchange import hugging_face, model_card
 from chargpt.exchange.hugging_face_folder import read_folder, read_json
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
@@ -40,6 +40,7 @@ def good_folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("good")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hugging_face, "installed", lambda package: False)
+        patch.setattr(model_card, "SAMPLE_LENGTH", 20)
         for positions in ("learned", "rotary"):
             run = publish_model(root / "runs" / positions, positions=positions, tokenizer=VOCABULARIES["characters"])
             loaded, _ = load_model(str(run), root, device="cpu")

@@ -27,6 +27,7 @@ def test_a_checkpoint_of_nanogpt_becomes_a_run(tmp_path, capsys):
     [
         (["{empty}", "--run", "x"], "holds neither config.json nor ckpt.pt"),
         (["{empty}/absent", "--run", "x"], "holds neither"),
+        (["{empty}", "--run", "x", "--meta", "y"], "holds no ckpt.pt of nanoGPT; omit --meta"),
         (["{empty}"], "--run"),
         ([], "required"),
         (["{empty}", "--run", "x", "--rum", "y"], "no such option"),

@@ -1,6 +1,11 @@
 """An export is published whole or not at all, and replaces nothing but an earlier export."""
 
+import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +13,9 @@ import pytest
 from chargpt.exchange.html import SOURCE
 from chargpt.exchange.publication import check_destination, publish
 from chargpt.terminal import UserError
+
+ROOT = Path(__file__).parent.parent.parent
+signals = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals and fork")
 
 
 def folder_of(**files: str):
@@ -119,3 +127,124 @@ def test_a_destination_that_appears_meanwhile_stays(tmp_path):
     with pytest.raises(UserError, match="exists"):
         publish(target, write, is_folder=False, force=False)
     assert target.read_text() == "theirs"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("512 requested and 0 written")])
+def test_a_disk_that_is_full_is_one_line(tmp_path, error):
+    """numpy raises errors without a number."""
+
+    def write(path: Path) -> None:
+        path.write_text("half")
+        raise error
+
+    with pytest.raises(UserError, match=r"poems: not written \((No space|512).*\); use a folder with free space"):
+        publish(tmp_path / "poems", write, is_folder=False, force=False)
+    assert os.listdir(tmp_path) == []
+
+
+# Publishes in a child process that sends itself a signal at the n-th line of Python, for n up to where the child comes to its
+# end. Prints each n after which the destination is neither as before nor as it should become, or after which anything else is
+# left. After SIGKILL, the destination may be absent, and the next export removes the rest.
+INTERRUPTED = """
+import itertools, json, os, pathlib, signal, sys
+from chargpt.exchange.publication import PAGE, publish
+from chargpt.files import SyncedFile, discard
+
+folder, kind, before = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
+number, again, every = map(int, sys.argv[4:])
+target, is_folder = folder / "poems", kind == "folder"
+
+def write(path, word="new"):
+    if is_folder:
+        os.mkdir(path)
+        (path / "config.json").write_text(word)
+        path = path / "model.safetensors"
+    with SyncedFile(path) as file:
+        file.write(memoryview(b"<!doctype html>" + PAGE + word.encode()))
+
+def state():
+    if not os.path.lexists(target):
+        return "absent"
+    names = sorted(os.listdir(target)) if is_folder else []
+    contents = [(target / name).read_bytes() for name in names] if is_folder else [target.read_bytes()]
+    words = {content[-3:].decode() for content in contents}
+    return words.pop() if len(words) == 1 and names in ([], ["config.json", "model.safetensors"]) else "damaged"
+
+def export(at):
+    count = 0
+    def trace(frame, event, argument):
+        nonlocal count
+        if not frame.f_code.co_filename.endswith(("publication.py", "files.py", "<string>")):
+            return None
+        count += event == "line"
+        if event == "line" and at and count in (at, at + again):
+            os.kill(os.getpid(), number)
+        return trace
+    if os.fork() == 0:
+        sys.settrace(trace)
+        publish(target, write, is_folder=is_folder, force=True)
+        sys.settrace(None)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.wait()[1])
+
+codes = (-number,) if number == signal.SIGKILL else (-number, 128 + number)  # the first ones before anything is written
+problems, code = [], None
+for at in itertools.count(1, every):
+    for name in os.listdir(folder):
+        discard(folder / name)
+    if before == "old":
+        write(target, "old")
+    code = export(at)
+    if code == 0:
+        break
+    found = [code, state()]
+    fine = code in codes and found[1] in ((before, "new") if number != signal.SIGKILL else (before, "new", "absent"))
+    if number == signal.SIGKILL:
+        export(0)
+        fine = fine and state() == "new"
+    rest = [name for name in os.listdir(folder) if name != "poems"]
+    if not fine or rest:
+        problems.append([at, *found, rest])
+print(json.dumps([at, code, problems]))
+"""
+
+
+@signals
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize(
+    ("before", "number", "again", "every"),
+    [
+        ("old", signal.SIGTERM, 0, 7),
+        ("old", getattr(signal, "SIGKILL", 9), 0, 11),
+        *(
+            pytest.param(before, number, again, 1, marks=pytest.mark.nightly)
+            for before in ("absent", "old")
+            for number, again in ((2, 0), (15, 0), (9, 0), (15, 3))  # the last: another signal while the first one is handled
+        ),
+    ],
+)
+def test_a_signal_at_any_line_leaves_the_destination_whole_and_nothing_else(tmp_path, kind, before, number, again, every):
+    arguments = [str(tmp_path), kind, before, str(int(number)), str(again), str(every)]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    lines, code, problems = json.loads(done.stdout)
+    assert (code, problems) == (0, []) and lines > 60
+
+
+@signals
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["html", "hf"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_interrupted_verb_leaves_nothing(tmp_path, make_model, target, number, code):
+    run = make_model().path.parent
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    command = [sys.executable, "-m", "chargpt", "export", str(run), "--to", target, str(folder / "out")]
+    program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not os.listdir(folder) and program.poll() is None:
+        time.sleep(0.001)
+    program.send_signal(number)
+    _, said = program.communicate(timeout=60)
+    assert (program.returncode, said) == (code, b"stopped\n")
+    assert os.listdir(folder) == []

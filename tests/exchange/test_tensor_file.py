@@ -8,7 +8,16 @@ import pytest
 import safetensors.torch
 import torch
 
-from chargpt.exchange.tensor_file import TensorSource, check_file, open_tensors, planned, transposed, write_tensors, zeros
+from chargpt.exchange.tensor_file import (
+    HEADER_LIMIT,
+    TensorSource,
+    check_file,
+    open_tensors,
+    planned,
+    transposed,
+    write_tensors,
+    zeros,
+)
 from chargpt.terminal import UserError
 
 
@@ -62,8 +71,7 @@ def test_a_parameter_becomes_a_plain_tensor():
 
 def test_a_file_with_very_many_tensors_is_not_parsed(tmp_path):
     """The library accepts headers of 100 MB, of which a million tensors take gigabytes."""
-    tensors = {str(i): {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(40_000)}
-    header = json.dumps(tensors).encode()
+    header = b"{" + b" " * HEADER_LIMIT + b"}"
     (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(UserError, match="a header of"):
         open_tensors(tmp_path / "x.safetensors", most_numbers=100)

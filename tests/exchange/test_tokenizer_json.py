@@ -48,6 +48,7 @@ def test_characters_in_another_order_are_sorted_and_their_ids_are_kept():
         ({"model": {"vocab": {"a": 0, "\ud800": 1}}}, "not one character"),
         ({"model": {"vocab": {}}}, "no vocabulary"),
         ({"model": {"type": "Unigram"}}, "not BPE"),
+        ({"model": {"fuse_unk": True}}, "its model has fuse_unk"),  # several unknown characters would be one id
         ({"added_tokens": [{"id": 0, "content": "<s>"}]}, "added tokens"),
         ({"normalizer": {"type": "StripAccents"}}, "a normalizer other than"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "a pre-tokenizer other than"),
