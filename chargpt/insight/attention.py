@@ -53,4 +53,4 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
     )
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)

@@ -1,12 +1,11 @@
 """`python -m chargpt losses`: where the loss of a model sits: classes of characters, positions in the context, confusions."""
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from chargpt.insight.options import add_run_options, add_text_option, say
+from chargpt.insight.options import add_run_options, add_text_option, print_json, say
 from chargpt.terminal import Parser, one_line, whole_number
 
 MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
@@ -24,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
         predict(loaded.model, ids), loaded.tokenizer, block_size=loaded.model.config.block_size, most=options.pairs
     )
     if options.json:
-        print(json.dumps({"run": loaded.run, "step": loaded.step, **report}, ensure_ascii=False))
+        print_json({"run": loaded.run, "step": loaded.step, **report})
     else:
         say(f"{place}; each window of {loaded.model.config.block_size:,} characters starts without context")
         print(*tables(report), sep="\n")
@@ -44,7 +43,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     add("--chars", type=whole_number(1), default=150_000, metavar="N", help="use the first N characters (default: 150000)")
     add("--pairs", type=whole_number(1), default=12, metavar="N", help="confused pairs to list (default: 12)")
     add("--json", action="store_true", help="one JSON object")
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)
 
 
 def tables(report: dict[str, Any]) -> list[str]:

@@ -39,7 +39,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=page_file, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)"
     )
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)
     if len(options.runs) > 8:
         raise UserError(f"RUN: {len(options.runs)} given; a report compares at most 8")
     return options
