@@ -70,7 +70,10 @@ def advice(report: dict[str, Any]) -> str:
     gain, error = report["last_doubling"]["gain"], report["last_doubling"]["error"]
     if gain is None:
         return "not known: the text has no whole window"
-    said = f"the loss is {gain:.3f} ± {error:.3f} lower in the second half of the context than in the quarter before it"
+    direction = "lower" if gain >= 0 else "higher"
+    said = (
+        f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"
+    )
     if gain < 2 * error:
         return f"{said}, which may be chance; a longer one will help little"
     if gain < MIN_SHARE * report["loss"]:

@@ -21,6 +21,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "texts",
         nargs="*",
+        default=[],
         metavar="TEXT",
         help="a file, a folder, - for standard input, or a named corpus, read as in training; several give a line each and a "
         "total (default: the validation part of the run's own text)",

@@ -1,6 +1,7 @@
 """`python -m chargpt trace`: what a text, or what the model writes, has copied from the training text."""
 
 import argparse
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     )
     add_run_options(parser)
     add = parser.add_argument
-    add("texts", metavar="TEXT", nargs="*", help="files in UTF-8, or - for standard input")
+    add("texts", metavar="TEXT", nargs="*", default=[], help="files in UTF-8, or - for standard input")
     add("--samples", type=whole_number(1), default=5, metavar="N", help="samples to write if there is no TEXT (default: 5)")
     add("--length", type=whole_number(1), default=1000, metavar="N", help="their length in characters (default: 1000)")
     add("--temperature", type=number, default=1.0, metavar="T", help="of the samples (default: 1)")
@@ -79,8 +80,8 @@ def texts_of(options: argparse.Namespace, loaded: Any) -> tuple[list[str], list[
         names = ["standard input" if text == "-" else shown(text) for text in options.texts]
         texts = [tokenizer.ids_of(tokenizer.normalizer.apply(read_prompt("", text))) for text in options.texts]
         for name, ids in zip(names, texts):
-            if not len(ids):
-                raise UserError(f"{name}: empty; give a text")
+            if len(ids) < 2:
+                raise UserError(f"{name}: {len(ids)} characters; give a text of two or more")
         return names, texts
     seed = secrets.randbits(32) if options.seed is None else options.seed
     seeds = range(seed, seed + options.samples)
@@ -158,7 +159,7 @@ def table(result: dict[str, Any]) -> list[str]:
     sizes = [n for n in SHOWN_SIZES if n in result["novel"]]
     lines += [
         "",
-        f"{'n-grams that the training text does not have':<46}",
+        "n-grams that the training text does not have",
         f"{'  n':<16}" + "".join(f"{n:>7}" for n in sizes),
         f"{'  here':<16}" + "".join(f"{result['novel'][n]:>7.1%}" for n in sizes),
         f"{'  unseen text':<16}" + "".join(f"{unseen['novel'].get(n, float('nan')):>7.1%}" for n in sizes),
@@ -171,4 +172,8 @@ def place_of(row: dict[str, Any]) -> str:
     if row["file"] is None:
         return f"line {row['training_line']:,}"
     label = f"{one_line(row['file'])}:{row['line']}"
-    return label if len(label) <= PLACE else f"…{label[1 - PLACE :]}"
+    if len(label) <= PLACE:
+        return label
+    end = label[1 - PLACE :]
+    folder = max(end.find(os.sep), 0)  # whole names are easier to read
+    return f"…{end[folder:]}"

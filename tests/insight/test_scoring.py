@@ -115,6 +115,11 @@ def test_mistakes_are_one_line(run, file):
         main(["score", "nothing", str(file)])
     with pytest.raises(UserError, match="not in the cache"):
         main(["score", str(run)])
+    for content in ("", "a"):
+        file.write_text(content)
+        for more in ([], ["--compare", str(run)]):
+            with pytest.raises(UserError, match="a.txt: no character to predict"):
+                main(["score", str(run), str(file), *more])
 
 
 def test_memory_does_not_depend_on_the_length(run, tmp_path, capsys):

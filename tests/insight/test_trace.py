@@ -72,5 +72,5 @@ def test_a_copy_is_named_by_its_file_and_line(tmp_path, capsys):
 
 def test_an_empty_text_is_a_mistake(run, tmp_path):
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(UserError, match="empty.txt: empty; give a text"):
+    with pytest.raises(UserError, match="empty.txt: 0 characters; give a text"):
         trace.main([str(run), str(tmp_path / "empty.txt")])
