@@ -34,6 +34,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """The options in `argv`. Raises UserError."""
     parser = Parser(
         prog="python -m chargpt losses",
+        usage="python -m chargpt losses RUN [TEXT] [option ...]",
         description="Show where the loss of a model sits: by class of character, by position in the context (would a longer "
         "one help?), and which characters it takes for which others.",
     )

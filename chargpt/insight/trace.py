@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chargpt.insight.options import add_run_options, print_json, say
-from chargpt.terminal import Parser, UserError, escape_controls, number, one_line, shown, whole_number
+from chargpt.terminal import Parser, UserError, escape_controls, number, one_line, plural, shown, whole_number
 
 SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
 MAX_SHOWN = 200  # characters of a passage
@@ -53,6 +53,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """The options in `argv`. Raises UserError."""
     parser = Parser(
         prog="python -m chargpt trace",
+        usage="python -m chargpt trace RUN [TEXT ...] [option ...]",
         description="Find the longest passages of a text that stand verbatim in the training part of the run's text, and count "
         "the n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the "
         "cache. The first call makes an index of it there, which takes about a minute for 100 million characters.",
@@ -92,7 +93,7 @@ def texts_of(options: argparse.Namespace, loaded: Any) -> tuple[list[str], list[
     samples = [""] * len(seeds)
     for added in generator.write([], list(seeds)):
         samples = [sample + text_of(new) for sample, new in zip(samples, added)]
-    say(f"{len(seeds)} samples of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
+    say(f"{plural(len(seeds), 'sample')} of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
     return [f"sample {i + 1}" for i in range(len(seeds))], [tokenizer.ids_of(sample) for sample in samples]
 
 
