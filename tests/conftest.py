@@ -1,10 +1,13 @@
 """What several test files need: a small text, and runs in a folder of their own."""
 
+import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from programs import Programs
 
 CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
 
@@ -24,6 +27,16 @@ def text(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("text") / "sea.txt"
     path.write_text("".join(lines)[:12000], encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Programs]:
+    """Programs of the project in child processes, for the price of one import of torch."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork, which POSIX has")
+    programs = Programs()
+    yield programs
+    programs.close()
 
 
 @pytest.fixture

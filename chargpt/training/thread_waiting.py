@@ -3,10 +3,12 @@
 A thread that spins reacts at once. On a busy machine it takes the processor from the thread that it waits for, and a step takes
 2 to 30 times as long. libgomp, which torch uses on Linux, spins 300,000 times, but only 100 times while the process has more
 OpenMP threads than there are processors (its manual, GOMP_SPINCOUNT). So a second team of threads, which gets no work, switches
-the spinning off while it exists. Results do not change.
+the spinning off while it exists. LLVM's and Intel's OpenMP spin for 200 ms, and have a function that changes this. Results do
+not change.
 """
 
 import contextlib
+import ctypes
 import os
 import threading
 import time
@@ -22,7 +24,7 @@ BUSY_SHARE = 0.8  # spinning threads use all of their processors' time, unless o
 IDLE_LOAD = 0.2  # processors that other programs may use on a machine that counts as idle
 MAX_TEAMS = 8
 LOOKS_AT_START = 5
-CHOSEN_BY_USER = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # variables that leave nothing to choose here
+CHOSEN_BY_USER = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY")  # variables: nothing is chosen here
 PARALLEL_GRAIN = 2**15  # torch divides a sum of this many numbers or less among no threads
 
 
@@ -31,21 +33,22 @@ class ThreadWaiting:
 
     def __init__(self, runtime: Runtime, *, environment: Mapping[str, str] = os.environ, system: Path = Path("/proc")) -> None:
         """On a GPU, with one thread, or with a choice of the user in `environment`, nothing is ever switched."""
-        self._threads, self._system = runtime.threads, system
+        self._threads, self._system, self._llvm = runtime.threads, system, llvm_openmp()
         self._teams_needed = _teams_needed(runtime.threads)
         has_choice = runtime.device.type == "cpu" and not any(name in environment for name in CHOSEN_BY_USER)
         self._is_fixed = not (has_choice and 1 <= self._teams_needed <= MAX_TEAMS and (system / "stat").is_file())
         self._wall = self._processor = 0.0  # seconds in steps since the last look, while spinning
         self._end = threading.Event()  # of the idle teams
         self._idle_teams: list[threading.Thread] = []
+        self._spin_milliseconds: int | None = None  # of LLVM's OpenMP, while it is switched off
 
     @property
     def is_asleep(self) -> bool:
         """Whether threads sleep while they wait."""
-        return bool(self._idle_teams)
+        return bool(self._idle_teams) or self._spin_milliseconds is not None
 
     def __enter__(self) -> "ThreadWaiting":
-        if not self._is_fixed and _others_are_running(self._system):
+        if not (self._is_fixed or self._llvm) and _others_are_running(self._system):  # the threads of LLVM still spin
             self._sleep()
         return self
 
@@ -85,6 +88,9 @@ class ThreadWaiting:
                 self._spin()
 
     def _spin(self) -> None:
+        if self._spin_milliseconds is not None:
+            self._llvm.kmp_set_blocktime(self._spin_milliseconds)
+            self._spin_milliseconds = None
         self._end.set()
         while self._idle_teams:
             self._idle_teams.pop().join()
@@ -93,6 +99,10 @@ class ThreadWaiting:
         self._end.clear()
         used, own, _ = _processor_seconds(self._system)
         self._looked = (time.monotonic(), used, own)
+        if self._llvm:
+            self._spin_milliseconds = self._llvm.kmp_get_blocktime()
+            self._llvm.kmp_set_blocktime(0)
+            return
         for _ in range(self._teams_needed):
             team = threading.Thread(target=_idle_team, args=(self._threads, self._end))
             try:
@@ -100,6 +110,12 @@ class ThreadWaiting:
             except RuntimeError:  # the system allows no more threads: the training goes on as it is
                 return
             self._idle_teams.append(team)
+
+
+def llvm_openmp() -> ctypes.CDLL | None:
+    """The OpenMP library of this process if it is LLVM's or Intel's; None if it is another, such as libgomp."""
+    process = ctypes.CDLL(None) if os.name == "posix" else None
+    return process if hasattr(process, "kmp_set_blocktime") else None
 
 
 def _teams_needed(threads: int) -> int:

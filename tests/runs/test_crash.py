@@ -1,24 +1,19 @@
 """kill -9 at any moment: the run goes on, and ends with the bits of one that was never touched."""
 
-import contextlib
 import dataclasses
-import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers import bits, logged_without_speed
+from programs import DEVNULL, Programs
 
 from chargpt.runs.checkpoint import newest, publish, steps
 from chargpt.runs.saved_state import SavedState
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = [
     "--config",
     "tiny",
@@ -34,18 +29,10 @@ OPTIMIZERS = ("adamw", "muon")
 
 
 class Trainer:
-    """train.py in child processes of one server."""
+    """train.py in child processes."""
 
-    def __init__(self, text: Path, folder: Path) -> None:
-        self.text, self.folder = text, folder
-        self.server = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "runs" / "fork_server.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        assert self.server.stdout.readline() == "ready\n"
+    def __init__(self, programs: Programs, text: Path, folder: Path) -> None:
+        self.programs, self.text, self.folder = programs, text, folder
 
     def run(self, name: str, optimizer: str, *, kill_when: Callable[[float], bool] | None = None) -> tuple[int, float]:
         """Begin or continue the run; the exit code and the seconds it took. `kill_when` is asked with the seconds so far."""
@@ -53,31 +40,24 @@ class Trainer:
         if run.is_dir() and steps(run):
             arguments = ["--resume", "--run", str(run)]
         else:
-            arguments = [
-                str(self.text),
-                *SETTINGS,
-                f"optim.name={optimizer}",
-                f"data.cache={self.folder}/cache",
-                "--run",
-                str(run),
-            ]
-        self.server.stdin.write(json.dumps(arguments) + "\n")
-        self.server.stdin.flush()
-        child, started = int(self.server.stdout.readline()), time.monotonic()
-        if kill_when is not None:
-            while not kill_when(time.monotonic() - started):
-                time.sleep(0.001)
-            with contextlib.suppress(ProcessLookupError):  # it may be done already
-                os.kill(child, signal.SIGKILL)
-        return int(self.server.stdout.readline()), time.monotonic() - started
+            place = [f"data.cache={self.folder}/cache", "--run", str(run)]
+            arguments = [str(self.text), *SETTINGS, f"optim.name={optimizer}", *place]
+        started = time.monotonic()
+        with self.programs.start("train", *arguments, stdout=DEVNULL, stderr=DEVNULL) as training:
+            if kill_when is not None:
+                while not kill_when(time.monotonic() - started):
+                    time.sleep(0.001)
+                training.send_signal(signal.SIGKILL)
+            return training.wait(), time.monotonic() - started
 
 
-@pytest.fixture
-def trainer(text, tmp_path) -> Iterator[Trainer]:
-    trainer = Trainer(text, tmp_path)
-    yield trainer
-    trainer.server.kill()
-    trainer.server.wait()
+@pytest.fixture(scope="module")
+def trainer(programs, text, tmp_path_factory) -> Trainer:
+    """With a finished run for each optimizer that was never disturbed."""
+    trainer = Trainer(programs, text, tmp_path_factory.mktemp("runs"))
+    for optimizer in OPTIMIZERS:
+        assert trainer.run(f"whole-{optimizer}", optimizer)[0] == 0
+    return trainer
 
 
 def kill_runs(trainer: Trainer, *, count: int, kills: int = 3) -> int:
@@ -85,8 +65,6 @@ def kill_runs(trainer: Trainer, *, count: int, kills: int = 3) -> int:
     draw, died = random.Random(count), 0
     seconds = {}
     for optimizer in OPTIMIZERS:
-        code, _ = trainer.run(f"whole-{optimizer}", optimizer)
-        assert code == 0
         seconds[optimizer] = trainer.run(f"again-{optimizer}", optimizer)[1]  # the text is encoded and all is warm
     for number in range(count):
         optimizer, name = OPTIMIZERS[number % 2], f"killed-{number}"
@@ -112,13 +90,11 @@ def test_killed_at_random_moments(trainer):
 
 
 def test_killed_right_after_the_first_checkpoint(trainer):
-    assert trainer.run("whole", "adamw")[0] == 0
     run = trainer.folder / "run"
     trainer.run("run", "adamw", kill_when=lambda _: (run / "step-00000000").exists())
     assert trainer.run("run", "adamw")[0] == 0
-    assert bits(run) == bits(trainer.folder / "whole") and logged_without_speed(run) == logged_without_speed(
-        trainer.folder / "whole"
-    )
+    whole = trainer.folder / "whole-adamw"
+    assert bits(run) == bits(whole) and logged_without_speed(run) == logged_without_speed(whole)
 
 
 @pytest.mark.nightly
@@ -147,16 +123,16 @@ def forget_position(training: dict, state: SavedState) -> SavedState:
 @pytest.mark.parametrize("forget", [forget_optimizer, forget_randomness, forget_position])
 def test_what_a_checkpoint_holds_is_needed(trainer, forget):
     """Negative controls: the comparison above can fail."""
-    assert trainer.run("whole", "adamw")[0] == 0
-    for name in ("true", "false"):
+    for name in (f"true-{forget.__name__}", f"false-{forget.__name__}"):
         run = trainer.folder / name
         trainer.run(name, "adamw", kill_when=lambda _: run.is_dir() and any(run.glob("step-0000002?")))
         checkpoint, _ = newest(run)
         assert 0 < checkpoint.step < 140
-        if name == "false":
+        if name.startswith("false"):
             training = dict(checkpoint.training)
             state = forget(training, checkpoint.state)
             publish(run, weights=checkpoint.weights, training=training, state=state)
         assert trainer.run(name, "adamw")[0] == 0
-    assert bits(trainer.folder / "true") == bits(trainer.folder / "whole")
-    assert bits(trainer.folder / "false") != bits(trainer.folder / "whole")
+    whole = bits(trainer.folder / "whole-adamw")
+    assert bits(trainer.folder / f"true-{forget.__name__}") == whole
+    assert bits(trainer.folder / f"false-{forget.__name__}") != whole

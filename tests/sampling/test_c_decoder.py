@@ -1,6 +1,4 @@
 import functools
-import os
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -9,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import publish_run
+from programs import Programs
 
-import sample
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import load_kernel
 from chargpt.sampling.c_decoder import CDecoder, choose_decoder
@@ -18,7 +16,6 @@ from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
 from model import GPT, POSITIONS, GPTConfig
 
-ROOT = Path(sample.__file__).parent
 VOCAB = 11
 
 
@@ -205,23 +202,15 @@ def run(tmp_path_factory) -> str:
     return str(publish_run(tmp_path_factory.mktemp("runs") / "tiny"))
 
 
-def program(run: str, **environment: str) -> tuple[str, str]:
-    """The standard output of sample.py, and the first line on standard error."""
-    command = [sys.executable, str(ROOT / "sample.py"), run, "--seed", "1", "--length", "60"]
-    done = subprocess.run(command, capture_output=True, timeout=60, text=True, env={"PYTHONPATH": "", **environment})
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr.splitlines()[0]
+def test_without_a_compiler_the_text_is_the_same(programs, kernel, run, tmp_path):
+    command = ["sample", run, "--seed", "1", "--length", "60"]
+    plain = programs.run(*command, environment={"PATH": "", "HOME": str(tmp_path)})
+    assert b"parameters, cpu (not compiled: no C compiler found); " in plain.stderr
+    compiled = programs.run(*command)
+    assert b"parameters, cpu (compiled); " in compiled.stderr and compiled.stdout == plain.stdout != b""
 
 
-def test_without_a_compiler_the_text_is_the_same(kernel, run, tmp_path):
-    plain, said = program(run, PATH="", HOME=str(tmp_path))
-    assert "parameters, cpu (not compiled: no C compiler found); " in said
-    compiled, said = program(run, PATH=os.environ["PATH"], HOME=str(tmp_path))
-    assert "parameters, cpu (compiled); " in said and compiled == plain
-
-
-def test_a_position_that_the_kernel_does_not_know_is_decoded_in_torch(kernel, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_a_position_that_the_kernel_does_not_know_is_decoded_in_torch(kernel):
     config, cpu = random_model().config, torch.device("cpu")
     decoder, name = choose_decoder(cpu, config)
     assert decoder.func is CDecoder and name == "cpu (compiled)"
@@ -241,7 +230,7 @@ def test_the_logits_stay_the_models_while_the_cache_grows(c_decoder, positions, 
         torch.testing.assert_close(decoder.read(ids[:, read - piece : read]), expected[:, read - 1].detach(), rtol=0, atol=1e-4)
 
 
-def in_a_process(code: str) -> str:
+def in_a_process(programs: Programs, code: str) -> str:
     """The output of a program with `code`, in which `decoder` makes a decoder in C."""
     start = """
 import functools, os, resource, sys, time, torch
@@ -252,29 +241,33 @@ from chargpt.sampling.rules import Sampling
 from model import GPT, GPTConfig
 decoder = functools.partial(CDecoder, kernel=load_kernel())
 """
-    command = [sys.executable, "-c", start + code]
-    done = subprocess.run(command, capture_output=True, timeout=100, text=True, cwd=ROOT)
+    done = programs.run(code=start + code, timeout=100)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.decode()
 
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux to measure memory and to choose cores")
 
 
 @needs_linux
-def test_a_large_block_takes_memory_only_for_what_is_written(kernel):
-    grown = in_a_process("""
+def test_a_large_block_takes_memory_only_for_what_is_written(programs, kernel):
+    grown = in_a_process(
+        programs,
+        """
 model = GPT(GPTConfig(n_layer=64, n_head=1, n_embd=2, block_size=2**18, positions="rotary"), 5).eval()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 list(pieces(decoder(model, 1), torch.zeros(1, 1, dtype=torch.long), 20, Sampling(), generator=torch.Generator()))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-""")
+""",
+    )
     assert int(grown) < 100_000  # KB; the whole cache is 1 GB
 
 
 @needs_linux
-def test_too_little_memory_for_the_cache_is_an_error(kernel):
-    said = in_a_process("""
+def test_too_little_memory_for_the_cache_is_an_error(programs, kernel):
+    said = in_a_process(
+        programs,
+        """
 model = GPT(GPTConfig(n_layer=64, n_head=1, n_embd=2, block_size=64), 5).eval()
 prompt, generators = torch.zeros(20000, 1, dtype=torch.long), [torch.Generator()] * 20000
 pages = int(open("/proc/self/statm").read().split()[0])
@@ -283,14 +276,17 @@ try:
     list(pieces(decoder(model, 20000), prompt, 2, Sampling(), generator=generators))
 except MemoryError as error:
     print(error)
-""")
+""",
+    )
     assert said.startswith("20000 texts at once: not enough memory")
 
 
 @needs_linux
-def test_two_threads_that_share_a_core_with_another_program_are_not_much_slower_than_one(kernel):
+def test_two_threads_that_share_a_core_with_another_program_are_not_much_slower_than_one(programs, kernel):
     """A thread that spins while the other waits for the core needs fifty times as long."""
-    times = in_a_process("""
+    times = in_a_process(
+        programs,
+        """
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 busy, end = os.fork(), time.monotonic() + 100
 while not busy:
@@ -304,7 +300,8 @@ for threads in (1, 2):
     list(pieces(writing, torch.zeros(1, 1, dtype=torch.long), 3000, Sampling(), generator=torch.Generator()))
     print(time.perf_counter() - started)
 os.kill(busy, 9)
-""")
+""",
+    )
     one, two = map(float, times.split())
     assert two < 5 * one
 

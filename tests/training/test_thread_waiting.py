@@ -109,7 +109,7 @@ def test_the_files_of_this_machine_can_be_read():
                 pass
 
 
-@pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
+@pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"])
 def test_what_the_user_has_set_stays(name):
     waiting = ThreadWaiting(runtime(), environment={name: "1"})
     with waiting.watch():
@@ -153,6 +153,31 @@ def test_products_are_equal_to_the_bit_and_no_thread_is_left(machine):
         waiting.add(CHECK_SECONDS, 0.0)
         assert waiting.is_asleep and torch.equal(a @ b, before)
     assert threading.active_count() == threads
+
+
+def test_llvms_threads_stop_spinning_and_spin_again():
+    """In a process in which LLVM's OpenMP stands in for the one of torch."""
+    library = next(Path("/usr/lib").glob("llvm-*/lib/libomp.so*"), None)
+    if library is None:
+        pytest.skip("needs LLVM's OpenMP library (Debian: libomp-dev)")
+    switch = """
+import torch
+from chargpt.training.runtime import Runtime
+from chargpt.training.thread_waiting import CHECK_SECONDS, ThreadWaiting, llvm_openmp
+torch.set_num_threads(2)
+torch.zeros(2**20).add_(1)
+times = [llvm_openmp().kmp_get_blocktime()]
+with ThreadWaiting(Runtime(device=torch.device("cpu"), precision=torch.float32, threads=2), environment={}) as waiting:
+    waiting.add(CHECK_SECONDS, 0.0)
+    assert waiting.is_asleep
+    times.append(llvm_openmp().kmp_get_blocktime())
+assert not waiting.is_asleep
+print(*times, llvm_openmp().kmp_get_blocktime())
+"""
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    result = subprocess.run([sys.executable, "-c", switch], cwd=ROOT, env=environment, capture_output=True, text=True)
+    before, asleep, after = map(int, result.stdout.split())
+    assert before > 0 and asleep == 0 and after == before, result.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")

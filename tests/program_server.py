@@ -1,0 +1,66 @@
+"""Runs programs of the project many times for the price of one import: forks for each request that comes on standard input.
+
+A request is a JSON line. {"run": MODULE, "arguments": [...]} runs MODULE.main, and {"code": TEXT} runs Python code; the process
+gets the three standard streams that are sent along, the "folder" and the "environment". The answer is its process id.
+{"wait": ID} is answered with its exit code (below 0: the signal that killed it), and {"poll": ID} with null while it runs.
+"""
+
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+
+import sample  # noqa: F401  so that a fork has everything imported
+import train  # noqa: F401
+from chargpt.sampling import c_decoder  # noqa: F401
+from chargpt.terminal import run_program
+
+
+def child(request: dict, streams: list[int]) -> None:
+    """Become the program."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    code = 99
+    try:
+        if "code" in request:
+            code = run_program(lambda: exec(request["code"], {"__name__": "__main__"}) or 0)
+        else:
+            code = run_program(lambda: importlib.import_module(request["run"]).main(request["arguments"]))
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    channel, codes = socket.socket(fileno=int(sys.argv[1])), {}
+    while True:
+        message, streams, _, _ = socket.recv_fds(channel, 2**20, 3)
+        if not message:
+            return
+        request = json.loads(message)
+        if "run" in request or "code" in request:
+            answer = os.fork()
+            if answer == 0:
+                channel.close()
+                child(request, streams)
+            for stream in streams:
+                os.close(stream)
+        else:
+            pid = request.get("wait", request.get("poll"))
+            if pid not in codes:
+                found, status = os.waitpid(pid, 0 if "wait" in request else os.WNOHANG)
+                if found:
+                    codes[pid] = os.waitstatus_to_exitcode(status)
+            answer = codes.get(pid)
+        channel.send(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Programs of the project as child processes that share one import of torch. Needs POSIX."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a program has returned and written."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Program:
+    """A process of the server, with the methods of subprocess.Popen that the tests need."""
+
+    def __init__(self, server: "Programs", pid: int, stdin: int | None, stdout: int | None, stderr: int | None) -> None:
+        self.server, self.pid, self.returncode = server, pid, None
+        self.stdin = None if stdin is None else open(stdin, "wb", buffering=0)
+        self.stdout, self.stderr = (None if pipe is None else open(pipe, "rb", buffering=0) for pipe in (stdout, stderr))
+
+    def send_signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it may be done already
+            os.kill(self.pid, number)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self.server.ask(poll=self.pid)
+        return self.returncode
+
+    def wait(self, *, timeout: float = 60) -> int:
+        """The exit code. Raises TimeoutError."""
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise TimeoutError(f"the program has not ended in {timeout} seconds")
+            time.sleep(0.005)
+        return self.returncode
+
+    def communicate(self, *, timeout: float = 60) -> tuple[bytes, bytes]:
+        """Everything that it still writes, and its exit code in `returncode`. Raises TimeoutError."""
+        end, pieces = time.monotonic() + timeout, {pipe: [] for pipe in (self.stdout, self.stderr) if pipe}
+        reading = list(pieces)
+        while reading:
+            ready, _, _ = select.select(reading, [], [], max(0, end - time.monotonic()))
+            if not ready:
+                raise TimeoutError(f"the program has not ended in {timeout} seconds")
+            for pipe in ready:
+                piece = pipe.read(2**16)
+                pieces[pipe].append(piece)
+                if not piece:
+                    reading.remove(pipe)
+        self.wait(timeout=timeout)
+        return tuple(b"".join(pieces.get(pipe, [])) for pipe in (self.stdout, self.stderr))
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.poll() is None:
+            self.send_signal(signal.SIGKILL)
+            self.wait()
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class Programs:
+    """The server: a process that has imported the programs, and forks for each of them."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, str(ROOT / "tests" / "program_server.py"), str(theirs.fileno())]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self._server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=DEVNULL)
+        theirs.close()
+
+    def ask(self, *, streams: tuple[int, ...] = (), **request: object) -> int | None:
+        socket.send_fds(self._channel, [json.dumps(request).encode()], streams)
+        return json.loads(self._channel.recv(2**10))
+
+    def start(
+        self,
+        *program: str,
+        code: str = "",
+        stdin: int = DEVNULL,
+        stdout: int = PIPE,
+        stderr: int = PIPE,
+        folder: Path = ROOT,
+        environment: Mapping[str, str] = os.environ,
+    ) -> Program:
+        """Start `program`, a module with a main() and its arguments, or Python `code`. The streams are as for Popen."""
+        theirs, ours = [], []
+        for number, stream in enumerate((stdin, stdout, stderr)):
+            if stream == PIPE:
+                read, write = os.pipe()
+                theirs.append(write if number else read)
+                ours.append(read if number else write)
+            else:
+                theirs.append(os.open(os.devnull, os.O_RDWR) if stream == DEVNULL else os.dup(stream))
+                ours.append(None)
+        request = {"code": code} if code else {"run": program[0], "arguments": program[1:]}
+        pid = self.ask(streams=tuple(theirs), folder=str(folder), environment=dict(environment), **request)
+        for stream in theirs:
+            os.close(stream)
+        return Program(self, pid, *ours)
+
+    def run(self, *program: str, timeout: float = 60, **options: object) -> Ended:
+        """Run a program to its end; `options` are those of `start`."""
+        with self.start(*program, **options) as running:
+            out, err = running.communicate(timeout=timeout)
+            return Ended(running.returncode, out, err)
+
+    def close(self) -> None:
+        self._channel.close()
+        self._server.kill()
+        self._server.wait()
