@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import publish_run
+from programs import DEVNULL
 
 import sample
 import train
@@ -397,7 +398,6 @@ def test_unseen_needs_lines(call, run):
     assert code == 2 and "--lines" in err
 
 
-@pytest.mark.skipif(not hasattr(os, "wait4"), reason="needs wait4 to measure the memory of a process")
 @pytest.mark.parametrize(
     "shape",
     [
@@ -407,15 +407,16 @@ def test_unseen_needs_lines(call, run):
     ],
     ids=str,
 )
-def test_a_small_checkpoint_cannot_take_much_memory(tmp_path, shape):
-    run = publish_run(tmp_path / "theirs", shape=GPTConfig(n_head=1, n_embd=1, **shape))
-
-    def memory(*arguments: str) -> int:
-        """The largest resident size of sample.py, in MB."""
-        writing = subprocess.Popen([sys.executable, str(ROOT / "sample.py"), *arguments], stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(writing.pid, 0)
-        assert status == 0
-        return usage.ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
-
+def test_a_small_checkpoint_cannot_take_much_memory(programs, tmp_path, shape):
     small = publish_run(tmp_path / "small")
-    assert memory(str(run), "--length", "1") < memory(str(small), "--length", "1") + 200
+    run = publish_run(tmp_path / "theirs", shape=GPTConfig(n_head=1, n_embd=1, **shape))
+    code = f"""
+import resource, sys, sample
+sizes = []
+for run in ({str(small)!r}, {str(run)!r}):
+    assert sample.main([run, "--length", "1"]) == 0
+    sizes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10))
+print(sizes[1] - sizes[0], file=sys.stderr)
+"""
+    done = programs.run(code=code, stdout=DEVNULL, timeout=120)
+    assert done.returncode == 0 and int(done.stderr.split()[-1]) < 200  # MB

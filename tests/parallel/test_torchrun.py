@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers import bits, last_step, logged_without_speed
 from parallel.machines import two_machines
+from programs import Programs
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -28,9 +29,10 @@ def result(folder: Path, name: str) -> tuple:
     return bits(folder / name), logged_without_speed(folder / name)
 
 
-def whole_run(text: Path, folder: Path, *settings: str) -> tuple:
+def whole_run(programs: Programs, text: Path, folder: Path, *settings: str) -> tuple:
     """What one process computes, without torchrun."""
-    subprocess.run([sys.executable, *program(text, folder, "whole", *settings)], env=HERE, check=True, capture_output=True)
+    done = programs.run("train", *program(text, folder, "whole", *settings)[1:], timeout=300)
+    assert done.returncode == 0, done.stderr
     return result(folder, "whole")
 
 
@@ -86,8 +88,8 @@ def run_with_kills(command: list[str], size: int, *, kills: int, draw: random.Ra
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs the /proc of Linux to find the processes")
-def test_torchrun_restarts_a_run_that_lost_a_process(text, tmp_path):
-    settings = ("train.max_steps=60", "train.eval_interval=30", "checkpoint.interval=5")
+def test_torchrun_restarts_a_run_that_lost_a_process(programs, text, tmp_path):
+    settings = ("train.max_steps=30", "train.eval_interval=15", "checkpoint.interval=5")
     command = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "3", "--"]
     command += program(text, tmp_path, "run", *settings)
     log, saved = tmp_path / "log", tmp_path / "run" / "step-00000010"
@@ -102,14 +104,14 @@ def test_torchrun_restarts_a_run_that_lost_a_process(text, tmp_path):
     printed = log.read_text()
     assert "error: rank 1 on " in printed and "has ended without a message" in printed and "resumed" in printed
     assert not any(is_alive(pid) for pid in workers)
-    assert result(tmp_path, "run") == whole_run(text, tmp_path, *settings)
+    assert result(tmp_path, "run") == whole_run(programs, text, tmp_path, *settings)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_200_steps_on_1_2_4_and_8_processes_are_the_same_bits(text, tmp_path, optimizer):
+def test_200_steps_on_1_2_4_and_8_processes_are_the_same_bits(programs, text, tmp_path, optimizer):
     settings = (f"optim.name={optimizer}", "train.max_steps=200", "train.eval_interval=50", "train.batch_size=16")
-    expected = whole_run(text, tmp_path, *settings)
+    expected = whole_run(programs, text, tmp_path, *settings)
     for size in (2, 4, 8):
         command = ["--standalone", "--nproc-per-node", str(size), "--", *program(text, tmp_path, f"run-{size}", *settings)]
         subprocess.run([*TORCHRUN, *command], env=HERE, check=True, capture_output=True)
@@ -118,9 +120,9 @@ def test_200_steps_on_1_2_4_and_8_processes_are_the_same_bits(text, tmp_path, op
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("size", [2, 4])
-def test_25_kills_at_random_moments_change_nothing(text, tmp_path, size):
+def test_25_kills_at_random_moments_change_nothing(programs, text, tmp_path, size):
     settings = ("optim.name=muon", "train.max_steps=400", "train.eval_interval=100", "checkpoint.interval=5")
-    expected = whole_run(text, tmp_path, *settings)
+    expected = whole_run(programs, text, tmp_path, *settings)
     command = ["--standalone", "--nproc-per-node", str(size), "--max-restarts", "100", "--"]
     died, name = 0, ""
     for attempt in range(10):  # a run may end before its 25 kills
@@ -135,9 +137,9 @@ def test_25_kills_at_random_moments_change_nothing(text, tmp_path, size):
 
 
 @pytest.mark.nightly
-def test_two_machines_and_a_cable_that_is_unplugged(text, tmp_path):
+def test_two_machines_and_a_cable_that_is_unplugged(programs, text, tmp_path):
     settings = ("optim.name=muon", "train.max_steps=600", "train.eval_interval=100", "checkpoint.interval=10")
-    expected = whole_run(text, tmp_path, *settings)
+    expected = whole_run(programs, text, tmp_path, *settings)
     words = program(text, tmp_path, "run", *settings, "runtime.timeout=5")
 
     def start(words: list[str]) -> list[subprocess.Popen]:
