@@ -41,6 +41,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """The options in `argv`. Raises UserError."""
     parser = Parser(
         prog="python -m chargpt attention",
+        usage="python -m chargpt attention RUN [TEXT] [option ...]",
         description="Write a page that shows what each head attends to: open it in a browser and point at a character. It is "
         "one file, which works offline. It names the patterns that heads follow, such as the previous character.",
     )
@@ -53,4 +54,4 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
     )
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)

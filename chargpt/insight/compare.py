@@ -8,7 +8,7 @@ from typing import Any
 from chargpt.insight.options import stride_within
 from chargpt.insight.score_output import HEAD, LABEL, Summary
 from chargpt.insight.scored_text import Line, Total, lines_of, score_pieces
-from chargpt.insight.texts import Text
+from chargpt.insight.texts import Text, check_not_empty
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import UserError, one_line
 
@@ -25,6 +25,7 @@ def compare(texts: list[Text], first: LoadedModel, second: LoadedModel, *, strid
         for a, b in _pairs(text, models, totals, stride):
             entry = (abs(b.total - a.total), next(numbers), text.label, a, b)
             (heapq.heappush if len(most) < top else heapq.heappushpop)(most, entry)
+    check_not_empty(texts, totals[0].ids)
     most.sort(key=lambda entry: (-entry[0], entry[1]))
     (_print_json if as_json else _print_table)(models, totals, most)
     return 0

@@ -1,5 +1,6 @@
 """`python -m chargpt compress`: a file in as few bytes as the model's bits per character promise."""
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,9 +57,11 @@ def add_common(parser: Parser, *, what: str) -> None:
 
 
 def free_target(path: Path) -> Path:
-    """`path`, if there is nothing yet. Raises UserError."""
+    """`path`, if there is nothing yet and it can be written. Raises UserError."""
     if path.exists() or path.is_symlink():
         raise UserError(f"{shown(path)}: exists; remove it, or name another file with --output")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise UserError(f"{shown(path)}: its folder does not exist or cannot be written to; name another with --output")
     return path
 
 

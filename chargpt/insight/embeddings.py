@@ -1,7 +1,6 @@
 """`python -m chargpt embeddings`: the characters as the model sees them, for TensorBoard's projector and as a list."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chargpt.files import publish_file
-from chargpt.insight.options import add_run_options, say
+from chargpt.insight.options import add_run_options, print_json, say
 from chargpt.terminal import Parser, UserError, one_line, shown, whole_number
 
 CONFIG = "projector_config.pbtxt"  # TensorBoard looks for this name
@@ -39,7 +38,10 @@ def main(argv: Sequence[str]) -> int:
     say(f"see them: python -m tensorboard.main --logdir {shown(folder)}   (choose Projector at the top)")
     listed = np.argsort(-counts, kind="stable") if counts is not None else np.arange(len(vectors))
     rows = neighbours(vectors, characters, listed[: options.characters], nearest=options.nearest)
-    print(json.dumps(rows, ensure_ascii=False) if options.json else "\n".join(map(line_of, rows)))
+    if options.json:
+        print_json(rows)
+    else:
+        print(*map(line_of, rows), sep="\n")
     return 0
 
 

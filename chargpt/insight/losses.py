@@ -1,12 +1,11 @@
 """`python -m chargpt losses`: where the loss of a model sits: classes of characters, positions in the context, confusions."""
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from chargpt.insight.options import add_run_options, add_text_option, say
+from chargpt.insight.options import add_run_options, add_text_option, print_json, say
 from chargpt.terminal import Parser, one_line, whole_number
 
 MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
@@ -24,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
         predict(loaded.model, ids), loaded.tokenizer, block_size=loaded.model.config.block_size, most=options.pairs
     )
     if options.json:
-        print(json.dumps({"run": loaded.run, "step": loaded.step, **report}, ensure_ascii=False))
+        print_json({"run": loaded.run, "step": loaded.step, **report})
     else:
         say(f"{place}; each window of {loaded.model.config.block_size:,} characters starts without context")
         print(*tables(report), sep="\n")
@@ -35,6 +34,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """The options in `argv`. Raises UserError."""
     parser = Parser(
         prog="python -m chargpt losses",
+        usage="python -m chargpt losses RUN [TEXT] [option ...]",
         description="Show where the loss of a model sits: by class of character, by position in the context (would a longer "
         "one help?), and which characters it takes for which others.",
     )
@@ -44,7 +44,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     add("--chars", type=whole_number(1), default=150_000, metavar="N", help="use the first N characters (default: 150000)")
     add("--pairs", type=whole_number(1), default=12, metavar="N", help="confused pairs to list (default: 12)")
     add("--json", action="store_true", help="one JSON object")
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)
 
 
 def tables(report: dict[str, Any]) -> list[str]:
@@ -71,7 +71,10 @@ def advice(report: dict[str, Any]) -> str:
     gain, error = report["last_doubling"]["gain"], report["last_doubling"]["error"]
     if gain is None:
         return "not known: the text has no whole window"
-    said = f"the loss is {gain:.3f} ± {error:.3f} lower in the second half of the context than in the quarter before it"
+    direction = "lower" if gain >= 0 else "higher"
+    said = (
+        f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"
+    )
     if gain < 2 * error:
         return f"{said}, which may be chance; a longer one will help little"
     if gain < MIN_SHARE * report["loss"]:

@@ -1,10 +1,13 @@
 """Options that several verbs have, their checks, and notices on standard error. Imports no torch, so that --help is quick."""
 
+import json
+import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
+from typing import TextIO
 
-from chargpt.terminal import UserError, one_line
+from chargpt.terminal import UserError, escape_controls, one_line
 
 
 def add_run_options(parser: ArgumentParser) -> None:
@@ -28,8 +31,12 @@ def page_file(name: str) -> Path:
     path = Path(name)
     if path.is_dir():
         raise ArgumentTypeError(f"{name!r} given, which is a folder; give a file name, such as {str(path / 'page.html')!r}")
+    if path.suffix.lower() not in (".html", ".htm"):  # so that a slip never replaces a text
+        raise ArgumentTypeError(f"{name!r} given; the name of a page ends in .html")
     if not path.absolute().parent.is_dir():
         raise ArgumentTypeError(f"{name!r} given; its folder does not exist")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise ArgumentTypeError(f"{name!r} given; its folder cannot be written to")
     return path
 
 
@@ -38,6 +45,17 @@ def stride_within(stride: int | None, context: int) -> int:
     if stride is not None and stride > context:
         raise UserError(f"--stride: {stride:,} given; use at most the context of the model, {context:,}")
     return stride or max(1, context // 2)
+
+
+def print_json(value: object) -> None:
+    """Print `value` as a line of JSON, for a terminal without characters that command it."""
+    print(json_line(value, sys.stdout), flush=True)
+
+
+def json_line(value: object, file: TextIO) -> str:
+    """`value` as JSON for `file`: where a terminal would obey a character of it, all beyond ASCII are escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if file.isatty() and escape_controls(text) != text else text
 
 
 def say(text: str) -> None:

@@ -6,6 +6,7 @@ two bytes more.
 """
 
 LIMIT = 2**64
+TAIL = 8  # bytes
 LEAST = 2**56  # the range never falls below it, so a total of up to 2^48 costs next to nothing in precision
 
 
@@ -38,7 +39,7 @@ class RangeEncoder:
         self._bytes[at] += 1
 
     def finish(self) -> bytes:
-        """The shortest bytes that mean the symbols; the decoder reads zeros after them."""
+        """The shortest bytes that mean the symbols; the decoder reads up to TAIL zeros after them."""
         for length in range(1, 9):
             unit = 1 << 64 - 8 * length
             number = -(-self._low // unit) * unit  # the first multiple in the range
@@ -47,11 +48,14 @@ class RangeEncoder:
         if number >= LIMIT:
             number -= LIMIT
             self._carry()
-        return bytes(self._bytes + number.to_bytes(8)[:length]).rstrip(b"\0")
+        return bytes(self._bytes) + number.to_bytes(8)[:length].rstrip(b"\0")
 
 
 class RangeDecoder:
-    """Reads the symbols that a RangeEncoder has written. Damaged bytes give other symbols, never an error."""
+    """Reads the symbols that a RangeEncoder has written. Damaged bytes give other symbols.
+
+    Raises ValueError when it is asked for more symbols than the bytes can mean, so that a wrong count ends.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 8
@@ -67,6 +71,8 @@ class RangeDecoder:
         self._code -= self._part * start
         self._range = self._part * size
         while self._range < LEAST:
+            if self._at >= len(self._data) + TAIL:
+                raise ValueError("a stream ends before its symbols do")
             byte = self._data[self._at] if self._at < len(self._data) else 0
             self._code = (self._code << 8 | byte) & LIMIT - 1
             self._at += 1

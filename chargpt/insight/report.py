@@ -27,6 +27,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """The options in `argv`. Raises UserError."""
     parser = Parser(
         prog="python -m chargpt report",
+        usage="python -m chargpt report RUN [RUN ...] [option ...]",
         description="Write a page on a run: its curves, samples over time, which lines of the validation part its model "
         "predicts best and worst, what it copies, where its loss sits, what its heads attend to, settings and machine. Several "
         "runs share the charts. It is one file, which works offline. Training writes a shorter report.html into the run when "
@@ -39,7 +40,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=page_file, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)"
     )
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)
     if len(options.runs) > 8:
         raise UserError(f"RUN: {len(options.runs)} given; a report compares at most 8")
     return options

@@ -72,7 +72,7 @@ class Copies:
 
 @dataclass(frozen=True, kw_only=True)
 class Heads:
-    """The attention of all heads on the begin of the validation part."""
+    """The attention of all heads on the beginning of the validation part."""
 
     text: str
     weights: Tensor  # (n_layer, n_head, T, T), float32
@@ -98,7 +98,7 @@ class RunReport:
     mark: float | None = None  # the loss of an n-gram model, nats per character
     scored: int = 0  # characters that the parts of the loss and the lines are measured on
     parts: dict[str, Any] | None = None  # see `loss_parts.report_of`
-    opening: list[Line] = field(default_factory=list)  # the begin of the validation part
+    opening: list[Line] = field(default_factory=list)  # the beginning of the validation part
     worst: list[Line] = field(default_factory=list)
     best: list[Line] = field(default_factory=list)
     copies: Copies | None = None

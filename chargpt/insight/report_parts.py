@@ -99,7 +99,7 @@ def text_part(run: RunReport) -> str:
 
 
 def surprise(run: RunReport) -> str:
-    """The begin of the validation part in colours, and its best and worst lines."""
+    """The beginning of the validation part in colours, and its best and worst lines."""
     ends = [0, *BITS]
     key = "".join(f'<span class="heat-{i}">{end:g}{"+" if i == len(BITS) else ""}</span>' for i, end in enumerate(ends))
     opening, left = [], OPENING_CHARACTERS

@@ -21,6 +21,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "texts",
         nargs="*",
+        default=[],
         metavar="TEXT",
         help="a file, a folder, - for standard input, or a named corpus, read as in training; several give a line each and a "
         "total (default: the validation part of the run's own text)",
@@ -48,7 +49,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     output.add_argument(
         "--html", type=page_file, metavar="FILE", help="also write a page that shows the text coloured, to open in a browser"
     )
-    options = parser.parse_args(list(argv))
+    options = parser.parse_intermixed_args(list(argv))
     unused = {"--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
     if options.compare is not None and any(unused.values()):
         other = next(name for name, given in unused.items() if given)

@@ -1,7 +1,6 @@
 """What `score` prints: the table of totals, and the text as lines, in colour or as JSON."""
 
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from chargpt.insight.baselines import ABSENT
+from chargpt.insight.options import json_line
 from chargpt.insight.scored_text import Line, Total
 from chargpt.sampling.printing import STYLES, level
 from chargpt.terminal import escape_controls, one_line
@@ -148,10 +148,7 @@ class JsonLinePrinter:
         self._print(summary.to_json())
 
     def _print(self, data: dict[str, Any]) -> None:
-        text = json.dumps(data, ensure_ascii=False)
-        if self._file.isatty() and escape_controls(text) != text:
-            text = json.dumps(data)  # every character that is not ASCII as an escape, which is still JSON
-        self._file.write(text + "\n")
+        self._file.write(json_line(data, self._file) + "\n")
 
 
 Printer = LinePrinter | ColourPrinter | JsonLinePrinter

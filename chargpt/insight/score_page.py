@@ -74,8 +74,9 @@ characters, one every {facts["stride"]:,}.{left_out}</span></p>
         return page(title, body=body, style=source("score.css") + bar_style, script=script)
 
 
-def _line(line: Line, number: int, *, anchor: bool) -> str:
-    """A line of the text: its number, which is a link to it elsewhere, and its characters in stretches of one colour."""
+def _line(line: Line, place: int, *, anchor: bool) -> str:
+    """A line of a text, the one at `place` of the page: its number, which is a link to it elsewhere, and its characters in
+    stretches of one colour."""
     bits = line.bits
     predicted = np.nan_to_num(bits)
     levels = np.searchsorted(LEVELS, predicted, side="right")
@@ -86,9 +87,9 @@ def _line(line: Line, number: int, *, anchor: bool) -> str:
         shown = "".join(map(_character, line.text[start:stop]))
         stretches.append(f'<span class="s{levels[start]}">{shown}</span>' if levels[start] else shown)
     codes = "".join(_code(value) for value in bits.tolist())
-    head = f'<a class="n">{number}</a>' if anchor else f'<a class="n" href="#l{number}">{number}</a>'
+    head = f'<a class="n">{line.number}</a>' if anchor else f'<a class="n" href="#l{place}">{line.number}</a>'
     mean = "" if anchor else f'<span class="b">{line.mean:.2f}</span>'
-    name = f' id="l{number}"' if anchor else ""
+    name = f' id="l{place}"' if anchor else ""
     return f'<div class="l"{name}>{head}{mean}<span class="t" data-bits="{codes}">{"".join(stretches)}</span></div>\n'
 
 

@@ -14,7 +14,7 @@ from chargpt.insight.options import say, stride_within
 from chargpt.insight.score_output import ColourPrinter, JsonLinePrinter, LinePrinter, Printer, Summary
 from chargpt.insight.score_page import Page
 from chargpt.insight.scored_text import UNKNOWN_BITS, Piece, Total, describe_unknown, lines_of, score_pieces
-from chargpt.insight.texts import Text, open_texts
+from chargpt.insight.texts import Text, check_not_empty, open_texts
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.printing import LEGEND
 from chargpt.text.tokenizer import Tokenizer
@@ -51,6 +51,7 @@ def score_texts(options: argparse.Namespace, loaded: LoadedModel, texts: list[Te
             for line in lines_of(score_pieces(loaded.model, loaded.tokenizer, pieces, stride=stride, total=total)):
                 for listener in listeners:
                     listener.add(line)
+    check_not_empty(texts, summary.total.ids)
     summary.sizes, summary.ngram = others.sizes(), ngram.bits(unknown=UNKNOWN_BITS)
     if page is not None:
         page.write(options.html, summary)

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.insight.loaded_run import ROOT, corpus_of_run
 from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
 from chargpt.text.reading import TextReader
 from chargpt.text.selection import select_sources
@@ -85,3 +86,10 @@ def open_texts(names: Sequence[str], loaded: LoadedModel, *, root: Path = ROOT) 
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
     with contextlib.closing(sources):
         yield [Text(label=source.label, source=source) for source in sources.train]
+
+
+def check_not_empty(texts: Sequence[Text], predicted: int) -> None:
+    """Raise UserError if none of their characters was `predicted`: the first one of a text is not."""
+    if not predicted:
+        names = texts[0].label if len(texts) == 1 else f"{len(texts):,} texts"
+        raise UserError(f"{names}: no character to predict; give a text of two or more")

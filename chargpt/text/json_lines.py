@@ -9,11 +9,14 @@ KINDS = {int: "a number", float: "a number", bool: "true or false", list: "a lis
 MAX_LINE = 2**28  # characters, which must fit into memory
 
 
-def json_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> Iterator[str]:
-    """The text in `field` of each line of the text that `pieces` form. `label` names it in errors. Raises UserError."""
+def json_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> Iterator[tuple[int, str]]:
+    """The number of each line of the text that `pieces` form, and the text in its `field`. Empty lines are skipped.
+
+    `label` names the text in errors. Raises UserError.
+    """
     for number, line in enumerate(_lines(pieces, label), 1):
         if line and not line.isspace():
-            yield _document(line, field, where=f"{label}: line {number:,}")
+            yield number, _document(line, field, where=f"{label}: line {number:,}")
 
 
 def _document(line: str, field: str, where: str) -> str:

@@ -10,6 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from chargpt.config import DataConfig
@@ -28,6 +29,14 @@ Item = TypeVar("Item")
 Piece = bytes | str
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a document begins."""
+
+    source: Source
+    line: int  # from 1
+
+
 class TextReader:
     """One pass over all sources. Iterate over it once for pairs (TRAIN or VAL, piece); the attributes are complete then."""
 
@@ -42,17 +51,17 @@ class TextReader:
         self.byte_order_marks: set[str] = set()  # the encodings that they named
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
-        return _join_small(self._pieces())
+        return _join_small((part, piece) for _, part, piece in self.pieces())
 
     def digest(self) -> str:
         """SHA-256 of everything that was read, and of how it was divided into sources."""
         return self._hash.hexdigest()
 
-    def _pieces(self) -> Iterator[tuple[int, Piece]]:
-        """The pieces of all documents with the separator between them, each with its part."""
+    def pieces(self) -> Iterator[tuple[Origin | None, int, Piece]]:
+        """The same text in smaller pieces, each with the document that it is from; None for a separator between documents."""
         separator = self._narrow(self._normalizer.apply(self._config.unescaped_separator))
         sizes = [0, 0]
-        for part, document in self._documents():
+        for origin, part, document in self._documents():
             if self._config.split == "document":
                 # A document goes to validation whenever that part has less than its share. This spreads the validation
                 # documents evenly, and does not need to know how many documents there are.
@@ -60,12 +69,12 @@ class TextReader:
             before = sizes[part]
             for piece in filter(None, document):
                 if before and sizes[part] == before and separator:
-                    yield part, separator
+                    yield None, part, separator
                 sizes[part] += len(piece)
-                yield part, self._narrow(piece)
+                yield origin, part, self._narrow(piece)
 
-    def _documents(self) -> Iterator[tuple[int, Iterable[Piece]]]:
-        """The part and the pieces of each document: a source, or a line of a source of JSON lines."""
+    def _documents(self) -> Iterator[tuple[Origin, int, Iterable[Piece]]]:
+        """The origin, the part and the pieces of each document: a source, or a line of a source of JSON lines."""
         with ThreadPoolExecutor(1) as pool:
             for source, part in self._sources:
                 chunks = source.chunks(CHUNK)
@@ -74,8 +83,9 @@ class TextReader:
                     self.binary_files += 1
                     continue
                 chunks = _prefetch(self._hashed(source, part, itertools.chain([head], chunks)), pool)
-                for document in self._documents_of(source, head, chunks):
-                    yield part, document if self._normalizer.is_identity else self._normalizer.apply_in_pieces(document)
+                for line, document in self._documents_of(source, head, chunks):
+                    normalized = document if self._normalizer.is_identity else self._normalizer.apply_in_pieces(document)
+                    yield Origin(source, line), part, normalized
 
     def _hashed(self, source: Source, part: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """`chunks`, then b"". Runs in another thread, so that reading and hashing take no extra time."""
@@ -90,12 +100,12 @@ class TextReader:
             self._hash.update(f"{size} {part} {source.is_json_lines}\n".encode())
         yield b""
 
-    def _documents_of(self, source: Source, head: bytes, chunks: Iterator[bytes]) -> Iterable[Iterable[Piece]]:
-        """The documents of a source that begins with `head`, each in pieces."""
+    def _documents_of(self, source: Source, head: bytes, chunks: Iterator[bytes]) -> Iterable[tuple[int, Iterable[Piece]]]:
+        """The documents of a source that begins with `head`: the line where each begins, and its pieces."""
         config = self._config
         # The vocabulary of bytes takes any file as it is, unless something must be decoded.
         if config.vocabulary == "bytes" and self._is_utf8 and self._normalizer.is_identity and not source.is_json_lines:
-            return [chunks]
+            return [(1, chunks)]
         encoding, mark = config.encoding, b""
         if self._is_utf8:
             mark, encoding = byte_order_mark(head)
@@ -105,8 +115,8 @@ class TextReader:
                 raise UserError(f"{source.label}: {what}")
         pieces = _decode(source, chunks, encoding, skip=len(mark))
         if not source.is_json_lines:
-            return [pieces]
-        return ([text] for text in json_documents(pieces, field=config.field, label=source.label))
+            return [(1, pieces)]
+        return ((line, [text]) for line, text in json_documents(pieces, field=config.field, label=source.label))
 
     def _narrow(self, piece: Piece) -> Piece:
         """`piece` as bytes if each of its bytes is a character (or an id of the vocabulary)."""

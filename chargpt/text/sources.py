@@ -4,9 +4,10 @@ import hashlib
 import io
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,12 +28,12 @@ class Source:
     content: bytes = b""  # without a path and a copy
     copy: BinaryIO | None = None  # of a stream that can be read only once
     in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
+    turn: threading.Lock = field(default_factory=threading.Lock)  # held while the copy is read
 
     def open(self) -> BinaryIO:
         """A buffered reader from the beginning."""
         if self.copy is not None:
-            self.copy.seek(0)
-            return open(os.dup(self.copy.fileno()), "rb")
+            return io.BufferedReader(_CopyReader(self.copy, self.turn))
         if self.path is None:
             return io.BytesIO(self.content)
         return open_unpacked(self.path)
@@ -100,6 +101,23 @@ class Source:
         if time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS:
             return None
         return [str(self.path.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+class _CopyReader(io.RawIOBase):
+    """Reads a copy from the beginning. Several readers of it keep their own positions."""
+
+    def __init__(self, copy: BinaryIO, turn: threading.Lock) -> None:
+        self._copy, self._turn, self._at = copy, turn, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        with self._turn:
+            self._copy.seek(self._at)
+            size = self._copy.readinto(buffer)
+        self._at += size
+        return size
 
 
 @dataclass(frozen=True, kw_only=True)

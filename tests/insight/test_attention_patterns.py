@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.insight.attention_patterns import (
@@ -26,6 +26,7 @@ def random_weights(T: int, *, seed: int = 0) -> torch.Tensor:
     return scores.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf).softmax(dim=-1)
 
 
+@settings(deadline=None)
 @given(st.text("ab\n(\"')”“", min_size=1, max_size=24))
 def test_measures_equal_their_definitions(text):
     T, weights = len(text), random_weights(len(text))
@@ -45,6 +46,7 @@ def test_measures_equal_their_definitions(text):
             assert facts.chance[name] == pytest.approx(chance)
 
 
+@settings(deadline=None)
 @given(st.text("ab\n(\"')", min_size=1, max_size=24))
 def test_patterns_never_point_to_what_comes_later(text):
     masks = pattern_masks(text)

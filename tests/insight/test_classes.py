@@ -1,6 +1,6 @@
 """Each character has one class, by its category and the character before it."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.insight.classes import CLASSES, classes_of
@@ -18,6 +18,7 @@ def test_characters_have_their_classes():
     assert names("") == []
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_a_word_has_one_first_character(text):
     found = names(text)

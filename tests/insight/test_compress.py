@@ -32,6 +32,8 @@ def test_mistakes_are_one_line_and_nothing_is_written(run, tmp_path):
         main(["compress", run, str(tmp_path / "missing.txt")])
     with pytest.raises(UserError, match="exists; remove it"):
         main(["compress", run, str(tmp_path / "a.txt"), "--output", str(tmp_path / "a.txt")])
+    with pytest.raises(UserError, match="its folder does not exist or cannot be written to"):
+        main(["compress", run, str(tmp_path / "a.txt"), "--output", str(tmp_path / "none" / "a.cgpt")])
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 

@@ -7,7 +7,8 @@ import zlib
 import pytest
 from insight_helpers import SHAPES, new_model
 
-from chargpt.insight.compressed_file import HEAD, Compressor, Damaged, WrongModel, model_sha256
+from chargpt.insight.compressed_file import HEAD, Compressor, Damaged, WrongModel, _number, model_sha256
+from chargpt.insight.compression import segment_lengths
 from chargpt.insight.exact_engine import CEngine, choose_engine
 from chargpt.insight.exact_model import ExactWeights, TorchEngine
 from chargpt.insight.units import symbols_of
@@ -93,6 +94,17 @@ def test_a_damaged_file_never_gives_a_wrong_output():
 @pytest.mark.nightly
 def test_a_file_damaged_at_a_thousand_places_never_gives_a_wrong_output():
     check_damage(1000, random_file(3, 150))
+
+
+def test_a_header_that_lies_about_lengths_ends_soon():
+    (compressor, *_) = compressors()
+    packed = compressor.compress(b"abc" * 20, stride=6)
+    stream = packed[-20:-4]
+    for size, n, trailing in ((2**62, 2**61, 0), (2**62, 0, 2**61), (2**62, 8, 2**50), (2**40, 2**40, 0)):
+        lengths = [len(stream), *[0] * (len(segment_lengths(n)) - 1)]
+        body = packed[:HEAD] + b"".join(map(_number, [size, 6, n, trailing, *lengths])) + stream
+        with pytest.raises(Damaged, match="damaged:"):
+            compressor.restore(body + zlib.crc32(body).to_bytes(4))
 
 
 def test_the_wrong_model_is_named():

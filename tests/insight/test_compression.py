@@ -1,6 +1,5 @@
 """Streams hold any units, whichever engine writes and reads them, in as many bits as the model's loss says."""
 
-import itertools
 import math
 import random
 
@@ -58,8 +57,8 @@ def test_one_engine_reads_what_another_has_written(config, monkeypatch):
             name: encode(units, coding(engine, config, stride), progress=lambda n: None) for name, engine in found.items()
         }
         assert len({tuple(streams) for streams in written.values()}) == 1 and len(written["torch"]) >= 3
-        for writer, reader in itertools.permutations(found, 2):
-            back = restored(written[writer], units, coding(found[reader], config, stride))
+        for reader in found.values():  # all have written the same
+            back = restored(written["torch"], units, coding(reader, config, stride))
             assert np.array_equal(back.ids, units.ids) and back.escaped == units.escaped
             assert np.array_equal(back.counts, units.counts)
 

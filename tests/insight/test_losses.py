@@ -26,7 +26,13 @@ def test_a_text_of_one_character_is_a_mistake(run, tmp_path):
 
 @pytest.mark.parametrize(
     "gain, error, words",
-    [(None, None, "not known"), (0.01, 0.02, "chance"), (0.004, 0.001, "help little"), (0.1, 0.01, "probably help")],
+    [
+        (None, None, "not known"),
+        (0.01, 0.02, "chance"),
+        (-0.01, 0.02, "0.010 ± 0.020 higher"),
+        (0.004, 0.001, "help little"),
+        (0.1, 0.01, "probably help"),
+    ],
 )
 def test_advice_weighs_the_gain_against_chance(gain, error, words):
     assert words in advice({"loss": 1.5, "last_doubling": {"gain": gain, "error": error}})

@@ -69,6 +69,21 @@ def test_every_character_is_shown_with_its_bits():
         assert steps == pytest.approx(np.linspace(0, 20, len(bits))[: len(steps)], abs=0.13) and bits[-1] == "+"
 
 
+def test_lines_are_numbered_as_in_their_text():
+    page = Page()
+    for label in ("a.txt", "b.txt"):
+        page.begin(label)
+        page.add(Line(7, f"the sea of {label}\n", np.linspace(0, 20, 17)))
+    content = page.html(summary_of("a.txt"))
+    assert re.findall(r'<a class="n"(.*?)>(\d+)</a>', content) == [
+        (' href="#l2"', "7"),
+        (' href="#l1"', "7"),
+        ("", "7"),
+        ("", "7"),
+    ]
+    assert 'id="l1"' in content and 'id="l2"' in content
+
+
 def test_a_hostile_text_is_shown_and_does_nothing():
     page = page_of(HOSTILE, label=HOSTILE, run=HOSTILE)
     assert not set(re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\ue000]", page))

@@ -1,21 +1,23 @@
 """`python -m chargpt score` on tiny runs: its numbers are the model's, and a hostile text commands no terminal and no page."""
 
+import io
 import json
 import math
 import re
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from helpers import publish_run
 
 import chargpt
 from chargpt.__main__ import main
-from chargpt.insight.loaded_run import ROOT
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
+from model import GPTConfig
 
 TEXT = "abcd efgh\nfeed a cab\n" * 9
 HOSTILE = "</script><b>\x1b[2J\u202e&amp;\"'"
@@ -95,10 +97,11 @@ def test_the_page_is_written(run, file, tmp_path, capsys):
     assert "poems" in page and "gzip -9" in page and page.count('class="l" id=') == TEXT.count("\n")
 
 
-def test_standard_input_is_a_text(run):
-    command = [sys.executable, "-m", "chargpt", "score", str(run), "-", "--device", "cpu"]
-    done = subprocess.run(command, cwd=ROOT, input=TEXT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and "standard input" in done.stdout
+def test_standard_input_is_a_text(run, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    assert main(["score", str(run), "-", "--device", "cpu"]) == 0
+    out, _ = capsys.readouterr()
+    assert "standard input" in out and f"{len(TEXT) - 1}" in out
 
 
 def test_mistakes_are_one_line(run, file):
@@ -112,12 +115,44 @@ def test_mistakes_are_one_line(run, file):
         main(["score", "nothing", str(file)])
     with pytest.raises(UserError, match="not in the cache"):
         main(["score", str(run)])
+    for content in ("", "a"):
+        file.write_text(content)
+        for more in ([], ["--compare", str(run)]):
+            with pytest.raises(UserError, match="a.txt: no character to predict"):
+                main(["score", str(run), str(file), *more])
 
 
 def test_memory_does_not_depend_on_the_length(run, tmp_path, capsys):
     """A text of one huge line: pieces and lines stay small."""
-    (tmp_path / "long.txt").write_text("ab cd" * 40_000)
+    (tmp_path / "long.txt").write_text("ab cd" * 28_000)
     main(["score", str(run), str(tmp_path / "long.txt"), "--json"])
     *lines, totals = objects(capsys.readouterr().out)
-    assert max(len(line["content"]) for line in lines) <= 2**16 and totals["total"]["characters"] == 199_999
+    assert max(len(line["content"]) for line in lines) <= 2**16 and totals["total"]["characters"] == 139_999
     assert np.isfinite(totals["total"]["loss"]) and totals["total"]["loss"] < 3 * math.log(30)
+
+
+def test_the_loss_is_that_of_transformers_on_the_exported_model(tmp_path, capsys, monkeypatch):
+    """The windows of the validation loss, half windows and the rest: exactly what score reads, by another program."""
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers (requirements-export.txt)")
+    monkeypatch.setattr("chargpt.exchange.hugging_face.installed", lambda package: False)  # its own check takes time
+    shape = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=16, bias=True)
+    run = publish_run(tmp_path / "poems", shape=shape)
+    text = (TEXT + "中 ab\n" * 3).replace("\n", " \n")
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    main(["export", str(run), "--to", "hf", str(tmp_path / "hf")])
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()
+    ids = torch.from_numpy(chargpt.load(run).tokenizer.encode(text))
+    for stride in (16, 8):
+        losses, known = [], 0
+        for start in range(0, len(ids) - 1, stride):
+            window = ids[start : start + 17]
+            with torch.inference_mode():
+                logits = theirs(window[None, :-1]).logits[0].float()
+            losses.append(F.cross_entropy(logits, window[1:], reduction="none")[known - start if start else 0 :])
+            known = start + len(window) - 1
+        expected = torch.cat(losses)
+        assert len(expected) == len(ids) - 1
+        capsys.readouterr()
+        main(["score", str(run), str(tmp_path / "a.txt"), "--stride", str(stride), "--json"])
+        total = objects(capsys.readouterr().out)[-1]["total"]
+        assert total["loss"] == pytest.approx(expected.mean().item(), abs=1e-4)

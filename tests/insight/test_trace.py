@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from helpers import SHAPE, publish_run
 
+from chargpt.config import Config, DataConfig, TrainConfig
 from chargpt.insight import trace
 from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
 
 
 def test_a_planted_copy_is_found_with_its_line(run, corpus, tmp_path, capsys):
@@ -44,3 +47,30 @@ def test_mistakes_are_one_line(run, corpus, tmp_path):
     (tmp_path / "cache" / corpus.fingerprint / "entry.json").unlink()
     with pytest.raises(UserError, match="not in the cache"):
         trace.main([str(run)])
+
+
+def test_a_copy_is_named_by_its_file_and_line(tmp_path, capsys):
+    for name in ("a.txt", "b.txt"):
+        lines = [f"line {i} of {name}, {i * 7919 % 1000}" for i in range(60)]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    texts, settings = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], DataConfig(cache=str(tmp_path / "cache"))
+    corpus = load_corpus(texts, settings, root=tmp_path, block_size=8)
+    config = Config(model=SHAPE, train=TrainConfig(batch_size=1), data=settings)
+    run = publish_run(tmp_path / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint, texts=texts)
+    (tmp_path / "c.txt").write_text(lines[19], encoding="utf-8")
+    assert trace.main([str(run), str(tmp_path / "c.txt"), "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["passages"][0]
+    assert (best["file"], best["line"], best["training_line"]) == (texts[1], 20, 80)
+    trace.main([str(run), str(tmp_path / "c.txt")])
+    printed = capsys.readouterr()
+    assert "b.txt:20  " in printed.out and "changed" not in printed.err
+    (tmp_path / "a.txt").write_text("other\n")
+    trace.main([str(run), str(tmp_path / "c.txt")])
+    printed = capsys.readouterr()
+    assert "line 80 " in printed.out and "b.txt:" not in printed.out and "have changed or are gone" in printed.err
+
+
+def test_an_empty_text_is_a_mistake(run, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(UserError, match="empty.txt: 0 characters; give a text"):
+        trace.main([str(run), str(tmp_path / "empty.txt")])

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -94,3 +95,12 @@ def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_pat
     with pytest.raises(UserError, match=f"{name}: unpacks to more than 200 times its size; unpack it yourself"):
         load(path)
     assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000
+
+
+def test_readers_of_one_stream_keep_their_own_places():
+    with tempfile.TemporaryFile() as copy:
+        copy.write(bytes(range(256)) * 1000)
+        copy.flush()
+        source = Source(label="standard input", copy=copy)
+        pairs = list(zip(source.chunks(1000), source.chunks(1000)))
+        assert b"".join(a for a, _ in pairs) == b"".join(b for _, b in pairs) == bytes(range(256)) * 1000

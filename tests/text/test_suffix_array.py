@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.config import DataConfig
@@ -36,6 +36,7 @@ def index_in_parts(ids: np.ndarray, *, vocab_size: int, part: int, overlap: int)
     return SuffixIndex(ids, np.concatenate(parts), part=part)
 
 
+@settings(deadline=None)
 @given(ids=IDS, vocab_size=st.sampled_from([3, 65, 255, 256, 7000, 100_000]))
 def test_suffixes_are_sorted(ids, vocab_size):
     order = sort_suffixes(np.array(ids, np.uint32), vocab_size=vocab_size)
@@ -48,6 +49,7 @@ def test_repetitive_texts_are_sorted(text):
     assert order.tolist() == sorted(range(len(text)), key=lambda i: text[i:])
 
 
+@settings(deadline=None)
 @given(ids=IDS, query=st.lists(st.integers(-1, 3), max_size=40), part=st.integers(1, 70))
 def test_matches_are_those_of_a_naive_search(ids, query, part):
     index = index_in_parts(np.array(ids, np.uint8), vocab_size=4, part=part, overlap=60)
@@ -57,6 +59,7 @@ def test_matches_are_those_of_a_naive_search(ids, query, part):
         assert ids[place : place + n] == query[i : i + n]
 
 
+@settings(deadline=None)
 @given(ids=IDS, wanted=st.lists(st.integers(0, 3), min_size=1, max_size=6), part=st.integers(1, 70))
 def test_occurrences_are_counted(ids, wanted, part):
     index = index_in_parts(np.array(ids, np.uint8), vocab_size=4, part=part, overlap=60)
@@ -64,6 +67,7 @@ def test_occurrences_are_counted(ids, wanted, part):
     assert index.count(np.array(wanted)) == expected
 
 
+@settings(deadline=None)
 @given(copies=st.lists(st.tuples(st.integers(0, 2900), st.integers(1, 300)), max_size=4), part=st.integers(500, 4000))
 def test_planted_copies_are_found_across_parts(copies, part):
     draw = np.random.default_rng(7)

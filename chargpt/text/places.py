@@ -1,0 +1,99 @@
+"""The file and the line in which a place of the training text stands."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from chargpt.config import DataConfig
+from chargpt.terminal import UserError
+from chargpt.text.cache import EncodedText
+from chargpt.text.reading import TRAIN, Origin, Piece, TextReader
+from chargpt.text.selection import can_be_read_again, select_sources
+from chargpt.text.tokenizer import Tokenizer, code_points
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place in a file."""
+
+    file: str  # its label in messages
+    line: int  # from 1; in JSON lines, that of the document
+
+
+def find_places(
+    wanted: Iterable[int], encoded: EncodedText, config: DataConfig, *, texts: list[str], root: Path
+) -> dict[int, Place]:
+    """Where each of the numbers `wanted` of characters of the training part (from 0) stands in the files `texts`.
+
+    `config` and `texts` are those of the run. The files are read up to the last place, and compared with the training part. A
+    place is absent if they cannot be read again, or if what they hold up to there is no longer the training text.
+    """
+    found: dict[int, Place] = {}
+    if not all(can_be_read_again(text) for text in filter(None, [*texts, config.val_text])):
+        return found
+    with contextlib.suppress(UserError, OSError):
+        cache = root / "data" / "cache"
+        sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
+        with contextlib.closing(sources):
+            tokenizer = encoded.tokenizer
+            settings = _settings(config, tokenizer)
+            reader = TextReader(sources, settings, progress=tqdm(disable=True), hashed=False)
+            with contextlib.closing(reader.pieces()) as pieces:
+                for number, place in _places(sorted(set(wanted)), encoded.train, pieces, _encoder(tokenizer)):
+                    found[number] = place
+    return found
+
+
+def _settings(config: DataConfig, tokenizer: Tokenizer) -> DataConfig:
+    """`config` with the vocabulary and the normaliser of `tokenizer`, which may be those of another run."""
+    vocabulary = "bytes" if tokenizer.characters is None else "characters"
+    return dataclasses.replace(config, vocabulary=vocabulary, **dataclasses.asdict(tokenizer.normalizer))
+
+
+def _places(
+    wanted: list[int],
+    train: np.ndarray,
+    pieces: Iterator[tuple[Origin | None, int, Piece]],
+    encode: Callable[[Piece], np.ndarray],
+) -> Iterator[tuple[int, Place]]:
+    """Each of the ascending numbers `wanted` with its place, as long as the `pieces` are those of `train`."""
+    done, waiting = 0, iter(wanted)
+    number = next(waiting, None)
+    origin, line = None, 1
+    for begins, part, piece in pieces:
+        if number is None:
+            return
+        if part != TRAIN:
+            continue
+        if begins is not None and begins is not origin:
+            origin, line = begins, begins.line
+        ids = encode(piece)[: len(train) - done]
+        if not np.array_equal(ids, train[done : done + len(ids)]):
+            return
+        newline = b"\n" if isinstance(piece, bytes) else "\n"
+        counted = 0
+        while number is not None and number < done + len(ids):
+            place = number - done
+            if not origin.source.is_json_lines:
+                line += piece.count(newline, counted, place)
+            yield number, Place(file=origin.source.label, line=line)
+            counted, number = place, next(waiting, None)
+        if not origin.source.is_json_lines:
+            line += piece.count(newline, counted)
+        done += len(ids)
+
+
+def _encoder(tokenizer: Tokenizer) -> Callable[[Piece], np.ndarray]:
+    """A function that returns the ids of a normalised piece, -1 for an unknown character."""
+    table = None if tokenizer.characters is None else tokenizer.table()
+
+    def encode(piece: Piece) -> np.ndarray:
+        points = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else code_points(piece)
+        return points if table is None else np.take(table, points, mode="clip")
+
+    return encode

@@ -1,0 +1,83 @@
+"""Every place of the training text is found in the files that it was read from, and none in files that have changed."""
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from chargpt.config import DataConfig
+from chargpt.text.corpus import Corpus
+from chargpt.text.places import Place, find_places
+
+SETTINGS = [
+    {},
+    {"newlines": "fold", "lowercase": True},
+    {"vocabulary": "bytes", "separator": "é\\n"},
+    {"split": "document", "val_fraction": 0.3},
+]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Files of words that are all different, with Windows and Unix lines, in folders, and one in JSON lines."""
+    draw, number = random.Random(0), 0
+    (tmp_path / "texts" / "more").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "more/a.txt", "more/c.jsonl"):
+        lines = []
+        for _ in range(30):
+            words = [f"W{number + i}é" for i in range(draw.randrange(4))]
+            number += len(words)
+            content = " ".join(words)
+            lines.append(json.dumps({"text": content + "\n."}) if name.endswith("jsonl") else content)
+        (tmp_path / "texts" / name).write_bytes(draw.choice(["\n", "\r\n"]).join(lines).encode())
+    return tmp_path / "texts"
+
+
+def words_of(corpus: Corpus) -> dict[str, int]:
+    """The words of the training part, and where each begins in it."""
+    is_bytes = corpus.tokenizer.characters is None
+    text = bytes(corpus.train).decode("latin-1") if is_bytes else corpus.tokenizer.decode(corpus.train)
+    return {match[0].upper(): match.start() for match in re.finditer("[Ww][0-9]+(?=[éÃ])", text)}
+
+
+def line_in_file(folder: Path, word: str) -> tuple[str, int]:
+    for path in folder.rglob("*.*"):
+        for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+            if word.encode() + (b"\\u00e9" if path.suffix == ".jsonl" else "é".encode()) in line:
+                return str(path), number
+    raise AssertionError(word)
+
+
+def places_in(corpus: Corpus, wanted: object, folder: Path, **settings: object) -> dict[int, Place]:
+    config = DataConfig(**{"val_fraction": 0.5, "pattern": "*", **settings})
+    return find_places(wanted, corpus, config, texts=[str(folder)], root=folder.parent)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_each_word_is_found_in_its_file_and_line(settings, load, folder):
+    corpus = load(folder, pattern="*", **settings)
+    words = words_of(corpus)
+    places = places_in(corpus, words.values(), folder, **settings)
+    assert len(words) > 20
+    assert {word: (places[at].file, places[at].line) for word, at in words.items()} == {
+        word: line_in_file(folder, word) for word in words
+    }
+
+
+def test_a_file_that_has_changed_ends_the_search(load, folder):
+    corpus = load(folder, pattern="*")
+    words = words_of(corpus)
+    path = folder / "b.txt"
+    path.write_bytes(path.read_bytes().replace(b"W", b"X", 1))
+    places = places_in(corpus, words.values(), folder)
+    assert {place.file for place in places.values()} == {str(folder / "a.txt")}
+    path.unlink()
+    assert places_in(corpus, words.values(), folder) == places
+
+
+def test_texts_that_cannot_be_read_again_have_no_places(load, folder):
+    corpus = load(folder, pattern="*")
+    for texts in (["-"], [str(folder / "gone")], [str(folder), "-"]):
+        assert find_places([0], corpus, DataConfig(pattern="*"), texts=texts, root=folder.parent) == {}
