@@ -12,6 +12,11 @@ from programs import Programs
 CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process more than there are processors, since many tests wait for a program or a clock."""
+    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Tiny models are fastest so, and several test processes do not fight for the cores."""

@@ -1,10 +1,10 @@
 """What docs/design.md promises about the code itself: imports point one way, and no file runs code or hides state."""
 
 import ast
+import functools
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = [ROOT / "train.py", ROOT / "sample.py"]
@@ -51,6 +51,24 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def for_each(paths: list[Path]) -> Callable:
+    """A test of every file: one test, since there are many files, which names the file that fails."""
+
+    def decorate(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            for path in paths:
+                try:
+                    check(path)
+                except AssertionError as error:
+                    raise AssertionError(f"{relative(path)}: {error}") from error
+
+        test.__name__ = check.__name__
+        return test
+
+    return decorate
+
+
+@functools.cache
 def imported(path: Path) -> set[str]:
     """The modules that a file imports, as dotted names."""
     names = set()
@@ -67,12 +85,12 @@ def test_the_model_imports_torch_and_nothing_of_ours():
     assert {name.split(".")[0] for name in imported(ROOT / "model.py")} == {"math", "dataclasses", "torch"}
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=relative)
+@for_each(LIBRARY)
 def test_the_library_never_imports_a_program(path):
     assert not {"train", "sample"} & {name.split(".")[0] for name in imported(path)}
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=relative)
+@for_each(LIBRARY)
 def test_packages_import_only_what_is_below_them(path):
     package = path.relative_to(ROOT / "chargpt").parts[0]
     used = {name.split(".")[1] for name in imported(path) if name.startswith("chargpt.")}
@@ -96,14 +114,14 @@ def test_imports_have_no_circle():
         done |= ready
 
 
-@pytest.mark.parametrize("path", [*LIBRARY, *PROGRAMS, ROOT / "model.py"], ids=relative)
+@for_each([*LIBRARY, *PROGRAMS, ROOT / "model.py"])
 def test_every_module_has_a_test_file_of_its_name(path):
     if relative(path) not in TESTED_ELSEWHERE:
         folder = (ROOT / "tests").joinpath(*path.relative_to(ROOT).parts[1:-1])
         assert (folder / f"test_{path.stem.strip('_')}.py").exists()
 
 
-@pytest.mark.parametrize("path", OURS, ids=relative)
+@for_each(OURS)
 def test_nothing_that_executes_data(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -128,7 +146,7 @@ def test_pickles_are_read_as_data_alone():
     assert all([type(statement) for statement in method.body] == [ast.Raise] for method in methods.values())
 
 
-@pytest.mark.parametrize("path", OURS, ids=relative)
+@for_each(OURS)
 def test_the_environment_is_read_only_where_it_is_listed(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | imported(path)
@@ -136,7 +154,7 @@ def test_the_environment_is_read_only_where_it_is_listed(path):
     assert bool(reads) == (relative(path) in READS_ENVIRONMENT)
 
 
-@pytest.mark.parametrize("path", OURS, ids=relative)
+@for_each(OURS)
 def test_importing_does_nothing(path):
     allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -145,7 +163,7 @@ def test_importing_does_nothing(path):
         assert docstring or guard or isinstance(node, allowed), f"{path.name}:{node.lineno}"
 
 
-@pytest.mark.parametrize("path", OURS, ids=relative)
+@for_each(OURS)
 def test_modules_and_functions_stay_short(path):
     source = path.read_text(encoding="utf-8")
     assert source.count("\n") <= MAX_LINES

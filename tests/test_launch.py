@@ -60,7 +60,7 @@ def test_no_file_of_a_run_gets_the_number_of_a_closed_standard_stream(closed, tm
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-", ">/dev/full 2>/dev/full", ">&- 2>&-"])
+@pytest.mark.parametrize("streams", ["2>/dev/full", ">&- 2>&-"])
 def test_a_mistake_whose_message_cannot_be_written_has_its_exit_code(streams):
     command = f"{sys.executable} train.py --no-such-option {streams}"
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 2

@@ -2,9 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from helpers import bits, last_step, logged, logged_without_speed
+from programs import DEVNULL
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -39,11 +40,23 @@ TINY = [
 ]
 
 
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory) -> Path:
+    """A folder with the run `run` of TINY alone, and with the encoded text."""
+    folder = tmp_path_factory.mktemp("finished")
+    assert train.main([str(text), *TINY, "--run", f"{folder}/run", f"data.cache={folder}/cache"]) == 0
+    return folder
+
+
 @pytest.fixture
-def trainer(text, tmp_path):
-    """Train on the small text into tmp_path/NAME; the cache of encoded texts goes there too."""
+def trainer(text, tmp_path, finished):
+    """Train on the small text into tmp_path/NAME; the cache of encoded texts goes there too. Without settings: a copy."""
 
     def run(*arguments: str, name: str = "run") -> int:
+        if not arguments:
+            shutil.copytree(finished / "run", tmp_path / name)
+            shutil.copytree(finished / "cache", tmp_path / "cache", dirs_exist_ok=True)
+            return 0
         return train.main([str(text), *TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/cache", *arguments])
 
     return run
@@ -132,23 +145,14 @@ def test_stopped_and_resumed_equals_uninterrupted(trainer, tmp_path, settings, n
         assert logged_without_speed(folder) == logged_without_speed(tmp_path / "whole")
 
 
-def test_killed_and_resumed_equals_uninterrupted(trainer, text, tmp_path):
+def test_killed_and_resumed_equals_uninterrupted(programs, trainer, text, tmp_path):
     assert trainer("model.dropout=0.1", name="whole") == 0
-    command = [
-        sys.executable,
-        str(ROOT / "train.py"),
-        str(text),
-        *TINY,
-        "model.dropout=0.1",
-        "--run",
-        f"{tmp_path}/killed",
-        f"data.cache={tmp_path}/cache",
-    ]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (tmp_path / "killed" / "step-00000020").exists():
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
+    place = ["--run", f"{tmp_path}/killed", f"data.cache={tmp_path}/cache"]
+    with programs.start("train", str(text), *TINY, "model.dropout=0.1", *place, stdout=DEVNULL, stderr=DEVNULL) as training:
+        while training.poll() is None and not (tmp_path / "killed" / "step-00000020").exists():
+            time.sleep(0.001)
+        training.send_signal(signal.SIGKILL)
+        training.wait()
     assert resume(tmp_path / "killed") == 0
     assert bits(tmp_path / "killed") == bits(tmp_path / "whole")
 
@@ -477,49 +481,28 @@ def test_the_vocabulary_of_another_run(trainer, tmp_path, text, capsys):
     assert "U+03A9" in fails([str(few), *arguments, "--run", f"{tmp_path}/unknown"], capsys)
 
 
-def test_a_reader_that_leaves_costs_nothing(text, tmp_path):
+def test_a_reader_that_leaves_costs_nothing(programs, text, tmp_path):
     # What `train.py | tee log` and Ctrl-C do: the signal ends tee as well.
-    command = [
-        sys.executable,
-        str(ROOT / "train.py"),
-        str(text),
-        *TINY,
-        "train.eval_interval=5",
-        "--run",
-        f"{tmp_path}/run",
-        f"data.cache={tmp_path}/cache",
-    ]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.wait() == 0
-    assert process.stderr.read() == b""
+    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    with programs.start("train", str(text), *TINY, "train.eval_interval=5", *place) as training:
+        training.stdout.readline()
+        training.stdout.close()
+        assert training.wait() == 0
+        assert training.stderr.read() == b""
     assert last_step(tmp_path / "run").name == "step-00000040"
 
 
-def test_a_second_signal_ends_at_once(text, tmp_path):
-    command = [
-        sys.executable,
-        "-u",
-        str(ROOT / "train.py"),
-        str(text),
-        *TINY,
-        "train.max_steps=100000",
-        "train.eval_interval=100000",
-        "train.sample_length=0",
-        "--run",
-        f"{tmp_path}/run",
-        f"data.cache={tmp_path}/cache",
-        "train.accumulate=20000",
-    ]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not process.stdout.readline().startswith(b"step 0/"):
-        pass
-    time.sleep(0.3)  # a step of 20,000 batches is under way, too long to wait for
-    process.send_signal(signal.SIGINT)
-    assert b"stopping" in process.stderr.readline() + process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=5) == 130
+def test_a_second_signal_ends_at_once(programs, text, tmp_path):
+    settings = [*TINY, "train.max_steps=100000", "train.eval_interval=100000", "train.sample_length=0"]
+    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    with programs.start("train", str(text), *settings, "train.accumulate=20000", *place) as training:
+        while not training.stdout.readline().startswith(b"step 0/"):
+            pass
+        time.sleep(0.3)  # a step of 20,000 batches is under way, too long to wait for
+        training.send_signal(signal.SIGINT)
+        assert b"stopping" in training.stderr.readline() + training.stderr.readline()
+        training.send_signal(signal.SIGINT)
+        assert training.wait(timeout=5) == 130
 
 
 def test_the_best_may_be_the_first(trainer, tmp_path):
@@ -566,12 +549,12 @@ def test_too_little_memory_is_one_line(capsys):
         run_program(lambda: torch.ones(2) @ torch.ones(3, 3))
 
 
-def test_where_torch_cannot_compile_a_run_is_told_so(text, tmp_path):
+def test_where_torch_cannot_compile_a_run_is_told_so(programs, text, tmp_path):
     arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.compile=on"]
     environment = {**os.environ, "PATH": str(tmp_path), "CXX": "none"}
-    done = subprocess.run([sys.executable, ROOT / "train.py", *arguments], env=environment, capture_output=True, text=True)
+    done = programs.run("train", *arguments, environment=environment)
     assert done.returncode == 2 and not (tmp_path / "run").exists()
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: runtime.compile: ") and "compiler" in done.stderr
+    assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"error: runtime.compile: ") and b"compiler" in done.stderr
 
 
 def test_clipping_shortens_a_gradient_to_its_limit_and_keeps_its_direction(trainer, tmp_path):
@@ -620,19 +603,12 @@ def test_a_folder_that_is_not_a_run_is_left_alone(tmp_path, text, capsys, name):
     assert [path.name for path in (tmp_path / "things").iterdir()] == ["thesis.tex"]
 
 
-def test_standard_input_resumes_from_its_encoding(text, tmp_path):
+def test_standard_input_resumes_from_its_encoding(programs, text, tmp_path):
     shared = [*TINY, f"data.cache={tmp_path}/cache"]
-    for name in ("whole", "run"):
-        command = [
-            sys.executable,
-            str(ROOT / "train.py"),
-            "-",
-            *shared,
-            "--run",
-            f"{tmp_path}/{name}",
-            *(["train.max_steps=20"] if name == "run" else []),
-        ]
-        subprocess.run(command, input=text.read_bytes(), check=True, stdout=subprocess.DEVNULL)
+    for name, settings in (("whole", []), ("run", ["train.max_steps=20"])):
+        with open(text, "rb") as typed:
+            done = programs.run("train", "-", *shared, *settings, "--run", f"{tmp_path}/{name}", stdin=typed.fileno())
+        assert done.returncode == 0
     assert resume(tmp_path / "run", "train.max_steps=40") == 0
     assert last_step(tmp_path / "run").name == "step-00000040"
     for steps in (45, 50):  # the run remembers where its encoded text is, every time

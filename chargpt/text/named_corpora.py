@@ -27,7 +27,16 @@ def named_corpus(name: str, *, root: Path) -> list[Source]:
         library = Path(sysconfig.get_path("stdlib"))
         files = walk(library, skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
         return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
-    return [_shakespeare(root / "data" / "shakespeare.txt")]
+    return [_shakespeare(_shakespeare_path(root))]
+
+
+def needs_download(name: str, *, root: Path) -> bool:
+    """Whether `named_corpus` would read the corpus from the network."""
+    return name == "shakespeare" and not _shakespeare_path(root).exists()
+
+
+def _shakespeare_path(root: Path) -> Path:
+    return root / "data" / "shakespeare.txt"
 
 
 def _python_docs() -> bytes:

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
+from chargpt.text.named_corpora import needs_download
 from chargpt.text.reading import TRAIN, Origin, Piece, TextReader
 from chargpt.text.selection import can_be_read_again, select_sources
 from chargpt.text.tokenizer import Tokenizer, code_points
@@ -34,7 +35,8 @@ def find_places(
     place is absent if they cannot be read again, or if what they hold up to there is no longer the training text.
     """
     found: dict[int, Place] = {}
-    if not all(can_be_read_again(text) for text in filter(None, [*texts, config.val_text])):
+    named = list(filter(None, [*texts, config.val_text]))
+    if any(needs_download(text, root=root) or not can_be_read_again(text) for text in named):
         return found
     with contextlib.suppress(UserError, OSError):
         cache = root / "data" / "cache"

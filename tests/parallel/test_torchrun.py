@@ -87,6 +87,15 @@ def run_with_kills(command: list[str], size: int, *, kills: int, draw: random.Ra
     return died
 
 
+def test_two_processes_of_torchrun_give_the_bits_of_one(programs, text, tmp_path):
+    settings = ("train.max_steps=12", "train.eval_interval=6", "checkpoint.interval=6")
+    command = ["--standalone", "--nproc-per-node", "2", "--", *program(text, tmp_path, "run", *settings)]
+    done = subprocess.run([*TORCHRUN, *command], env=HERE, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert result(tmp_path, "run") == whole_run(programs, text, tmp_path, *settings)
+
+
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs the /proc of Linux to find the processes")
 def test_torchrun_restarts_a_run_that_lost_a_process(programs, text, tmp_path):
     settings = ("train.max_steps=30", "train.eval_interval=15", "checkpoint.interval=5")

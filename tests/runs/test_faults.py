@@ -171,14 +171,17 @@ def check_the_next_start(run: Path, step: int, scenario: str, outcome: str) -> N
     save(run, step + 1)  # and it goes on
 
 
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_save_may_fail_at_any_call(mode: str, scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first call, at the second ... until a save comes through."""
+def test_a_save_may_fail_at_any_call(
+    mode: str, scenario: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first call, at the third ... until a save comes through; at each call in the nightly tests."""
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the power that is cut here is not the machine's
-    outcome, calls, fatal = "", 0, 0
+    outcome, calls, fatal = "", 0, 1 - every
     while calls >= fatal:
-        fatal += 1
+        fatal += every
         run = tmp_path / "run"
         step = prepare(run, scenario)
         before = {path: path.read_bytes() for path in run.glob("step-*/*")}
@@ -276,10 +279,12 @@ def test_no_damage_loads_silently(tmp_path: Path, file: str, kind: str, times: i
     assert count_silent_loads(save(tmp_path, 1), file, kind, times * KINDS[kind]) == 0
 
 
-def test_every_single_bit_of_the_state_matters(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.nightly)])
+def test_every_single_bit_of_the_state_matters(tmp_path: Path, every: int) -> None:
+    """Of each byte at least one bit; each of them in the nightly tests."""
     path = save(tmp_path, 1) / "state.json"
     intact = path.read_bytes()
-    for bit in range(8 * len(intact)):
+    for bit in range(0, 8 * len(intact), every):
         spoiled = bytearray(intact)
         spoiled[bit // 8] ^= 1 << bit % 8
         path.write_bytes(spoiled)

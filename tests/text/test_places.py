@@ -81,3 +81,9 @@ def test_texts_that_cannot_be_read_again_have_no_places(load, folder):
     corpus = load(folder, pattern="*")
     for texts in (["-"], [str(folder / "gone")], [str(folder), "-"]):
         assert find_places([0], corpus, DataConfig(pattern="*"), texts=texts, root=folder.parent) == {}
+
+
+def test_a_text_that_is_not_on_this_machine_is_not_downloaded(tmp_path, load, folder, monkeypatch):
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("read from the network"))
+    corpus = load(folder, pattern="*")
+    assert find_places([0], corpus, DataConfig(), texts=["shakespeare"], root=tmp_path) == {}
