@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +22,7 @@ LOCK_NAME = ".lock"
 RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$) *(\..*)?", re.IGNORECASE)
 FORBIDDEN = re.compile(r'[<>:"/\\|?*]')
 SYNC_EVERY = 2**24  # bytes
+MOST_BUFFERED = 2**20  # bytes that are collected before they are written
 WINDOWS = os.name == "nt"
 BUSY_SECONDS = 2.0  # for which a scanner or an indexer may hold a new file on Windows
 
@@ -79,15 +80,32 @@ def publish_file(target: Path, data: bytes) -> None:
 
 def write_synced(path: Path, data: bytes | memoryview) -> None:
     """Write a new file and wait until it is on the disk. Raises OSError, also when the file exists."""
+    write_pieces_synced(path, [data])
+
+
+def write_pieces_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """`write_synced` for data that is made while it is written. Small pieces are written together."""
     binary = getattr(os, "O_BINARY", 0)  # without it, Windows writes each newline as two bytes
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, 0o666)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(file, rest) :]
+        small = bytearray()
+        for piece in pieces:
+            if len(small) + len(piece) <= MOST_BUFFERED:
+                small += piece
+                continue
+            _write(file, small)
+            _write(file, piece)
+            small = bytearray()
+        _write(file, small)
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _write(file: int, data: bytes | bytearray | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 class SyncedFile:

@@ -1,10 +1,5 @@
-"""safetensors files, written a tensor at a time and read within bounds.
+"""safetensors files of other programs, written a tensor at a time and read within bounds."""
 
-The library's own writer copies all tensors before it writes; a model and its export would not fit into twice the model's size.
-The format: the length of a JSON header as 8 bytes, the header, then the tensors one after another.
-"""
-
-import json
 import os
 import re
 import stat
@@ -18,6 +13,7 @@ from torch import Tensor
 
 from chargpt.files import SyncedFile
 from chargpt.runs.sealed_json import JSON_LIMIT
+from chargpt.runs.tensor_header import tensor_header
 from chargpt.terminal import UserError, shown
 
 HEADER_LIMIT = 2 << 20  # bytes; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size
@@ -62,14 +58,10 @@ def size(plan: PlannedTensor) -> int:
 
 def write_tensors(path: Path, plans: Iterable[PlannedTensor], metadata: Mapping[str, str]) -> None:
     """Write a new safetensors file; at most one tensor more than the model is in memory. Raises OSError."""
-    plans, entries, end = list(plans), {"__metadata__": dict(metadata)}, 0
-    for plan in plans:
-        start, end = end, end + size(plan)
-        entries[plan.name] = {"dtype": "F32", "shape": list(plan.shape), "data_offsets": [start, end]}
-    header = json.dumps(entries).encode()
-    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
+    plans = list(plans)
+    header = tensor_header(((plan.name, torch.float32, plan.shape) for plan in plans), metadata)
     with SyncedFile(path) as file:
-        file.write(memoryview(len(header).to_bytes(8, "little") + header))
+        file.write(memoryview(header))
         for plan in plans:
             file.write(content(plan))
 

@@ -12,6 +12,7 @@ model. One process writes a run; any number may read it meanwhile.
 """
 
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,10 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_synced
+from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.saved_state import FORMAT, SavedState
 from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, read_bounded, seal, unseal
+from chargpt.runs.tensor_header import in_file_order, tensor_bytes, tensor_header
 from chargpt.terminal import shown
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
@@ -55,13 +57,14 @@ def publish(run: Path, *, weights: Mapping[str, Tensor], training: Mapping[str, 
     or gone.
     """
     path = _free_name(run, state.progress.step)
-    contents = {WEIGHTS: _pack(weights, path / WEIGHTS), TRAINING: _pack(training, path / TRAINING)}
-    files = {name: _fingerprint(data) for name, data in contents.items()}
-    contents[STATE] = seal({"format": FORMAT, "files": files, "state": state.to_json()}, path / STATE)
-    with _publishing(path, size=sum(map(len, contents.values()))) as folder:
+    tensors = {WEIGHTS: weights, TRAINING: training}
+    for name, content in tensors.items():
+        _check_finite(content, path / name)
+    size = sum(tensor.nbytes for content in tensors.values() for tensor in content.values())
+    with _publishing(path, size=size) as folder:
         os.mkdir(folder)
-        for name, data in contents.items():
-            write_synced(folder / name, data)
+        files = {name: _write_tensors(folder / name, content) for name, content in tensors.items()}
+        write_synced(folder / STATE, seal({"format": FORMAT, "files": files, "state": state.to_json()}, path / STATE))
         sync_folder(folder)
     return path
 
@@ -224,11 +227,20 @@ def _publishing(target: Path, *, size: int) -> Iterator[Path]:
         ) from error
 
 
-def _pack(tensors: Mapping[str, Tensor], path: Path) -> bytes:
-    """Tensors as the bytes of a safetensors file."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    _check_finite(tensors, path)
-    return safetensors.torch.save(tensors, {"format": "pt"})
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write a safetensors file, with one tensor at a time in memory besides those given. Returns its fingerprint."""
+    ordered, digest, size = in_file_order(tensors), hashlib.sha256(), 0
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        nonlocal size
+        header = tensor_header(((name, tensor.dtype, tensor.shape) for name, tensor in ordered), {"format": "pt"})
+        for piece in itertools.chain([header], (tensor_bytes(tensor) for _, tensor in ordered)):
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+
+    write_pieces_synced(path, pieces())
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def _fingerprint(data: bytes) -> dict[str, Any]:
