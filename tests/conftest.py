@@ -44,6 +44,13 @@ def programs() -> Iterator[Programs]:
     programs.close()
 
 
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory) -> Path:
+    """A folder for compiled C that all processes of a test run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "kernels"
+
+
 @pytest.fixture
 def corpora() -> Path:
     """The folder of real texts; the test skips where they are absent."""

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,16 +38,14 @@ def same(shown: str, printed: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory) -> tuple[list[str], Path]:
+def outputs(programs, tmp_path_factory) -> tuple[list[str], Path]:
     """What each block of the page prints, and the folder in which it ran."""
     folder = tmp_path_factory.mktemp("page")
     code = f"\nprint({END!r})\n".join(code for code, _ in code_and_output(ATTENTION.read_text(encoding="utf-8")))
-    (folder / "page.py").write_text(code, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "page.py"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=300)
+    environment = {**os.environ, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
+    done = programs.run(code=code, folder=folder, environment=environment, timeout=300)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split(f"{END}\n"), folder
+    return done.stdout.decode().split(f"{END}\n"), folder
 
 
 def test_the_attention_page_prints_what_it_shows(outputs):

@@ -40,10 +40,10 @@ def test_a_missing_package_is_one_line_that_names_the_interpreter(tmp_path):
     assert "pip install" in done.stderr or ".venv" in done.stderr
 
 
-def test_processes_that_cannot_meet_are_one_line(tmp_path):
+def test_processes_that_cannot_meet_are_one_line(programs):
     environment = {**os.environ, "WORLD_SIZE": "2"}
-    done = subprocess.run([sys.executable, "train.py"], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "RANK expected" in done.stderr
+    done = programs.run("train", environment=environment)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"RANK expected" in done.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
@@ -60,7 +60,7 @@ def test_no_file_of_a_run_gets_the_number_of_a_closed_standard_stream(closed, tm
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("streams", ["2>/dev/full", ">&- 2>&-"])
+@pytest.mark.parametrize("streams", ["2>/dev/full", pytest.param(">&- 2>&-", marks=pytest.mark.nightly)])
 def test_a_mistake_whose_message_cannot_be_written_has_its_exit_code(streams):
     command = f"{sys.executable} train.py --no-such-option {streams}"
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 2

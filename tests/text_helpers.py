@@ -1,19 +1,17 @@
 """What several tests of the text package call."""
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+from programs import Program, Programs
+
 from chargpt.text.corpus import Corpus
 
-ROOT = Path(__file__).parent.parent
 ENCODE = """
-import sys
 from pathlib import Path
 from chargpt.config import DataConfig
 from chargpt.text.corpus import load_corpus
-corpus = load_corpus([sys.argv[1]], DataConfig(cache=sys.argv[2]), root=Path("."), block_size=64)
+corpus = load_corpus([{path!r}], DataConfig(cache={cache!r}), root=Path("."), block_size=64)
 print(corpus.fingerprint)
 """
 
@@ -35,6 +33,5 @@ def entries_in(cache: Path) -> list[Path]:
     return [entry for entry in cache.iterdir() if entry.is_dir() and entry.name != "seen" and not entry.name.startswith(".")]
 
 
-def encoding_process(path: Path, cache: Path) -> subprocess.Popen:
-    command = [sys.executable, "-c", ENCODE, path, cache]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def encoding_process(programs: Programs, path: Path, cache: Path) -> Program:
+    return programs.start(code=ENCODE.format(path=str(path), cache=str(cache)))

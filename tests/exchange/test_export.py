@@ -83,6 +83,7 @@ print(*(export_memory.measure_export(folder, target, checked=False)["export"] / 
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc of Linux")
 def test_an_export_takes_twice_the_size_of_the_model(tmp_path):
     """Reading a run takes that much by itself. A third copy would show; 0.6 is for tensors and activations in between."""

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +36,7 @@ def test_a_full_disk_is_one_warning(run, corpus, monkeypatch):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends a signal")
-def test_a_signal_ends_it_at_once(run, tmp_path):
+def test_a_signal_ends_it_at_once(programs, run):
     code = f"""
 import os, signal
 from pathlib import Path
@@ -49,5 +47,5 @@ with Interrupt():
     final_report.write_final_report(Path({str(run)!r}), None, device="cpu", mark=1.0)
 print("went on")
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 128 + signal.SIGTERM and "went on" not in done.stdout and "Traceback" not in done.stderr
+    done = programs.run(code=code)
+    assert done.returncode == 128 + signal.SIGTERM and b"went on" not in done.stdout and b"Traceback" not in done.stderr

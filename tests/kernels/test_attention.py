@@ -29,18 +29,18 @@ EMULATION = Path(__file__).parent / "emulation"
 
 
 @pytest.fixture(scope="module")
-def native(tmp_path_factory):
+def native(kernel_cache):
     try:
-        return fused_attention(load_kernel(tmp_path_factory.mktemp("kernel")))
+        return fused_attention(load_kernel(kernel_cache))
     except Unavailable as reason:
         pytest.skip(f"needs a C compiler, and a CPU that multiplies bfloat16 numbers: {reason}")
 
 
 @pytest.fixture(scope="module")
-def emulated(tmp_path_factory):
+def emulated(kernel_cache):
     flags = (*FLAGS, "-O2", "-Wno-psabi", "-I", str(EMULATION))
     try:
-        return fused_attention(load_kernel(tmp_path_factory.mktemp("kernel"), flags=flags))
+        return fused_attention(load_kernel(kernel_cache, flags=flags))
     except Unavailable as reason:
         pytest.skip(f"needs a C compiler with OpenMP: {reason}")
 

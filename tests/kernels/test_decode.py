@@ -12,9 +12,9 @@ from model import POSITIONS, GPTConfig
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
+def kernel(kernel_cache):
     try:
-        return load_kernel(tmp_path_factory.mktemp("kernel"))
+        return load_kernel(kernel_cache)
     except Unavailable as reason:
         pytest.skip(f"needs a C compiler: {reason}")
 

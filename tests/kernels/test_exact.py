@@ -9,9 +9,9 @@ from chargpt.kernels.exact import FLAGS, Layer, load_kernel
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
+def kernel(kernel_cache):
     try:
-        return load_kernel(tmp_path_factory.mktemp("kernel"))
+        return load_kernel(kernel_cache)
     except Unavailable as reason:
         pytest.skip(f"needs a C compiler: {reason}")
 

@@ -37,10 +37,10 @@ def files_limited_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_killed_while_encoding_the_next_start_makes_it_whole(load, tmp_path):
+def test_killed_while_encoding_the_next_start_makes_it_whole(programs, load, tmp_path):
     path, cache = tmp_path / "text.txt", tmp_path / ".cache"
     path.write_bytes(b"the sea and the stone\n" * 5_000_000)
-    process = encoding_process(path, cache)
+    process = encoding_process(programs, path, cache)
     while not any(file.stat().st_size for file in cache.glob(".*.tmp-*/train.ids")):
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
@@ -65,13 +65,13 @@ def test_a_full_disk_is_a_line_with_the_room_needed_and_leaves_nothing(load, tmp
     assert load(tmp_path / "text.txt").characters == 220_000
 
 
-def test_two_runs_that_start_at_once_share_one_encoding(load, tmp_path):
+def test_two_runs_that_start_at_once_share_one_encoding(programs, load, tmp_path):
     path, cache = tmp_path / "text.txt", tmp_path / ".cache"
     path.write_bytes(b"the sea and the stone\n" * 1_000_000)
     with Cache(cache).locked():  # so that both come to the point where one has to wait
-        processes = [encoding_process(path, cache) for _ in range(2)]
+        processes = [encoding_process(programs, path, cache) for _ in range(2)]
         for process in processes:
-            assert "waiting for another run" in process.stderr.readline()
+            assert b"waiting for another run" in process.stderr.readline()
     outputs = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert outputs[0][0] == outputs[1][0] and len(entries_in(cache)) == 1

@@ -49,6 +49,7 @@ def test_the_program_prints_what_it_found(tmp_path, capsys):
         main([*arguments, "nothing.txt"])
 
 
+@pytest.mark.nightly
 def test_an_installed_library_describes_a_text_in_any_folder(text, tmp_path):
     """It has neither presets nor a data folder, and writes nothing beside its modules."""
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"

@@ -126,7 +126,7 @@ def test_one_thread_and_a_gpu_have_nothing_to_wait_for(machine):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
-def test_the_program_ends_when_a_step_fails_while_threads_sleep():
+def test_the_program_ends_when_a_step_fails_while_threads_sleep(programs):
     fail = f"""
 import torch
 from chargpt.training.runtime import Runtime
@@ -136,7 +136,7 @@ with ThreadWaiting(machine, environment={{}}) as waiting:
     waiting.add(2.0, 0.0)
     raise SystemExit(7)
 """
-    assert subprocess.run([sys.executable, "-c", fail], cwd=ROOT, capture_output=True, timeout=60).returncode == 7
+    assert programs.run(code=fail).returncode == 7
 
 
 def test_a_step_that_uses_no_processor_counts_as_pushed_aside(waiting):
@@ -181,7 +181,7 @@ print(*times, llvm_openmp().kmp_get_blocktime())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
-def test_asleep_a_process_has_more_threads_than_there_are_processors():
+def test_asleep_a_process_has_more_threads_than_there_are_processors(programs):
     """What libgomp looks at. In a process of its own, since a test may have set the number of threads already."""
     count = f"""
 import os, time, torch
@@ -199,6 +199,6 @@ while threads() <= max(before + 1, os.cpu_count()) and time.monotonic() < end:
 print(threads() - before, threads() > os.cpu_count())
 waiting.__exit__()
 """
-    result = subprocess.run([sys.executable, "-c", count], cwd=ROOT, capture_output=True, text=True)
+    result = programs.run(code=count)
     started, more = result.stdout.split()
-    assert int(started) >= 2 and more == "True", result.stderr
+    assert int(started) >= 2 and more == b"True", result.stderr
