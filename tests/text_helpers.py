@@ -7,11 +7,13 @@ from programs import Program, Programs
 
 from chargpt.text.corpus import Corpus
 
+ROOT = Path(__file__).parent.parent
 ENCODE = """
+import sys
 from pathlib import Path
 from chargpt.config import DataConfig
 from chargpt.text.corpus import load_corpus
-corpus = load_corpus([{path!r}], DataConfig(cache={cache!r}), root=Path("."), block_size=64)
+corpus = load_corpus([sys.argv[1]], DataConfig(cache=sys.argv[2]), root=Path("."), block_size=64)
 print(corpus.fingerprint)
 """
 
@@ -34,4 +36,4 @@ def entries_in(cache: Path) -> list[Path]:
 
 
 def encoding_process(programs: Programs, path: Path, cache: Path) -> Program:
-    return programs.start(code=ENCODE.format(path=str(path), cache=str(cache)))
+    return programs.start(code=f"import sys\nsys.argv = {['', str(path), str(cache)]!r}\n{ENCODE}")

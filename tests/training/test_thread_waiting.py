@@ -126,7 +126,7 @@ def test_one_thread_and_a_gpu_have_nothing_to_wait_for(machine):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
-def test_the_program_ends_when_a_step_fails_while_threads_sleep(programs):
+def test_the_program_ends_when_a_step_fails_while_threads_sleep():
     fail = f"""
 import torch
 from chargpt.training.runtime import Runtime
@@ -136,7 +136,7 @@ with ThreadWaiting(machine, environment={{}}) as waiting:
     waiting.add(2.0, 0.0)
     raise SystemExit(7)
 """
-    assert programs.run(code=fail).returncode == 7
+    assert subprocess.run([sys.executable, "-c", fail], cwd=ROOT, capture_output=True, timeout=60).returncode == 7
 
 
 def test_a_step_that_uses_no_processor_counts_as_pushed_aside(waiting):
