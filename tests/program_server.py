@@ -40,6 +40,7 @@ def child(request: dict, streams: list[int]) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, whose end is the end of this server
     channel, codes = socket.socket(fileno=int(sys.argv[1])), {}
     while True:
         message, streams, _, _ = socket.recv_fds(channel, 2**20, 3)

@@ -273,7 +273,7 @@ def count_silent_loads(path: Path, file: str, kind: str, count: int) -> int:
     return silent
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("file", FILES)
 def test_no_damage_loads_silently(tmp_path: Path, file: str, kind: str, times: int) -> None:
