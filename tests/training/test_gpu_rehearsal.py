@@ -173,10 +173,10 @@ def test_every_preset_trains_on_one_device(preset):
     """At its full width, since the meta device computes nothing; with one layer, since torch takes long for each call."""
     overrides = ["train.chunks=1", "model.n_layer=1", "runtime.device=cpu"]
     trainer = make_trainer(load_settings(preset, overrides, presets=PRESETS)[0])
-    with rehearsal() as counts:
+    with rehearsal():
         trainer.step()
-        evaluate(trainer.weights.working, IDS)
-    assert counts["reads"] == 2
+    size = trainer.weights.computing.element_size()
+    assert all(span.start * size % 16 == 0 for span in trainer.weights.spans.values())  # others are copied for a CUDA graph
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
@@ -184,10 +184,8 @@ def test_a_step_waits_for_the_device_once(name):
     """With the text on the device: one read, of losses and norms together. Only the starts of windows are copied there."""
     trainer = make_trainer(with_optimizer(CONFIG, name))
     with rehearsal() as counts:
-        for _ in range(2):
-            counts.clear()
-            trainer.step()
-            assert counts == {"reads": 1, "copies that do not wait": CONFIG.train.accumulate}
+        trainer.step()
+        assert counts == {"reads": 1, "copies that do not wait": CONFIG.train.accumulate}
 
 
 def test_an_evaluation_reads_the_device_once():
@@ -208,26 +206,21 @@ def test_the_text_is_copied_to_the_device_once(dtype):
         assert counts == {"copies that wait": 1, "copies that do not wait": 3}
 
 
-RULES = [
-    Sampling(temperature=0),
-    Sampling(temperature=0.8, top_k=3, top_p=0.9, min_p=0.05, repetition_penalty=1.3),
-]
+ALL_RULES = Sampling(temperature=0.8, top_k=3, top_p=0.9, min_p=0.05, repetition_penalty=1.3)
 
 
+@pytest.mark.parametrize("overflow, sampling", [("exact", ALL_RULES), ("refill", Sampling(temperature=0))])
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_sampling_keeps_every_tensor_on_its_device(positions):
-    """With the cache, past the context, by every rule. Each character costs the copy of its noise, and no read."""
-    model = GPT(dataclasses.replace(SHAPE, positions=positions), VOCABULARY).to(META)
-    length, B = SHAPE.block_size + 2, 2
-    for overflow, sampling in itertools.product(("exact", "refill"), RULES):
-        prompt = torch.zeros(B, 3, dtype=torch.long, device=META)
-        generators = [torch.Generator().manual_seed(row) for row in range(B)]
-        decoder = Decoder(model, B, overflow=overflow)
-        with rehearsal() as counts:
-            options = {"generator": generators, "never_sampled": [1]}
-            found = list(pieces(decoder, prompt, length, sampling, **options))
-        assert all(part.is_meta for piece in found for part in piece) and sum(len(piece.ids) for piece in found) == length
-        assert counts == ({"copies that wait": length} if sampling.temperature else {})
+def test_sampling_keeps_every_tensor_on_its_device(positions, overflow, sampling):
+    """With the cache, past the context. Each character that is drawn costs the copy of its noise, and none costs a read."""
+    model = GPT(dataclasses.replace(SHAPE, positions=positions, block_size=4), VOCABULARY).to(META)
+    prompt = torch.zeros(2, 3, dtype=torch.long, device=META)
+    generators = [torch.Generator().manual_seed(row) for row in range(2)]
+    with rehearsal() as counts:
+        decoder = Decoder(model, 2, overflow=overflow)
+        found = list(pieces(decoder, prompt, 4, sampling, generator=generators, never_sampled=[1]))
+    assert len(found) == 4 and all(part.is_meta for piece in found for part in piece)
+    assert counts == ({"copies that wait": 4} if sampling.temperature else {})
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -236,6 +229,6 @@ def test_references_and_scores_keep_every_tensor_on_its_device(positions):
     idx = torch.zeros(2, 5, dtype=torch.long, device=META)
     with rehearsal():
         for temperature in (0, 1.0):
-            assert model.generate(idx, 6, temperature=temperature).shape == (2, 11)
+            assert model.generate(idx, 4, temperature=temperature).shape == (2, 9)
         assert model.attention(idx).shape == (1, 2, 2, 5, 5)
         assert sum(map(len, surprisals(model, [IDS[:200].astype(np.int64)], stride=4))) == 199
