@@ -58,7 +58,10 @@ class Runtime:
 
     def compiled(self, model: GPT) -> Callable[[Tensor, Tensor], Tensor]:
         """`model` as training calls it: compiled by torch, if that was chosen, with CUDA graphs."""
-        return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False) if self.compile else model
+        if not self.compile:
+            return model
+        model.position_table(model.config.block_size)  # a table that grows in the first step would be compiled twice
+        return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False)
 
 
 def keep_freed_memory() -> None:

@@ -1,0 +1,234 @@
+"""What a GPU would run, on torch's meta device: no tensor is on the wrong device, and a step waits for the device once.
+
+This file has no module of its own: it tests model.py, training and sampling together. The meta device computes shapes and
+devices but no numbers. Where the code reads a number from it, these tests supply 2.
+"""
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from chargpt.config import Config, OptimConfig, TrainConfig
+from chargpt.sampling.decoder import Decoder, pieces
+from chargpt.sampling.rules import Sampling
+from chargpt.sampling.surprisal import surprisals
+from chargpt.training.batches import Batches
+from chargpt.training.evaluation import evaluate
+from chargpt.training.recipes import load_settings
+from chargpt.training.runtime import Runtime
+from chargpt.training.trainer import Trainer
+from model import POSITIONS, GPT, GPTConfig
+
+META = torch.device("meta")
+PRESETS = Path(__file__).parents[2] / "configs"
+VOCABULARY = 7
+IDS = np.random.default_rng(0).integers(0, VOCABULARY, 5000).astype(np.uint8)
+SHAPE = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, dropout=0.1)
+CONFIG = Config(model=SHAPE, train=TrainConfig(batch_size=4, accumulate=2, chunks=1))
+COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+READS = (Tensor.tolist, Tensor.__int__, Tensor.__float__, Tensor.__bool__, Tensor.numpy)
+
+
+class RuntimeWithMemory(Runtime):
+    """A device with memory for the whole text, as `Runtime` finds it only on a GPU."""
+
+    def has_memory_for(self, ids: np.ndarray) -> bool:
+        return True
+
+
+class OneDevice(TorchDispatchMode):
+    """Fails at an operation that mixes devices; only copies may. Counts copies between devices in `counts`.
+
+    Single numbers on the CPU may be mixed with tensors on a GPU, as in torch.
+    """
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():  # then torch has not replaced compound operations by their parts
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if func in COPIES:
+            source = tensors[-1]
+            target = tensors[0].device if len(tensors) == 2 else torch.device(kwargs.get("device") or source.device)
+            if source.device != target:
+                is_free = kwargs.get("non_blocking", False) or func is COPIES[1] and len(args) > 2 and args[2]
+                self.counts["reads" if source.is_meta else "copies that do not wait" if is_free else "copies that wait"] += 1
+            if source.is_meta and not target.type == "meta":
+                return torch.full(source.shape, 2, dtype=kwargs.get("dtype") or source.dtype, device=target)
+        else:
+            devices = {tensor.device for tensor in tensors if tensor.dim()}
+            assert len(devices) <= 1, f"{func} mixes {[(tensor.device.type, tuple(tensor.shape)) for tensor in tensors]}"
+        if func is torch.ops.aten._local_scalar_dense.default and tensors[0].is_meta:
+            self.counts["reads"] += 1
+            return 2
+        return func(*args, **kwargs)
+
+
+class NumbersAreTwo(TorchFunctionMode):
+    """Reading a tensor on the meta device gives 2 everywhere, and is counted."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if func in READS and args[0].is_meta:
+            self.counts["reads"] += 1
+            args = (torch.full(args[0].shape, 2, dtype=args[0].dtype), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def rehearsal() -> Iterator[Counter[str]]:
+    """Within it, mixed devices are errors. Gives the number of copies between devices and of reads, as they grow."""
+    counts: Counter[str] = Counter()
+    with OneDevice(counts), NumbersAreTwo(counts):
+        yield counts
+
+
+def make_trainer(config: Config, *, is_resident: bool = True, precision: torch.dtype = torch.bfloat16, ids=IDS) -> Trainer:
+    kind = RuntimeWithMemory if is_resident else Runtime
+    model = GPT(config.model, VOCABULARY)
+    return Trainer(model, ids, config, runtime=kind(device=META, precision=precision, threads=1))
+
+
+def with_optimizer(config: Config, name: str) -> Config:
+    return dataclasses.replace(config, optim=OptimConfig(name=name))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda model, idx: model(idx.cpu()),
+        lambda model, idx: model(idx, torch.zeros(idx.shape, dtype=torch.long)),
+        lambda model, idx: model.token_embedding.weight[torch.tensor([1, 2])],
+        lambda model, idx: torch._foreach_copy_([torch.zeros(3)], [torch.zeros(3, device=META)]),
+    ],
+)
+def test_a_tensor_on_the_wrong_device_is_found(wrong: Callable):
+    model, idx = GPT(SHAPE, VOCABULARY).to(META), torch.zeros(2, 8, dtype=torch.long, device=META)
+    with rehearsal() as counts:
+        model(idx)
+        with pytest.raises(AssertionError, match="mixes"):
+            wrong(model, idx)
+    assert counts["copies that wait"] == 0
+
+
+CASES = [  # positions, optimizer, biases, text on the device, precision, chunks
+    ("learned", "adamw", False, True, torch.bfloat16, 1),
+    ("sinusoidal", "adamw", True, False, torch.float32, 1),
+    ("rotary", "muon", True, True, torch.bfloat16, 2),
+]
+PRECISIONS = (torch.float32, torch.bfloat16)
+OTHERS = [
+    pytest.param(*case, marks=pytest.mark.nightly)
+    for case in itertools.product(POSITIONS, ("adamw", "muon"), (False, True), (False, True), PRECISIONS, (1, 2))
+    if case not in CASES
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")  # it is copied there, without its numbers
+@pytest.mark.parametrize("positions, name, bias, is_resident, precision, chunks", [*CASES, *OTHERS])
+def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_resident, precision, chunks):
+    """Steps with dropout, accumulation and clipping, a rehearsal, an evaluation, and a state that is saved and loaded."""
+    model = dataclasses.replace(SHAPE, positions=positions, bias=bias)
+    train = dataclasses.replace(CONFIG.train, chunks=chunks)
+    config = with_optimizer(dataclasses.replace(CONFIG, model=model, train=train), name)
+    with rehearsal():
+        trainer = make_trainer(config, is_resident=is_resident, precision=precision)
+        trainer.rehearse()
+        trainer.step()
+        trainer.check_weights()
+        assert np.isfinite(evaluate(trainer.weights.working, IDS[:300]))
+        state, weights = trainer.state(), trainer.weights
+        kept = (*state.weights.values(), *state.optimizer.values(), weights.computing, weights.gradient)
+        assert all(tensor.is_meta for tensor in kept)
+        saved = ({key: torch.zeros(tensor.shape) for key, tensor in part.items()} for part in state[:2])  # on the CPU
+        trainer.load(type(state)(*saved, state.progress))
+        trainer.step()
+        assert weights.vector.is_meta and trainer.progress.step == 2
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
+def test_every_preset_trains_on_one_device(preset):
+    """At its full width, since the meta device computes nothing; with one layer, since torch takes long for each call."""
+    overrides = ["train.chunks=1", "model.n_layer=1", "runtime.device=cpu"]
+    trainer = make_trainer(load_settings(preset, overrides, presets=PRESETS)[0])
+    with rehearsal():
+        trainer.step()
+    size = trainer.weights.computing.element_size()
+    assert all(span.start * size % 16 == 0 for span in trainer.weights.spans.values())  # others are copied for a CUDA graph
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_step_waits_for_the_device_once(name):
+    """With the text on the device: one read, of losses and norms together. Only the starts of windows are copied there."""
+    trainer = make_trainer(with_optimizer(CONFIG, name))
+    with rehearsal() as counts:
+        trainer.step()
+        assert counts == {"reads": 1, "copies that do not wait": CONFIG.train.accumulate}
+
+
+def test_an_evaluation_reads_the_device_once():
+    trainer = make_trainer(CONFIG)
+    with rehearsal() as counts:
+        evaluate(trainer.weights.working, np.tile(IDS, 8))
+        assert counts == {"reads": 1, "copies that wait": 2 * 4}  # inputs and targets: three batches, and the rest of the text
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
+def test_the_text_is_copied_to_the_device_once(dtype):
+    with rehearsal() as counts:
+        batches = Batches(IDS.astype(dtype), 8, batch_size=4, seed=1, device=META, resident=True)
+        assert counts == {"copies that wait": 1}
+        for step in range(3):
+            for ids in batches.batch(step):
+                assert ids.is_meta and ids.dtype == torch.int64 and ids.shape == (4, 8)
+        assert counts == {"copies that wait": 1, "copies that do not wait": 3}
+
+
+ALL_RULES = Sampling(temperature=0.8, top_k=3, top_p=0.9, min_p=0.05, repetition_penalty=1.3)
+
+
+@pytest.mark.parametrize("overflow, sampling", [("exact", ALL_RULES), ("refill", Sampling(temperature=0))])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_sampling_keeps_every_tensor_on_its_device(positions, overflow, sampling):
+    """With the cache, past the context. Each character that is drawn costs the copy of its noise, and none costs a read."""
+    model = GPT(dataclasses.replace(SHAPE, positions=positions, block_size=4), VOCABULARY).to(META)
+    prompt = torch.zeros(2, 3, dtype=torch.long, device=META)
+    generators = [torch.Generator().manual_seed(row) for row in range(2)]
+    with rehearsal() as counts:
+        decoder = Decoder(model, 2, overflow=overflow)
+        found = list(pieces(decoder, prompt, 4, sampling, generator=generators, never_sampled=[1]))
+    assert len(found) == 4 and all(part.is_meta for piece in found for part in piece)
+    assert counts == ({"copies that wait": 4} if sampling.temperature else {})
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_references_and_scores_keep_every_tensor_on_its_device(positions):
+    model = GPT(dataclasses.replace(SHAPE, positions=positions), VOCABULARY).to(META).eval()
+    idx = torch.zeros(2, 5, dtype=torch.long, device=META)
+    with rehearsal():
+        for temperature in (0, 1.0):
+            assert model.generate(idx, 4, temperature=temperature).shape == (2, 9)
+        assert model.attention(idx).shape == (1, 2, 2, 5, 5)
+        assert sum(map(len, surprisals(model, [IDS[:200].astype(np.int64)], stride=4))) == 199
