@@ -23,7 +23,7 @@ from chargpt.sampling.rules import Sampling
 from chargpt.training.evaluation import evaluate
 from chargpt.training.runtime import Runtime, _why_not_compile
 from chargpt.training.trainer import Step, Trainer
-from model import POSITIONS, GPT, GPTConfig
+from model import GPT, POSITIONS, GPTConfig
 
 VOCABULARY = 7
 IDS = np.random.default_rng(0).integers(0, VOCABULARY, 2000).astype(np.uint8)
