@@ -155,7 +155,8 @@ def machine_code() -> None:
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_steps_in_machine_code_are_the_eager_ones(machine_code, captured_once, positions, name, dropout):
     """Twelve steps, with the random numbers of eager dropout; sums are ordered in another way, so equal to rounding."""
-    shape = dataclasses.replace(SHAPE, n_layer=2, positions=positions, dropout=dropout, bias=name == "adamw")
+    # Without rotary positions, the gradient of a key's bias is 0 but for rounding, which AdamW scales up to whole steps.
+    shape = dataclasses.replace(SHAPE, n_layer=2, positions=positions, dropout=dropout, bias=positions == "rotary")
     config = dataclasses.replace(CONFIG, model=shape, optim=dataclasses.replace(OPTIM, name=name))
     eager, compiled = make_trainer(config, compile=False), make_trainer(config, compile=True)
     with torch._inductor.config.patch(fallback_random=True):
