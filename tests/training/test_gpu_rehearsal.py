@@ -29,7 +29,7 @@ from chargpt.training.evaluation import evaluate
 from chargpt.training.recipes import load_settings
 from chargpt.training.runtime import Runtime
 from chargpt.training.trainer import Trainer
-from model import POSITIONS, GPT, GPTConfig
+from model import GPT, POSITIONS, GPTConfig
 
 META = torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "configs"
