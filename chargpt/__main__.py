@@ -9,7 +9,7 @@ import importlib
 import sys
 
 from chargpt.interrupt import ending_at_once
-from chargpt.terminal import UserError, notice
+from chargpt.terminal import UserError, best_effort_messages, notice
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "export": ("chargpt.exchange.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
@@ -37,4 +37,5 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")
     with ending_at_once():  # it imports torch
         module = importlib.import_module(VERBS[argv[0]][0])
-    return module.main(argv[1:])
+    with best_effort_messages():  # the output is what counts
+        return module.main(argv[1:])

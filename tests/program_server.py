@@ -1,8 +1,8 @@
-"""Runs programs of the project many times for the price of one import: forks for each request that comes on standard input.
+"""Runs programs of the project many times for the price of one import: forks for each request that comes from a socket.
 
-A request is a JSON line. {"run": MODULE, "arguments": [...]} runs MODULE.main, and {"code": TEXT} runs Python code; the process
-gets the three standard streams that are sent along, the "folder" and the "environment". The answer is its process id.
-{"wait": ID} is answered with its exit code (below 0: the signal that killed it), and {"poll": ID} with null while it runs.
+A request is a message in JSON. {"run": MODULE, "arguments": [...]} runs MODULE.main, and {"code": TEXT} runs Python code; the
+process gets the three standard streams that are sent along, the "folder" and the "environment". The answer is its process id.
+{"poll": ID} is answered with its exit code (below 0: the signal that killed it), or with null while it runs.
 """
 
 import importlib
@@ -22,6 +22,7 @@ def child(request: dict, streams: list[int]) -> None:
     """Become the program."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
+        os.close(stream)  # or a program could not close its output
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(request["folder"])
@@ -39,6 +40,7 @@ def child(request: dict, streams: list[int]) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, whose end is the end of this server
     channel, codes = socket.socket(fileno=int(sys.argv[1])), {}
     while True:
         message, streams, _, _ = socket.recv_fds(channel, 2**20, 3)
@@ -53,9 +55,9 @@ def main() -> None:
             for stream in streams:
                 os.close(stream)
         else:
-            pid = request.get("wait", request.get("poll"))
+            pid = request["poll"]
             if pid not in codes:
-                found, status = os.waitpid(pid, 0 if "wait" in request else os.WNOHANG)
+                found, status = os.waitpid(pid, os.WNOHANG)
                 if found:
                     codes[pid] = os.waitstatus_to_exitcode(status)
             answer = codes.get(pid)

@@ -92,7 +92,9 @@ class Programs:
 
     def ask(self, *, streams: tuple[int, ...] = (), **request: object) -> int | None:
         socket.send_fds(self._channel, [json.dumps(request).encode()], streams)
-        return json.loads(self._channel.recv(2**10))
+        answer = self._channel.recv(2**10)
+        assert answer, "the server of the programs has ended; its error is above"
+        return json.loads(answer)
 
     def start(
         self,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import SHORT_RUN
+from helpers import SHORT_RUN, publish_run
 
 import sample
 import train
@@ -78,6 +78,21 @@ def test_messages_that_cannot_be_written_stop_neither_training_nor_sampling(text
         monkeypatch.undo()
     assert sample.main([f"{tmp_path}/run", "--length", "20", "--seed", "1"]) == 0
     assert written == capsys.readouterr().out and len(written) > 20
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("stream, code", [("stderr", 0), ("stdout", 2)])
+def test_a_verb_whose_messages_cannot_be_written_prints_its_result(programs, tmp_path, stream, code):
+    run = publish_run(tmp_path / "run")
+    (tmp_path / "a.txt").write_text("abc def\n" * 9)
+    with open("/dev/full", "wb") as full:
+        streams = {stream: full.fileno()}
+        done = programs.run("chargpt.__main__", "score", str(run), str(tmp_path / "a.txt"), "--device", "cpu", **streams)
+    assert done.returncode == code
+    if stream == "stderr":
+        assert b"a.txt" in done.stdout
+    else:
+        assert done.stderr.count(b"error: ") == done.stderr.count(b"\nerror: standard output: No space left") == 1
 
 
 def test_text_from_a_closed_standard_input_is_an_empty_text(tmp_path):

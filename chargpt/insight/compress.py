@@ -37,17 +37,19 @@ def main(argv: Sequence[str]) -> int:
     data = Path(options.file).read_bytes()
     loaded, compressor, engine = open_compressor(options.run)
     stride = stride_within(options.stride, loaded.model.config.block_size)
-    started = time.monotonic()
+    started = time.perf_counter()
     with tqdm(total=2 * len(data), unit="B", unit_scale=True, delay=1, leave=False, disable=None) as bar:
         packed = compressor.compress(data, stride=stride, progress=bar.update)
     publish_file(target, packed)
-    seconds = time.monotonic() - started
     ratio = f"{8 * len(packed) / len(data):.4f} bits per byte, " if data else ""
-    say(
-        f"{shown(target)}: {len(data):,} bytes to {len(packed):,}, {ratio}read back; {seconds:.1f} s, "
-        f"{len(data) / seconds:,.0f} bytes a second ({engine})"
-    )
+    speed = describe_speed(len(data), time.perf_counter() - started)
+    say(f"{shown(target)}: {len(data):,} bytes to {len(packed):,}, {ratio}read back; {speed} ({engine})")
     return 0
+
+
+def describe_speed(size: int, seconds: float) -> str:
+    """The time that `size` bytes took, and the bytes per second. A coarse clock may have measured 0 seconds."""
+    return f"{seconds:.1f} s, {size / seconds if seconds else 0:,.0f} bytes a second"
 
 
 def add_common(parser: Parser, *, what: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from chargpt.files import publish_file
-from chargpt.insight.compress import SUFFIX, add_common, free_target, open_compressor
+from chargpt.insight.compress import SUFFIX, add_common, describe_speed, free_target, open_compressor
 from chargpt.insight.options import say
 from chargpt.terminal import Parser, UserError, shown
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     _, compressor, engine = open_compressor(options.run)
     from chargpt.insight.compressed_file import Damaged, WrongModel
 
-    started = time.monotonic()
+    started = time.perf_counter()
     try:
         with tqdm(unit=" characters", unit_scale=True, delay=1, leave=False, disable=None) as bar:
             data = compressor.restore(packed, progress=bar.update)
@@ -43,6 +43,6 @@ def main(argv: Sequence[str]) -> int:
             "it was compressed with"
         ) from None
     publish_file(target, data)
-    seconds = time.monotonic() - started
-    say(f"{shown(target)}: {len(data):,} bytes; {seconds:.1f} s, {len(data) / seconds:,.0f} bytes a second ({engine})")
+    speed = describe_speed(len(data), time.perf_counter() - started)
+    say(f"{shown(target)}: {len(data):,} bytes; {speed} ({engine})")
     return 0

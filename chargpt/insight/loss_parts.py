@@ -66,6 +66,7 @@ def report_of(predictions: Predictions, tokenizer: Tokenizer, *, block_size: int
 def loss_by_class(predictions: Predictions, classes: np.ndarray) -> list[dict[str, Any]]:
     """For each class in the text, its share of the characters and of the loss; the largest share of the loss first."""
     rows, losses, right = [], predictions.losses, predictions.best == predictions.ids[1:]
+    total = losses.sum() or 1.0  # 0 for a vocabulary of one character
     for number, name in enumerate(CLASSES):
         chosen = classes == number
         if chosen.any():
@@ -75,7 +76,7 @@ def loss_by_class(predictions: Predictions, classes: np.ndarray) -> list[dict[st
                     "characters": int(chosen.sum()),
                     "share": float(chosen.mean()),
                     "loss": float(losses[chosen].mean()),
-                    "share_of_loss": float(losses[chosen].sum() / losses.sum()),
+                    "share_of_loss": float(losses[chosen].sum() / total),
                     "right": float(right[chosen].mean()),
                 }
             )

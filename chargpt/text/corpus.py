@@ -108,7 +108,7 @@ def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer |
                 cache.record(request, encoded.fingerprint)
     except OSError as error:
         where = shown(error.filename or cache.folder)
-        raise UserError(f"{where}: {error.strerror}; name a folder that can be written to in data.cache") from None
+        raise UserError(f"{where}: {error.strerror or error}; name a folder that can be written to in data.cache") from None
     return encoded
 
 

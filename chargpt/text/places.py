@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,23 +33,31 @@ def find_places(
     """Where each of the numbers `wanted` of characters of the training part (from 0) stands in the files `texts`.
 
     `config` and `texts` are those of the run. The files are read up to the last place, and compared with the training part. A
-    place is absent if they cannot be read again, or if what they hold up to there is no longer the training text.
+    place is absent if they cannot be read again, or if what they hold up to there is no longer the training text. The run may
+    be a stranger's: nothing but files on this machine is opened.
     """
     found: dict[int, Place] = {}
     named = list(filter(None, [*texts, config.val_text]))
-    if any(needs_download(text, root=root) or not can_be_read_again(text) for text in named):
+    if any(is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text) for text in named):
         return found
     with contextlib.suppress(UserError, OSError):
         cache = root / "data" / "cache"
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
         with contextlib.closing(sources):
-            tokenizer = encoded.tokenizer
+            # A file without a size is empty, or it is one of /proc, which may block its reader.
+            train, val = ([source for source in part if source.size != 0] for part in (sources.train, sources.val))
+            sources, tokenizer = dataclasses.replace(sources, train=train, val=val), encoded.tokenizer
             settings = _settings(config, tokenizer)
             reader = TextReader(sources, settings, progress=tqdm(disable=True), hashed=False)
             with contextlib.closing(reader.pieces()) as pieces:
                 for number, place in _places(sorted(set(wanted)), encoded.train, pieces, _encoder(tokenizer)):
                     found[number] = place
     return found
+
+
+def is_on_a_share(path: str, *, drive_of: Callable[[str], tuple[str, str]] = os.path.splitdrive) -> bool:
+    """Whether a path on Windows names another machine or a device (`\\\\HOST\\SHARE`, `\\\\.\\pipe`)."""
+    return drive_of(path)[0].replace("/", "\\").startswith("\\\\")
 
 
 def _settings(config: DataConfig, tokenizer: Tokenizer) -> DataConfig:

@@ -112,6 +112,15 @@ class _CopyReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with self._turn:
+            self._copy.seek(self._at)
+            self._at = self._copy.seek(offset, whence)
+        return self._at
+
     def readinto(self, buffer: memoryview) -> int:
         with self._turn:
             self._copy.seek(self._at)

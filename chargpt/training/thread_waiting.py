@@ -36,7 +36,8 @@ class ThreadWaiting:
         self._threads, self._system, self._llvm = runtime.threads, system, llvm_openmp()
         self._teams_needed = _teams_needed(runtime.threads)
         has_choice = runtime.device.type == "cpu" and not any(name in environment for name in CHOSEN_BY_USER)
-        self._is_fixed = not (has_choice and 1 <= self._teams_needed <= MAX_TEAMS and (system / "stat").is_file())
+        can_switch = runtime.threads > 1 if self._llvm else 1 <= self._teams_needed <= MAX_TEAMS
+        self._is_fixed = not (has_choice and can_switch and (system / "stat").is_file())
         self._wall = self._processor = 0.0  # seconds in steps since the last look, while spinning
         self._end = threading.Event()  # of the idle teams
         self._idle_teams: list[threading.Thread] = []

@@ -91,7 +91,7 @@ class TimeBudget:
         affordable = seconds / 4 / max(self.evaluation_seconds, 1e-9)
         wanted = min(MIN_EVALUATIONS * share, affordable)
         fits = max(1, int(max(0.0, seconds - (1 + wanted) * self.evaluation_seconds) / self.seconds_per_step))
-        interval = max(1, fits / max(1.0, wanted))
+        interval = max(1, fits / wanted) if wanted > 1 else step + fits  # there is time for the last evaluation alone
         return min(step + fits, MAX_STEPS), max(least, round((step + fits) / interval))
 
     def steps_that_fit(self, *, eval_interval: int) -> int:

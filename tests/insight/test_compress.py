@@ -4,7 +4,7 @@ import pytest
 from helpers import publish_run
 
 from chargpt.__main__ import main
-from chargpt.insight.compress import free_target
+from chargpt.insight.compress import describe_speed, free_target
 from chargpt.terminal import UserError
 
 
@@ -42,3 +42,8 @@ def test_a_link_is_not_replaced(tmp_path):
     with pytest.raises(UserError, match="exists"):
         free_target(tmp_path / "link")
     assert free_target(tmp_path / "new") == tmp_path / "new"
+
+
+def test_a_clock_that_stood_still_is_no_error():
+    assert describe_speed(3_000_000, 1.5) == "1.5 s, 2,000,000 bytes a second"
+    assert describe_speed(5, 0.0) == "0.0 s, 0 bytes a second"

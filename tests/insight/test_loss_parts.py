@@ -1,11 +1,14 @@
 """The parts of the loss add up to the loss that training reports."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from helpers import SHAPE, TOKENIZER
 
 from chargpt.insight.loss_parts import Predictions, confused_pairs, last_doubling, predict, report_of
+from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 from model import GPT
 
@@ -49,3 +52,13 @@ def test_confused_pairs_are_counted():
     predictions = Predictions(ids=ids, losses=np.ones(4), best=best, positions=np.ones(4, int))
     rows = confused_pairs(predictions, TOKENIZER, 1)
     assert rows == [{"character": "a", "prediction": "b", "times": 2, "share_of_mistakes": 2 / 3}]
+
+
+def test_a_text_without_any_loss_has_shares_of_zero():
+    """A vocabulary of one character: each prediction is certain."""
+    tokenizer = Tokenizer("a")
+    predictions = predict(GPT(SHAPE, tokenizer.vocab_size).eval(), torch.zeros(40, dtype=torch.long))
+    assert predictions.losses.sum() == 0
+    report = report_of(predictions, tokenizer, block_size=SHAPE.block_size, most=5)
+    assert [(row["characters"], row["share"], row["share_of_loss"]) for row in report["classes"]] == [(39, 1.0, 0.0)]
+    json.dumps(report, allow_nan=False)

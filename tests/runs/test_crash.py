@@ -65,9 +65,9 @@ def kill_runs(trainer: Trainer, *, count: int, kills: int = 3) -> int:
     draw, died = random.Random(count), 0
     seconds = {}
     for optimizer in OPTIMIZERS:
-        seconds[optimizer] = trainer.run(f"again-{optimizer}", optimizer)[1]  # the text is encoded and all is warm
+        seconds[optimizer] = trainer.run(f"again-{count}-{optimizer}", optimizer)[1]  # the text is encoded and all is warm
     for number in range(count):
-        optimizer, name = OPTIMIZERS[number % 2], f"killed-{number}"
+        optimizer, name = OPTIMIZERS[number % 2], f"killed-{count}-{number}"
         for _ in range(kills):
             moment = draw.uniform(0, 0.5 * seconds[optimizer])
             code, passed = trainer.run(name, optimizer, kill_when=lambda passed: passed > moment)

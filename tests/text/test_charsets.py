@@ -1,5 +1,7 @@
 """Encodings: byte-order marks, named encodings, and an error that names the encoding that works."""
 
+import io
+
 import numpy as np
 import pytest
 from text_helpers import text_of
@@ -42,6 +44,14 @@ def test_what_cannot_be_decoded_says_in_one_line_what_to_do(content, message, lo
         load(path)
     assert "\n" not in str(error.value)
     assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
+
+
+@pytest.mark.parametrize("case", ["Latin-1", "Latin-1 further on", "cut within a character"])
+def test_standard_input_that_cannot_be_decoded_gets_the_same_advice(case, load, tmp_path, monkeypatch):
+    content, message = UNDECODABLE[case]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    with pytest.raises(UserError, match=message.replace("text.txt", "standard input")):
+        load("-")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])

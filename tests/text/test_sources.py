@@ -104,3 +104,15 @@ def test_readers_of_one_stream_keep_their_own_places():
         source = Source(label="standard input", copy=copy)
         pairs = list(zip(source.chunks(1000), source.chunks(1000)))
         assert b"".join(a for a, _ in pairs) == b"".join(b for _, b in pairs) == bytes(range(256)) * 1000
+
+
+def test_a_reader_of_a_stream_moves_as_one_of_a_file_does():
+    with tempfile.TemporaryFile() as copy:
+        copy.write(bytes(range(256)) * 1000)
+        copy.flush()
+        source = Source(label="standard input", copy=copy)
+        with source.open() as one, source.open() as other:
+            assert one.seek(-3, os.SEEK_END) == 255_997 and other.read(2) == b"\0\1"
+            assert one.read() == b"\xfd\xfe\xff" and one.tell() == 256_000
+            assert other.tell() == 2 and other.seek(100_000) == 100_000
+            assert other.seek(28, os.SEEK_CUR) == 100_028 and other.read(1) == bytes([100_028 % 256])

@@ -113,10 +113,31 @@ class Calls:
 
 
 def stop_at_call(run: Path, text: Path, fatal: int, name: str) -> tuple[int, int]:
-    """A run with a signal at one file operation after the second checkpoint. Its exit code, and the operations there were."""
-    with pytest.MonkeyPatch.context() as patch:
-        calls = Calls(patch, run / "step-00000003", fatal, lambda: send(name))
-        return begin(run, text), calls.count
+    """A run with a signal at one file operation after the second checkpoint. Its exit code, and the operations there were.
+
+    It has a process of its own, since a signal during the report at the end ends the program at once.
+    """
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        quiet_output()
+        with pytest.MonkeyPatch.context() as patch:
+            calls = Calls(patch, run / "step-00000003", fatal, lambda: send(name))
+            code = run_program(lambda: begin(run, text))
+            os.write(write, str(calls.count).encode())
+            os._exit(code)
+    os.close(write)
+    with open(read) as said:
+        count = said.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(count or fatal)
+
+
+def quiet_output() -> None:
+    """Send what this process prints nowhere."""
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
 
 
 @pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.nightly)])
@@ -138,10 +159,7 @@ def test_a_second_signal_during_a_save_ends_at_once_and_costs_no_checkpoint(fold
     run = folder / f"twice-{fatal}"
     child = os.fork()
     if child == 0:
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
-        sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
+        quiet_output()
         with pytest.MonkeyPatch.context() as patch:
             Calls(patch, run / "step-00000003", fatal, lambda: (send("SIGINT"), send("SIGTERM")))
             os._exit(run_program(lambda: begin(run, text)))

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from chargpt.training.time_budget import SETTLED_SECONDS, SETTLING_STEPS, TimeBudget
 
 
@@ -116,3 +118,13 @@ def test_evaluations_that_have_become_slower_are_fewer():
     assert evaluated_steps(budget, 13, eval_interval=500) <= 2.1
     length, least = TimeBudget.length_that_fits(make_budget(60), 13, eval_interval=500)
     assert least == 5
+
+
+@pytest.mark.parametrize("seconds", [20, 40, 60])
+def test_evaluations_that_take_nearly_all_of_the_time_are_not_made_at_each_of_the_last_steps(seconds):
+    """As beside other programs that take most of the machine."""
+    budget = make_budget(seconds)
+    budget.evaluation_seconds, budget.seconds_per_step = 25.0, 1.2
+    length, least = budget.length_that_fits(6, eval_interval=500)
+    interval = min(500, -(-length // least)) if least else 500
+    assert interval > 6 and (length - 6) // interval <= 1
