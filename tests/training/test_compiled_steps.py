@@ -121,12 +121,12 @@ def run(trainer: Trainer) -> list[Step]:
 @pytest.mark.parametrize(
     "positions, precision",
     [
-        ("rotary", torch.float32),
+        ("sinusoidal", torch.float32),
         *(
             pytest.param(positions, precision, marks=pytest.mark.nightly)
             for positions in POSITIONS
             for precision in (torch.float32, torch.bfloat16)
-            if (positions, precision) != ("rotary", torch.float32)
+            if (positions, precision) != ("sinusoidal", torch.float32)
         ),
     ],
 )
