@@ -81,9 +81,15 @@ def _evaluation_seconds(config: Config, corpus: Corpus, seconds_per_step: float)
 
 
 def seconds_per_step(trainer: Trainer) -> float:
-    """The time of a step, from the fastest of a few gradients that are discarded; takes some seconds at most."""
+    """The time of a step, from the fastest of a few gradients that are discarded.
+
+    This takes some seconds at most, and with compiling about a minute, which the first step then does not need.
+    """
     seconds: list[float] = []
     with ThreadWaiting(trainer.runtime):
+        if trainer.runtime.compile:  # the first call compiles, the second one records CUDA graphs
+            trainer.rehearse()
+            trainer.rehearse()
         while len(seconds) < 4 and sum(seconds) < 3:
             started = time.perf_counter()
             trainer.rehearse()
