@@ -130,24 +130,23 @@ def test_a_run_is_what_the_design_says(trainer, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "settings"),
+    ("step", "number", "code", "settings"),
     [
-        (signal.SIGINT, 130, ()),
-        (signal.SIGTERM, 143, ("model.dropout=0.2", "train.accumulate=2", "model.positions=rotary")),
+        (3, signal.SIGINT, 130, ()),
+        (25, signal.SIGTERM, 143, ("model.dropout=0.2", "train.accumulate=2", "model.positions=rotary")),
     ],
 )
-def test_stopped_and_resumed_equals_uninterrupted(trainer, tmp_path, settings, number, code):
+def test_stopped_and_resumed_equals_uninterrupted(trainer, tmp_path, step, number, code, settings):
     settings += ("train.log_interval=1",)
     assert trainer(*settings, name="whole") == 0
-    for step in (3, 25):
-        folder = tmp_path / f"stopped-{step}"
-        watcher = stop_after(folder, step, number)
-        assert trainer(*settings, name=folder.name) == code
-        watcher.join()
-        assert step <= int(last_step(folder).name[5:13]) < 40
-        assert resume(folder) == 0
-        assert bits(folder) == bits(tmp_path / "whole")
-        assert logged_without_speed(folder) == logged_without_speed(tmp_path / "whole")
+    folder = tmp_path / "stopped"
+    watcher = stop_after(folder, step, number)
+    assert trainer(*settings, name=folder.name) == code
+    watcher.join()
+    assert step <= int(last_step(folder).name[5:13]) < 40
+    assert resume(folder) == 0
+    assert bits(folder) == bits(tmp_path / "whole")
+    assert logged_without_speed(folder) == logged_without_speed(tmp_path / "whole")
 
 
 def test_killed_and_resumed_equals_uninterrupted(programs, trainer, text, tmp_path):
@@ -539,9 +538,9 @@ def test_a_checkpoint_of_the_moment_when_the_length_is_fixed_has_everything_logg
 
 def test_a_run_that_is_over_goes_on_for_the_minutes_it_is_given(trainer, tmp_path):
     assert trainer() == 0
-    assert resume(tmp_path / "run", "--minutes", "0.05") == 0
+    assert resume(tmp_path / "run", "--minutes", "0.03") == 0
     assert int(last_step(tmp_path / "run").name[5:13]) > 44
-    assert trainer("--minutes", "0.05", "train.max_steps=1", name="short") == 0
+    assert trainer("--minutes", "0.03", "train.max_steps=1", name="short") == 0
     assert int(last_step(tmp_path / "short").name[5:13]) > 4
 
 

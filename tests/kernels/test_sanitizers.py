@@ -33,6 +33,7 @@ def run(program: Path) -> None:
     assert int(done.stdout.split()[0]) > 50
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_attention_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer):
     compiler, program, objects = compiler_with(sanitizer, tmp_path), tmp_path / "drive", []

@@ -86,7 +86,7 @@ def kill_runs(trainer: Trainer, *, count: int, kills: int = 3) -> int:
 
 
 def test_killed_at_random_moments(trainer):
-    assert kill_runs(trainer, count=3) >= 5
+    assert kill_runs(trainer, count=2) >= 3
 
 
 def test_killed_right_after_the_first_checkpoint(trainer):

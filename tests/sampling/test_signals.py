@@ -74,7 +74,7 @@ def test_a_signal_before_the_text_ends_the_program_at_once(run, delay):
     assert writing.returncode == 130 and b"Traceback" not in err
 
 
-@pytest.mark.parametrize("times", [40, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("times", [25, pytest.param(500, marks=pytest.mark.nightly)])
 def test_no_press_of_ctrl_c_is_lost(start, times):
     moments = random.Random(times)
     for _ in range(times):

@@ -140,7 +140,7 @@ def quiet_output() -> None:
     sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
 
 
-@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_signal_at_any_file_operation_of_a_save_loses_nothing(folder, text, stride):
     fatal, code, names = 1, 0, list(CODES)
     while True:
