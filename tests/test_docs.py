@@ -48,6 +48,7 @@ def outputs(programs, tmp_path_factory) -> tuple[list[str], Path]:
     return done.stdout.decode().split(f"{END}\n"), folder
 
 
+@pytest.mark.nightly
 def test_the_attention_page_prints_what_it_shows(outputs):
     shown = [output for _, output in code_and_output(ATTENTION.read_text(encoding="utf-8"))]
     assert len(outputs[0]) == len(shown) > 10
@@ -55,6 +56,7 @@ def test_the_attention_page_prints_what_it_shows(outputs):
         assert same(expected, printed), f"the page shows\n{expected}\nand prints\n{printed}"
 
 
+@pytest.mark.nightly
 def test_the_attention_page_draws_its_pictures(outputs):
     linked = re.findall(r'<img src="attention/(.+?)"', ATTENTION.read_text(encoding="utf-8"))
     drawn = outputs[1] / "docs" / "attention"
