@@ -1,6 +1,7 @@
 """Text <-> ids: nothing is lost, unknown characters are reported, and a hostile vocabulary is refused."""
 
 import json
+import random
 import subprocess
 import sys
 
@@ -207,3 +208,19 @@ def test_utf8_lengths_are_those_of_the_encoding():
     for text in ("a", "é", "中", "👩", "aé中👩\n"):
         assert utf8_lengths(code_points(text)).tolist() == [len(character.encode()) for character in text]
     assert utf8_lengths(code_points(b"\xff".decode("utf-8", "surrogateescape"))).tolist() == [1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_many_that_are_equally_common_the_first_are_kept(seed):
+    draw = random.Random(seed)
+    counts = {chr(33 + number): draw.choice([1, 2, 3]) for number in range(300) if chr(33 + number).isprintable()}
+    limit = draw.randrange(2, len(counts))
+    expected = sorted(sorted(counts, key=lambda character: -counts[character])[: limit - 1])
+    assert fitted("".join(c * n for c, n in counts.items()), max_vocab=limit).characters == "".join(expected)
+
+
+def test_the_length_in_utf_8_of_every_kind_of_character():
+    edges = [0, 0x7F, 0x80, 0x7FF, 0x800, 0xDC7F + 1, 0xDCFF, 0xFFFF, 0x10000, 0x10FFFF]
+    expected = [len(chr(point).encode("utf-8", "surrogateescape")) for point in edges]
+    assert utf8_lengths(np.array(edges)).tolist() == expected
+    assert utf8_lengths(np.array([0xDC7F, 0xDD00])).tolist() == [3, 3]  # not bytes of an undecodable text
