@@ -22,7 +22,7 @@ LOCK_NAME = ".lock"
 RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$) *(\..*)?", re.IGNORECASE)
 FORBIDDEN = re.compile(r'[<>:"/\\|?*]')
 SYNC_EVERY = 2**24  # bytes
-MOST_BUFFERED = 2**20  # bytes that are collected before they are written
+MAX_BUFFERED = 2**20  # bytes that are collected before they are written
 WINDOWS = os.name == "nt"
 BUSY_SECONDS = 2.0  # for which a scanner or an indexer may hold a new file on Windows
 
@@ -90,7 +90,7 @@ def write_pieces_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> Non
     try:
         small = bytearray()
         for piece in pieces:
-            if len(small) + len(piece) <= MOST_BUFFERED:
+            if len(small) + len(piece) <= MAX_BUFFERED:
                 small += piece
                 continue
             _write(file, small)

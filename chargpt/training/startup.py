@@ -97,8 +97,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> tuple
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
-    source = "the built-in defaults" if file is None else shown(file)
-    say("settings", ", ".join([source, *options.settings]))
+    preset = "the built-in defaults" if file is None else shown(file)
+    say("settings", ", ".join([preset, *options.settings]))
     return model, corpus, config
 
 
