@@ -31,11 +31,11 @@ from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.monitor import Monitor, open_monitor
 from chargpt.training.options import parse_options
-from chargpt.training.preview import describe, estimate, outlook
+from chargpt.training.preview import describe, estimate, outlook, preview
 from chargpt.training.progress_bar import clock
 from chargpt.training.rate_finder import find_learning_rate
 from chargpt.training.several import Training
-from chargpt.training.startup import begin, roll_back, time_limit
+from chargpt.training.startup import begin, roll_back
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
@@ -53,14 +53,15 @@ def main(argv: list[str] | None = None) -> int:
         options = parse_options(argv)
         if options.find_lr:
             return find_learning_rate(options, root=ROOT)
+        if options.dry_run:
+            return preview(options, root=ROOT)
         training = begin(options, root=ROOT, group=group)
-        seconds = time_limit(options, training.run, group=group)
-        deadline = None if seconds is None else started + seconds
+        deadline = None if training.seconds is None else started + training.seconds
         with best_effort_output(), group.interrupt() as interrupt:
-            for line in describe(*training, seconds=seconds):
+            for line in describe(*training):
                 print(wrapped(one_line(line)), flush=True)
             if not training.trainer.is_finished:
-                say("estimate", estimate(*training[:2], seconds=seconds))
+                say("estimate", estimate(training.trainer, training.corpus, seconds=training.seconds))
             if problem := training.run.write_config(training.trainer.config):
                 say("warning", problem)
             return train_to_the_end(training, interrupt, deadline=deadline)
@@ -68,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
     """Train, say how it ended, and return the exit code. A step that is not finite ends the run or rolls it back."""
-    trainer, _, run = training
+    trainer, _, run, _ = training
     while True:
         try:
             train_loss = train(training, interrupt, deadline=deadline)
@@ -88,7 +89,7 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
 
 def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> float | None:
     """The loop: evaluate and save when due, stop when finished, step, report. Returns the last training loss in the log."""
-    trainer, corpus, run = training
+    trainer, corpus, run, _ = training
     progress, train_config = trainer.progress, trainer.config.train
     least, steps_left = train_config.min_evaluations, train_config.max_steps - progress.step
     budget = TimeBudget(steps_left=steps_left, deadline=deadline, min_evaluations=least)
@@ -206,7 +207,7 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
 
 def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | None) -> int:
     """Say how the run ended and what to type next; returns the exit code."""
-    trainer, corpus, run = training
+    trainer, corpus, run, _ = training
     progress, name = trainer.progress, run.name(CHECKPOINTS)
     if interrupt():
         say("stopped", f"at step {progress.step:,}, saved; continue with: python train.py --resume --run {name}")

@@ -180,7 +180,7 @@ def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
 def test_a_large_validation_part_is_evaluated_from_its_start(trainer, tmp_path, capsys):
     assert trainer("train.eval_chars=300", "train.max_steps=1", "train.eval_interval=100") == 0
     assert "evaluated   on the first 300 characters" in capsys.readouterr().out
-    trainer, corpus, _ = resumed(tmp_path / "run")
+    trainer, corpus, _, _ = resumed(tmp_path / "run")
     expected = evaluate(trainer.weights.working, corpus.val[:301])
     assert logged(tmp_path / "run")[-1]["val/loss"] == pytest.approx(expected)
     assert expected != pytest.approx(evaluate(trainer.weights.working, corpus.val), rel=1e-6)
@@ -704,7 +704,7 @@ def test_a_step_that_is_saved_twice_is_said_with_its_new_name(trainer, tmp_path,
 
 def test_a_rollback_says_which_checkpoint_it_skips(trainer, tmp_path, capsys):
     assert trainer() == 0
-    trainer, _, run = resumed(tmp_path / "run", "train.max_steps=60")
+    trainer, _, run, _ = resumed(tmp_path / "run", "train.max_steps=60")
     (last_step(tmp_path / "run") / "state.json").write_text("damaged meanwhile")
     capsys.readouterr()
     roll_back(trainer, run, without=40)

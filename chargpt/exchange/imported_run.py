@@ -17,7 +17,7 @@ from chargpt.terminal import UserError, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.optimizers import make_optimizer
-from chargpt.training.recipes import load_settings
+from chargpt.training.presets import load_settings
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.weights import FlatWeights
 from model import GPT
@@ -62,7 +62,7 @@ def save_run(
 def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[str], *, presets: Path) -> Config:
     """The settings of a preset, with those of the imported training, with those of the command line."""
     shape = dataclasses.asdict(imported.shape)
-    config, _ = load_settings(preset, [], presets=presets, model=shape, model_from=imported.program)
+    config = load_settings(preset, [], presets=presets, model=shape, model_from=imported.program).config
     config = apply(config, imported.settings, where=imported.program)
     normalizer = dataclasses.asdict(imported.tokenizer.normalizer)
     vocabulary = "bytes" if imported.tokenizer.characters is None else "characters"

@@ -10,6 +10,7 @@ from chargpt.config import Config
 from chargpt.terminal import NUMBER, Parser, UserError, number
 
 SETTING = re.compile(rf"({'|'.join(section.name for section in dataclasses.fields(Config))})\.[a-z_]+")
+OPTIONS = ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr", "dry_run")
 MAX_MINUTES = 5_256_000  # ten years
 USAGE = (
     "[TEXT ...] [--config FILE] {more}[--minutes M] [--device D] [--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
@@ -29,6 +30,7 @@ class TrainOptions:
     init_from: str | None
     vocab_from: str | None
     find_lr: bool
+    dry_run: bool
 
     @property
     def given(self) -> set[str]:
@@ -40,12 +42,13 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     """The options of train.py in `argv` (None: those of the process). Raises UserError."""
     parser = _parser(
         "train.py",
-        "[--run NAME] [--resume] [--find-lr]",
+        "[--run NAME] [--resume] [--dry-run] [--find-lr]",
         "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
     )
     add = parser.add_argument
     add("--run", metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
+    add("--dry-run", action="store_true", help="print the settings and the loss to expect, and end; makes no run")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
     return _parse(parser, argv)
 
@@ -57,7 +60,7 @@ def parse_text_options(argv: Sequence[str]) -> TrainOptions:
         "",
         "What a text is like, and what to expect of a model trained on it. With no TEXT: the language reference of Python.",
     )
-    parser.set_defaults(run=None, resume=False, find_lr=False)
+    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=False)
     return _parse(parser, argv)
 
 
@@ -77,7 +80,7 @@ def _parser(program: str, more: str, description: str) -> Parser:
         "--minutes",
         type=minutes,
         metavar="M",
-        help="take as many steps as fit into M minutes; units are accepted, such as 2h or 30s",
+        help="choose the model and its training for M minutes; units are accepted, such as 2h or 30s",
     )
     add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     add("--init-from", metavar="RUN", help="start from the weights of another run, matched by character")
@@ -87,7 +90,7 @@ def _parser(program: str, more: str, description: str) -> Parser:
 
 def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     words = vars(parser.parse_intermixed_args(argv))
-    options = {name: words[name] for name in ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr")}
+    options = {name: words[name] for name in OPTIONS}
     settings = [word for word in words["words"] if is_setting(word)]
     if words["device"] is not None:
         settings.append(f"runtime.device={words['device']}")
@@ -122,6 +125,8 @@ def _check(options: TrainOptions) -> None:
         raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0, up to {MAX_MINUTES:,}")
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
+    if options.dry_run and (options.resume or options.find_lr):
+        raise UserError("--dry-run: describes a new run; leave out --resume and --find-lr")
     new = (options.config, options.init_from, options.vocab_from)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError("--find-lr: works in one process; run python train.py --find-lr without torchrun")

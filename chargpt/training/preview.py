@@ -14,16 +14,16 @@ from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import examine
 from chargpt.training.evaluation import validation_part
-from chargpt.training.options import parse_text_options
+from chargpt.training.options import TrainOptions, parse_text_options
 from chargpt.training.progress_bar import clock
-from chargpt.training.recipes import weight_decay_for
+from chargpt.training.recipes import MAX_EPOCHS, regularization
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
 
 
-def describe(trainer: Trainer, corpus: Corpus, run: Run | None, *, seconds: float | None = None) -> list[str]:
+def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float | None = None) -> list[str]:
     """Every choice that was made for the user, a line each; for a new run, or none, with the report on its text.
 
     `seconds` is the time limit of the training, if it has one.
@@ -103,12 +103,12 @@ def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_
     minutes = config.train.max_steps * config.chars_per_step / characters_per_second / 60
     per_character = 37 * config.model.n_layer * config.model.n_embd + 3 * corpus.tokenizer.vocab_size
     memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
-    expected = _overfitting(epochs, parameters / len(corpus.train), config.optim.weight_decay)
+    expected = _overfitting(epochs, parameters / len(corpus.train), config)
     cost = f"about {clock(60 * minutes)} and {max(memory, 1e8) / 1e9:.1f} GB"
     return f"{epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
 
 
-def _overfitting(epochs: float, parameters_per_character: float, weight_decay: float) -> str:
+def _overfitting(epochs: float, parameters_per_character: float, config: Config) -> str:
     """What to expect of so many epochs, and what to use against it, other than what is set already.
 
     Up to 4 epochs are nearly as good as new text; beyond about 16 they teach little (Muennighoff et al. 2023, arXiv
@@ -118,23 +118,21 @@ def _overfitting(epochs: float, parameters_per_character: float, weight_decay: f
         return "the run will not see all of the text; more steps would help"
     if epochs <= 4:
         return "no overfitting expected"
-    if epochs <= 16 or parameters_per_character < 1:
+    decay, dropout = regularization(epochs)
+    more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
+    more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []
+    if epochs <= 16 or parameters_per_character < 1 or (epochs <= MAX_EPOCHS and not more):
         return "little overfitting expected; watch val/loss"
-    decay = weight_decay_for(parameters_per_character)
-    more = f", optim.weight_decay={decay:g}" if weight_decay < decay else ""
-    return f"overfitting expected: the best checkpoint will be an early one; use more text{more} or a smaller model"
+    ways = ", ".join(["more text", *more])
+    return f"overfitting expected: the best checkpoint will be an early one; use {ways} or a smaller model"
 
 
-def main(argv: Sequence[str]) -> int:
-    """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
-    root = Path(__file__).parents[2]
-    if not (root / "configs").is_dir():  # an installed library: what it keeps belongs into the working folder
-        root = Path.cwd()
-    options = parse_text_options(argv)
-    model, corpus, config = new_model(options, root=root)
+def preview(options: TrainOptions, *, root: Path) -> int:
+    """Print what a training would begin with and what to expect of it. Makes no run. Returns the exit code."""
+    model, corpus, config, minutes = new_model(options, root=root)
     trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))
-    seconds = None if options.minutes is None else 60 * options.minutes
-    for line in describe(trainer, corpus, None, seconds=seconds):
+    seconds = None if minutes is None else 60 * minutes
+    for line in describe(trainer, corpus, None, seconds):
         print(wrapped(one_line(line)), flush=True)
     step, parameters = seconds_per_step(trainer), model.parameter_count()
     if seconds is not None:
@@ -142,3 +140,11 @@ def main(argv: Sequence[str]) -> int:
     speed = config.chars_per_step / step
     say("outlook", outlook(corpus, config, parameters=parameters, characters_per_second=speed))
     return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
+    root = Path(__file__).parents[2]
+    if not (root / "configs").is_dir():  # an installed library: what it keeps belongs into the working folder
+        root = Path.cwd()
+    return preview(parse_text_options(argv), root=root)

@@ -1,87 +1,90 @@
-"""Which settings a run gets: a preset or a YAML file, the command line, and what the text at hand calls for."""
+"""The law that chooses a run's settings: the loss to expect of a model of some size after so many characters of a text.
 
-import difflib
+docs/recipes.md has the experiments to which it was fitted, and tests/benchmarks/recipes.py repeats them. The form follows
+Hoffmann et al. 2022 (arXiv 2203.15556), with the characters of repeated epochs counted as in Muennighoff et al. 2023 (arXiv
+2305.16264).
+"""
+
 import math
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
-import torch
-
-from chargpt.config import Config, apply, apply_overrides
-from chargpt.device import choose_device
-from chargpt.terminal import UserError, shown
-from chargpt.yaml_file import read_yaml
-from model import GPT
-
-# Measured with AdamW and 0.8 million parameters. On 90,000 characters of tiny Shakespeare, 18 epochs: a validation loss of
-# 2.25 with the usual 0.1, 2.26 with dropout 0.2, 2.12 with a weight decay of 1, 2.24 with both; 68 epochs with neither: 4.56.
-# On 300,000 characters, 10 epochs: 1.97 with 0.1, 1.93 with 0.5. With Muon and 10.65 million parameters, on a million
-# characters, 10 epochs and dropout 0.2: 1.402 with 0.5, 1.395 with 1.
-MAX_EPOCHS = 16
-WEIGHT_DECAY = {1: 0.5, 5: 1.0}  # from this many parameters a character on
-MIN_STEPS = 200
+HEAD_SIZE = 32  # channels of an attention head
+SHAPES = ((2, 64), (3, 96), (4, 128), (5, 192), (6, 256), (6, 384), (8, 512), (12, 768))  # layers and width of the models
 
 
-def load_settings(
-    name: str | None, overrides: Sequence[str], *, presets: Path, model: dict | None = None, model_from: str = ""
-) -> tuple[Config, Path | None]:
-    """The settings of a preset or YAML file `name` (None: the preset for the device) with the `section.key=value` overrides.
+class Text(NamedTuple):
+    """What the law knows of a text."""
 
-    `model` replaces the file's model section; `model_from` names its origin in error messages. Returns the settings and the
-    path of the file, None for the built-in defaults, which an installed library uses: the presets stay in the project.
-    Raises UserError.
-    """
-    device = apply_overrides(Config(), [override for override in overrides if override.startswith("runtime.")]).runtime.device
-    path = _find_preset(name, choose_device(device).type, presets)
-    config = Config() if path is None else apply(Config(), read_yaml(path), where=shown(path))
-    if model is not None:
-        config = apply(config, {"model": model}, where=model_from)
-    return apply_overrides(config, overrides), path
+    characters: int  # of the training part
+    vocab_size: int
+    mark: float  # loss of an n-gram model that has counted the training part, on the validation part: nats per character
 
 
-def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | None:
-    if name is None:
-        if not presets.is_dir():
-            return None
-        return presets / ("gpu.yaml" if device_type == "cuda" else "cpu.yaml")
-    for path in (Path(name), presets / name, presets / f"{name}.yaml"):
-        if path.is_file():
-            return path
-    known = sorted(path.stem for path in presets.glob("*.yaml"))
-    close = difflib.get_close_matches(name, known, n=1)
-    presets_too = f", or one of {', '.join(known)}" if known else "; presets are in the project's configs folder"
-    what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file{presets_too}"
-    raise UserError(f"--config: {name!r} is not a file; {what_to_do}")
+class Recipe(NamedTuple):
+    """What a training of some length needs besides a model."""
+
+    weight_decay: float
+    dropout: float
+    learning_rate: float
+    momentum: float
+    characters_per_step: int
 
 
-def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Collection[str]) -> tuple[Config, str]:
-    """`config` adapted to a training part of so many `characters`, and a line that says what was changed, empty if nothing was.
-
-    With fewer characters than parameters, a model memorises the text: the run is then shortened and weight decay raised.
-    Settings that the user has `given` (as `section.key`) stay.
-    """
-    with torch.device("meta"):  # counts the parameters without making them
-        parameters = GPT(config.model, vocab_size).parameter_count()
-    if characters >= parameters:
-        return config, ""
-    train, changes, chosen = config.train, {}, []
-    steps = max(MIN_STEPS, math.ceil(MAX_EPOCHS * characters / config.chars_per_step))
-    if steps < train.max_steps and "train.max_steps" not in given:
-        share = steps / train.max_steps
-        changes["train.max_steps"] = steps
-        changes["train.eval_interval"] = max(1, round(train.eval_interval * share))
-        changes["checkpoint.interval"] = max(1, round(config.checkpoint.interval * share))
-        changes["optim.warmup_steps"] = min(config.optim.warmup_steps, steps // 10)
-        chosen.append(f"{steps:,} steps")
-    decay = weight_decay_for(parameters / characters)
-    if config.optim.weight_decay < decay and "optim.weight_decay" not in given:
-        changes["optim.weight_decay"] = decay
-        chosen.append(f"weight decay {decay:g}")
-    config = apply_overrides(config, [f"{key}={value}" for key, value in changes.items() if key not in given])
-    why = f"{parameters:,} parameters would memorise {characters:,} characters"
-    return config, f"{' and '.join(chosen)}, since {why}" if chosen else ""
+# The loss is that of the n-gram model times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (1e6 / d)^SEEN_POWER, with n useful
+# parameters in the blocks and d useful characters.
+FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER = 0.704, 0.140, 0.324, 0.144, 0.572
+REPEATS = 28.8  # epochs after which a further one adds little: R* of Muennighoff et al.
+MAX_USEFUL = 13.6  # useful parameters for each character of the text
+ADAMW_SEES = 0.4  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
+SPREAD = 0.04  # of the expected loss: nine of ten runs are closer
 
 
-def weight_decay_for(parameters_per_character: float) -> float:
-    """The least weight decay for a model with one parameter or more for each character of its training text."""
-    return max(decay for least, decay in WEIGHT_DECAY.items() if parameters_per_character >= least)
+def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -> float:
+    """The validation loss, nats per character, of a model with `parameters` in its blocks that has seen `seen` characters."""
+    size = 1 / (1 / parameters + 1 / (MAX_USEFUL * text.characters))
+    useful = max(effective_characters(text, seen), 1.0) * (1.0 if optimizer == "muon" else ADAMW_SEES)
+    ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + SEEN * (1e6 / useful) ** SEEN_POWER
+    return min(text.mark * ratio, math.log(text.vocab_size))
+
+
+def effective_characters(text: Text, seen: float) -> float:
+    """How many characters of new text teach as much as `seen` characters of this one, which repeats itself."""
+    epochs = seen / text.characters
+    if epochs <= 1:
+        return seen
+    return text.characters * (1 + REPEATS * (1 - math.exp(-(epochs - 1) / REPEATS)))
+
+
+def longest_useful(text: Text) -> float:
+    """The characters to see after which more epochs do not lower the loss."""
+    return MAX_EPOCHS * text.characters
+
+
+def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> Recipe:
+    """The training of a model with `parameters` in its blocks that sees `seen` characters."""
+    decay, dropout = regularization(seen / text.characters)
+    rate = 3e-3 if optimizer == "adamw" else 4e-3
+    return Recipe(decay, dropout, rate, 0.9, characters_per_step(seen))
+
+
+def regularization(epochs: float) -> tuple[float, float]:
+    """Weight decay and dropout for so many epochs."""
+    return next((decay, dropout) for most, decay, dropout in REGULARIZATION if epochs <= most)
+
+
+def context_for(n_embd: int) -> int:
+    return 128 if n_embd <= 128 else 256
+
+
+def characters_per_step(seen: float) -> int:
+    return 1024 if seen < 1e6 else 2048
+
+
+REGULARIZATION = (  # up to so many epochs: weight decay and dropout
+    (3, 0.1, 0.0),
+    (8, 0.5, 0.0),
+    (20, 1.0, 0.1),
+    (math.inf, 1.0, 0.2),
+)
+MAX_EPOCHS = 60
+MIN_STEPS = 100

@@ -27,6 +27,7 @@ class Training(NamedTuple):
     trainer: Trainer
     corpus: Corpus
     run: Run
+    seconds: float | None  # the time limit, from the start of the program
 
 
 class Start(NamedTuple):
@@ -45,7 +46,7 @@ def publish_start(group: Group, start: Start) -> None:
 
 
 def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
-    """The training that the first process has begun or resumed. Raises UserError."""
+    """The training that the first process has begun or resumed, without its time limit. Raises UserError."""
     data, saved, worth_compiling = json.loads(group.read("start"))
     state = SavedState.from_json(data, format=FORMAT)
     runtime = choose_runtime(state.config, worth_compiling=worth_compiling, group=group)
@@ -61,9 +62,10 @@ def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
     trainer = Trainer(model, corpus.train, state.config, runtime=runtime, group=group)
     if saved is None:
         trainer.share_start()
-        return Training(trainer, corpus, SharedRun(None))
+        return Training(trainer, corpus, SharedRun(None), None)
     trainer.load(None)
-    return Training(trainer, corpus, SharedRun(dataclasses.replace(state, config=apply(Config(), saved, where="start"))))
+    run = SharedRun(dataclasses.replace(state, config=apply(Config(), saved, where="start")))
+    return Training(trainer, corpus, run, None)
 
 
 def check_processes(config: Config, group: Group) -> None:

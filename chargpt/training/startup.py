@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -16,9 +17,10 @@ from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.selection import run_name
+from chargpt.training.choice import DEFAULT_SECONDS, SHORTEST_CONTEXT, choose, chooses, regularized
 from chargpt.training.options import TrainOptions
+from chargpt.training.presets import Settings, load_settings
 from chargpt.training.progress_bar import clock
-from chargpt.training.recipes import adapt_to_text, load_settings
 from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
 from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
 from chargpt.training.time_budget import SETTLING_STEPS
@@ -37,7 +39,8 @@ def begin(options: TrainOptions, *, root: Path, group: Group) -> Training:
     A process that torchrun has started again continues its run, if that had begun.
     """
     if not group.is_first:
-        return join_run(options, root=root, group=group)
+        training = join_run(options, root=root, group=group)
+        return training._replace(seconds=time_limit(options, training.run, group=group))
     again = resumed_options(options, root=root) if group.has_begun else options
     training = (resume_run if again.resume else new_run)(again, root=root, group=group)
     if group.size > 1:
@@ -59,7 +62,7 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     """A run at step 0. Raises UserError, also if a run of that name exists."""
     name = run_name(options.texts) if options.run is None else options.run
     new_folder(name, root / "checkpoints")  # before the text is read, which may take long
-    model, corpus, config = new_model(options, root=root, processes=group.size)
+    model, corpus, config, minutes = new_model(options, root=root, processes=group.size)
     check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
     state = SavedState(
@@ -78,46 +81,61 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     compare(group, corpus.fingerprint, runtime)
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)
     trainer.share_start()
-    return Training(trainer, corpus, run)
+    return Training(trainer, corpus, run, time_limit(dataclasses.replace(options, minutes=minutes), run, group=group))
 
 
-def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> tuple[GPT, Corpus, Config]:
-    """The model that a new run starts with, its text and its settings. Raises UserError."""
+class NewModel(NamedTuple):
+    """What a new run starts with."""
+
+    model: GPT
+    corpus: Corpus
+    config: Config
+    minutes: float | None  # the time limit: that of the options, or less if the text has no more to give
+
+
+def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewModel:
+    """The model that a new run starts with, its text, its settings and its time. Raises UserError."""
     source = None if options.init_from is None else _checkpoint_of(options.init_from, root)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, root).state.tokenizer
     shape = None if source is None else to_dict(source.state.config)["model"]
-    config, file = load_settings(
+    settings = load_settings(
         options.config, options.settings, presets=root / "configs", model=shape, model_from=options.init_from or ""
     )
-    corpus = load_corpus(options.texts, config.data, root=root, block_size=config.model.block_size, tokenizer=vocabulary)
-    config = _adapted(config, corpus, options)
+    config, open = settings.config, chooses(settings.given, minutes=options.minutes)
+    preset = "the built-in defaults" if settings.file is None else shown(settings.file)
+    preset = "chosen for the text and the time" if open and options.config is None else preset
+    block_size = SHORTEST_CONTEXT if open and "model.block_size" not in settings.given else config.model.block_size
+    corpus = load_corpus(options.texts, config.data, root=root, block_size=block_size, tokenizer=vocabulary)
+    say("settings", ", ".join([preset, *options.settings]))
+    _say_ignored(options)
     if not config.train.chunks:
         config = apply_overrides(config, [f"train.chunks={processes}"])
+    config, minutes = _adapted(dataclasses.replace(settings, config=config), corpus, options, processes=processes)
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
-    preset = "the built-in defaults" if file is None else shown(file)
-    say("settings", ", ".join([preset, *options.settings]))
-    return model, corpus, config
+    return NewModel(model, corpus, config, minutes)
 
 
-def _adapted(config: Config, corpus: Corpus, options: TrainOptions) -> Config:
-    """The settings for this text and this much time."""
-    check_size(config.model, corpus.tokenizer.vocab_size)
-    given = options.given
-    _say_ignored(options)
-    if options.minutes is not None:
-        given.add("train.max_steps")
-        if options.minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
-            config = apply_overrides(config, ["runtime.compile=off"])
-    if options.config is None:  # the user has chosen no preset
-        size = {"characters": len(corpus.train), "vocab_size": corpus.tokenizer.vocab_size}
-        config, chosen = adapt_to_text(config, **size, given=given)
+def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, processes: int) -> tuple[Config, float | None]:
+    """The settings for this text and this much time, and the minutes that the run may take, if they are limited."""
+    config, minutes, given = settings.config, options.minutes, settings.given
+    if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
+        config = apply_overrides(config, ["runtime.compile=off"])
+    if chooses(given, minutes=minutes):
+        seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
+        choice = choose(config, corpus, given=given, seconds=seconds, muon=minutes is not None, processes=processes)
+        config, minutes = choice.config, None if minutes is None else choice.seconds / 60
+        for notice in choice.notices:
+            say(*notice)
+    elif options.config is None:  # the user has chosen no preset
+        config, chosen = regularized(config, corpus, given=given)
         if chosen:
             say("chosen", chosen)
+    check_size(config.model, corpus.tokenizer.vocab_size)
     config = dataclasses.replace(config, data=absolute_paths(config.data))  # so that a run finds its text from any folder
-    return _long_enough(config, step=0, seconds=options.minutes)
+    return _long_enough(config, step=0, seconds=None if minutes is None else 60 * minutes), minutes
 
 
 def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:
@@ -141,10 +159,10 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
     _say_what_differs(environment, runtime)
-    seconds = time_limit(options, run)
+    seconds = time_limit(options, run, group=group)
     rest = f"{config.train.max_steps - checkpoint.step:,} steps" if seconds is None else clock(seconds)
     say("resumed", f"{shown(checkpoint.path)}, {rest} to go")
-    return Training(trainer, corpus, run)
+    return Training(trainer, corpus, run, seconds)
 
 
 def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:

@@ -26,7 +26,7 @@ from chargpt.sampling.rules import Sampling
 from chargpt.sampling.surprisal import surprisals
 from chargpt.training.batches import Batches
 from chargpt.training.evaluation import evaluate
-from chargpt.training.recipes import load_settings
+from chargpt.training.presets import load_settings
 from chargpt.training.runtime import Runtime
 from chargpt.training.trainer import Trainer
 from model import GPT, POSITIONS, GPTConfig
@@ -175,7 +175,7 @@ def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_res
 def test_every_preset_trains_on_one_device(preset):
     """At its full width, since the meta device computes nothing; with one layer, since torch takes long for each call."""
     overrides = ["train.chunks=1", "model.n_layer=1", "runtime.device=cpu"]
-    trainer = make_trainer(load_settings(preset, overrides, presets=PRESETS)[0])
+    trainer = make_trainer(load_settings(preset, overrides, presets=PRESETS).config)
     with rehearsal():
         trainer.step()
     size = trainer.weights.computing.element_size()

@@ -1,83 +1,68 @@
-"""Defaults follow the text, and what the user has given stays."""
+"""The law behaves as learning does: more characters and more text help, repetition helps less and less."""
 
-from pathlib import Path
+import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from chargpt.config import Config, OptimConfig, TrainConfig
-from chargpt.terminal import UserError
-from chargpt.training.recipes import MAX_EPOCHS, MIN_STEPS, adapt_to_text, load_settings
-from model import GPTConfig
-
-CONFIG = Config(
-    model=GPTConfig(n_layer=4, n_head=4, n_embd=128, block_size=128),  # 0.8 million parameters
-    train=TrainConfig(max_steps=3000, batch_size=16, eval_interval=500),
-    optim=OptimConfig(warmup_steps=100),
+from chargpt.training.recipes import (
+    MAX_EPOCHS,
+    SHAPES,
+    Text,
+    effective_characters,
+    expected_loss,
+    longest_useful,
+    recipe_for,
+    regularization,
 )
-PRESETS = Path(__file__).parents[2] / "configs"
+
+TEXT = Text(characters=1_000_000, vocab_size=65, mark=1.77)
+sizes = st.integers(10**4, 10**8)
+texts = st.builds(Text, characters=st.integers(1000, 10**10), vocab_size=st.integers(2, 20_000), mark=st.floats(0.5, 6))
 
 
-@pytest.mark.parametrize(
-    ("name", "presets", "says"),
-    [
-        ("tinny", PRESETS, "did you mean tiny?"),
-        ("shakespear-cpu", PRESETS, "did you mean shakespeare-cpu?"),
-        ("nowhere.yaml", PRESETS, "give a YAML file, or one of cpu, gpu, "),
-        ("tiny", Path("nowhere"), "give a YAML file; presets are in the project's configs folder"),
-    ],
-)
-def test_a_preset_that_does_not_exist_is_one_line_that_says_what_to_do(name, presets, says):
-    with pytest.raises(UserError) as caught:
-        load_settings(name, [], presets=presets)
-    assert str(caught.value).startswith(f"--config: {name!r} is not a file; {says}") and "\n" not in str(caught.value)
+@given(texts, sizes, st.floats(1e3, 1e10), st.floats(1.0, 100.0))
+def test_more_characters_are_never_expected_to_be_worse(text, parameters, seen, factor):
+    less, more = (expected_loss(text, parameters=parameters, seen=seen * f, optimizer="muon") for f in (1.0, factor))
+    assert 0 < more <= less <= math.log(text.vocab_size)
 
 
-def test_without_presets_the_default_is_that_of_the_cpu_preset():
-    assert load_settings(None, ["train.seed=5", "runtime.device=cpu"], presets=Path("nowhere")) == (
-        load_settings(None, ["train.seed=5", "runtime.device=cpu"], presets=PRESETS)[0],
-        None,
-    )
+@given(texts, sizes, st.floats(1e3, 1e10))
+def test_muon_is_expected_to_learn_more_than_adamw(text, parameters, seen):
+    muon, adamw = (expected_loss(text, parameters=parameters, seen=seen, optimizer=name) for name in ("muon", "adamw"))
+    assert muon <= adamw
 
 
-def epochs(config: Config, characters: int) -> float:
-    return config.train.max_steps * config.train.batch_size * config.model.block_size / characters
+@given(texts, st.floats(0.1, 1000.0))
+def test_repeated_text_counts_less_than_new_text(text, epochs):
+    seen = epochs * text.characters
+    useful = effective_characters(text, seen)
+    assert useful <= seen * (1 + 1e-9)
+    assert useful == pytest.approx(seen) or epochs > 1
+    assert useful <= effective_characters(text, 2 * seen)
 
 
-@pytest.mark.parametrize("characters", [1_000_000, 10**9])
-def test_a_text_longer_than_the_model_changes_nothing(characters):
-    assert adapt_to_text(CONFIG, characters=characters, vocab_size=65, given=()) == (CONFIG, "")
+def test_more_time_asks_for_a_larger_model():
+    """With ten times the computing each time, the model with the lowest expected loss grows, or is the largest."""
+    best = []
+    for budget in (1e12, 1e13, 1e14, 1e15, 1e16):
+        huge = Text(characters=10**10, vocab_size=65, mark=1.77)
+        size = [12 * layers * width**2 for layers, width in SHAPES]
+        losses = [expected_loss(huge, parameters=n, seen=budget / (6 * n), optimizer="muon") for n in size]
+        best.append(losses.index(min(losses)))
+    assert best == sorted(best) and best[0] < best[-1]
 
 
-@pytest.mark.parametrize(("characters", "decay"), [(60_000, 1.0), (90_000, 1.0), (300_000, 0.5)])
-def test_a_short_text_is_seen_less_often_and_with_more_decay(characters, decay):
-    config, why = adapt_to_text(CONFIG, characters=characters, vocab_size=65, given=())
-    assert MAX_EPOCHS <= epochs(config, characters) < MAX_EPOCHS + 1
-    assert config.optim.weight_decay == decay
-    assert f"{config.train.max_steps:,} steps" in why and f"weight decay {decay:g}" in why and f"{characters:,}" in why
-    assert 5 <= config.train.max_steps / config.train.eval_interval <= 7  # as many evaluations as before
-    assert config.optim.warmup_steps <= config.train.max_steps / 10
+@given(st.floats(0.0, 500.0), st.floats(0.0, 500.0))
+def test_more_epochs_are_never_regularized_less(one, other):
+    few, many = sorted((one, other))
+    assert all(less <= more for less, more in zip(regularization(few), regularization(many)))
 
 
-def test_a_tiny_text_is_still_learned_from():
-    config, _ = adapt_to_text(CONFIG, characters=1000, vocab_size=65, given=())
-    assert config.train.max_steps == MIN_STEPS
-
-
-def test_what_was_given_stays():
-    for given, kept in (
-        ("train.max_steps", lambda c: c.train.max_steps),
-        ("optim.weight_decay", lambda c: c.optim.weight_decay),
-    ):
-        config, why = adapt_to_text(CONFIG, characters=90_000, vocab_size=65, given=[given])
-        assert kept(config) == kept(CONFIG) and config != CONFIG and why
-    for key, kept in (
-        ("train.eval_interval", lambda c: c.train.eval_interval),
-        ("checkpoint.interval", lambda c: c.checkpoint.interval),
-        ("optim.warmup_steps", lambda c: c.optim.warmup_steps),
-    ):
-        assert kept(adapt_to_text(CONFIG, characters=30_000, vocab_size=65, given=[key])[0]) == kept(CONFIG)
-        assert kept(adapt_to_text(CONFIG, characters=30_000, vocab_size=65, given=[])[0]) != kept(CONFIG)
-    assert adapt_to_text(CONFIG, characters=90_000, vocab_size=65, given=["train.max_steps", "optim.weight_decay"]) == (
-        CONFIG,
-        "",
-    )
+@given(texts, sizes, st.floats(1e3, 1e12), st.sampled_from(["adamw", "muon"]))
+def test_a_recipe_is_one_that_can_be_trained(text, parameters, seen, optimizer):
+    recipe = recipe_for(text, parameters=parameters, seen=seen, optimizer=optimizer)
+    assert 0 <= recipe.dropout < 1 and recipe.weight_decay >= 0 and 0 < recipe.learning_rate < 0.1
+    assert recipe.characters_per_step >= 256 and 0 <= recipe.momentum < 1
+    assert longest_useful(text) == MAX_EPOCHS * text.characters

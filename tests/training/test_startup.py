@@ -128,7 +128,7 @@ def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_bef
 def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_path):
     assert train.main([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
     options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=30"])
-    trainer, _, run = resume_run(options, root=ROOT)
+    trainer, _, run, _ = resume_run(options, root=ROOT)
     before = trainer.weights.vector.clone()
     trainer.step()
     roll_back(trainer, run, without=20)

@@ -1,0 +1,242 @@
+"""Chooses the settings of a run for its time: candidates are timed on this machine, and the law of recipes.py compares them."""
+
+import time
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+import torch
+
+from chargpt.config import Config, apply_overrides
+from chargpt.terminal import UserError
+from chargpt.text.corpus import Corpus
+from chargpt.text.report import mark_to_beat
+from chargpt.training import recipes
+from chargpt.training.progress_bar import clock
+from chargpt.training.recipes import HEAD_SIZE, SPREAD, Text
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.trainer import Trainer
+from model import GPT
+
+DEFAULT_SECONDS = 180.0  # of a run for which the user has chosen no length
+TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most this part of the run's time
+STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evaluating and saving
+TIMED_CHARACTERS = 2048  # in a step
+EVALUATIONS = 10
+NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
+SHORTEST_CONTEXT = 16
+OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
+CHOSEN = {  # whoever has decided all of these has a model and a training, and leaves only its length open
+    "model.n_layer",
+    "model.n_head",
+    "model.n_embd",
+    "model.block_size",
+    "model.positions",
+    "model.dropout",
+    "optim.name",
+    "optim.learning_rate",
+    "optim.weight_decay",
+    "train.batch_size",
+}
+
+
+class Candidate(NamedTuple):
+    """A model that could be trained, and what to expect of it."""
+
+    config: Config
+    parameters: int
+    speed: float  # characters a second
+    seen: int  # characters, in the whole run
+    loss: float  # expected, nats per character
+
+    def describe(self) -> str:
+        model = self.config.model
+        return f"{_millions(self.parameters)} ({model.n_layer} x {model.n_embd}) {self.loss:.2f}"
+
+
+class Choice(NamedTuple):
+    """The settings of a run, how long it takes, and what to say of it."""
+
+    config: Config
+    seconds: float  # no more than there are, and less if the text has no more to give
+    notices: list[tuple[str, str]]  # a label and a text each
+
+
+def chooses(given: Collection[str], *, minutes: float | None) -> bool:
+    """Whether settings are left to choose by the time of the run: that of --minutes, or the default if no length is given."""
+    return (minutes is not None or "train.max_steps" not in given) and not CHOSEN <= set(given)
+
+
+def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: float, muon: bool, processes: int = 1) -> Choice:
+    """Complete `config` for a run of so many `seconds`. What the user has `given`, as section.key, stays.
+
+    `muon` chooses Muon and rotary positions, which learn more; otherwise AdamW and learned positions. The models that are
+    timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model fits
+    what was given.
+    """
+    text = Text(len(corpus.train), corpus.tokenizer.vocab_size, mark_to_beat(corpus))
+    names = ["optim.name=muon", "model.positions=rotary"] if muon else ["optim.name=adamw", "model.positions=learned"]
+    shapes = _shapes(config, corpus, names, given=given)
+    candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
+    lowest = min(candidate.loss for candidate in candidates)
+    best = next(candidate for candidate in candidates if candidate.loss <= lowest + NEGLIGIBLE)
+    used = seconds
+    if best.seen >= recipes.longest_useful(text):  # the text has no more to give
+        used = min(seconds, STARTING_SECONDS + best.seen / best.speed / IN_STEPS)
+    return Choice(best.config, used, list(_notices(best, candidates, text, seconds=seconds, used=used)))
+
+
+def _candidates(
+    shapes: Iterator[Config], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float, processes: int
+) -> Iterator[Candidate]:
+    """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
+    in_steps = max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))
+    deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
+    done: list[Candidate] = []
+    for shaped in shapes:
+        with torch.device("meta"):  # counts the parameters without making them
+            model = GPT(shaped.model, text.vocab_size)
+        parameters = model.parameter_count()
+        # What was measured for a smaller model tells how long a larger one takes.
+        expected = done[-1].speed * done[-1].parameters / parameters if done else 0.0
+        speed = expected
+        if not done or 3 * TIMED_CHARACTERS / expected < deadline - time.perf_counter():
+            speed = processes * _speed(shaped, corpus)
+        seen = min(int(speed * in_steps), recipes.longest_useful(text))
+        complete = _complete(shaped, text, given=given, seen=seen)
+        loss = recipes.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
+        if done and loss > done[-1].loss + SPREAD / 2 and len(done) > 1:
+            return
+        done.append(Candidate(complete, parameters, speed, seen, loss))
+        yield done[-1]
+
+
+def in_blocks(config: Config) -> int:
+    """The parameters of the matrices in the blocks, which do the work of a step: 12 C^2 in each."""
+    return 12 * config.model.n_layer * config.model.n_embd**2
+
+
+def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collection[str]) -> Iterator[Config]:
+    """`config` with optimizer and positions as in `names` and models of growing size, as far as what was given leaves a choice.
+
+    Raises UserError if no model is possible.
+    """
+    room = min(len(corpus.train) // 2, len(corpus.val) - 1)
+    seen, problem = [], None
+    for n_layer, n_embd in recipes.SHAPES:
+        context = max(SHORTEST_CONTEXT, min(recipes.context_for(n_embd), room))
+        heads = config.model.n_head if "model.n_head" in given else None
+        width = config.model.n_embd if "model.n_embd" in given else _multiple(n_embd, of=2 * (heads or 1))
+        changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or _heads(width)}"]
+        try:
+            shaped = apply_overrides(config, _unless(given, [*names, *changes, f"model.block_size={context}"]))
+            batch = f"train.batch_size={_batch_size(shaped, TIMED_CHARACTERS)}"
+            shaped = apply_overrides(shaped, _unless(given, [batch]))
+        except UserError as error:  # for example a width that is no multiple of the number of heads that was given
+            problem = error
+            continue
+        if shaped.model not in seen:
+            seen.append(shaped.model)
+            yield shaped
+    if not seen and problem is not None:
+        raise problem
+
+
+def _multiple(number: int, *, of: int) -> int:
+    return of * max(1, round(number / of))
+
+
+def _heads(width: int) -> int:
+    """The number of heads for a width, of HEAD_SIZE channels each, or of a number of channels close to it."""
+    possible = [heads for heads in range(1, width + 1) if width % heads == 0 and width // heads % 2 == 0]
+    return min(possible or [1], key=lambda heads: abs(width // heads - HEAD_SIZE))
+
+
+def _batch_size(config: Config, characters: int) -> int:
+    """So many windows that a step has about that many characters; a multiple of train.chunks."""
+    windows = round(characters / config.model.block_size / config.train.accumulate)
+    return _multiple(windows, of=max(1, config.train.chunks))
+
+
+def _complete(config: Config, text: Text, *, given: Collection[str], seen: int) -> Config:
+    """`config` with everything that follows from the characters that are seen: batch, length, rate, regularization."""
+    recipe = recipes.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    batch = f"train.batch_size={_batch_size(config, recipe.characters_per_step)}"
+    config = apply_overrides(config, _unless(given, [batch]))
+    steps = max(recipes.MIN_STEPS, seen // config.chars_per_step)
+    interval = max(1, steps // EVALUATIONS)
+    settings = {
+        "model.dropout": recipe.dropout,
+        "optim.weight_decay": recipe.weight_decay,
+        "optim.learning_rate": recipe.learning_rate,
+        "optim.momentum": recipe.momentum,
+        "optim.warmup_steps": min(100, steps // 10),
+        "train.max_steps": steps,
+        "train.eval_interval": interval,
+        "checkpoint.interval": interval,
+    }
+    return apply_overrides(config, _unless(given, [f"{key}={value}" for key, value in settings.items()]))
+
+
+def _unless(given: Collection[str], settings: list[str]) -> list[str]:
+    return [setting for setting in settings if setting.partition("=")[0] not in given]
+
+
+def _speed(config: Config, corpus: Corpus) -> float:
+    """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded."""
+    config = apply_overrides(config, ["runtime.compile=off"])  # compiling takes longer than the choice may
+    runtime = choose_runtime(config)
+    trainer = Trainer(GPT(config.model, corpus.tokenizer.vocab_size), corpus.train, config, runtime=runtime)
+    seconds: list[float] = []
+    with ThreadWaiting(runtime):
+        trainer.step()  # allocates memory
+        while len(seconds) < 3 and sum(seconds) < 0.3:
+            started = time.perf_counter()
+            trainer.step()
+            seconds.append(time.perf_counter() - started)
+    return config.chars_per_step / min(seconds)
+
+
+def _notices(
+    best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float, used: float
+) -> Iterator[tuple[str, str]]:
+    config, model = best.config, best.config.model
+    epochs = best.seen / text.characters
+    yield (
+        "chosen",
+        f"{_millions(best.parameters)} parameters ({model.n_layer} layers, width {model.n_embd}, context {model.block_size}): "
+        f"{clock(used)} at {best.speed:,.0f} characters a second see the text {epochs:.1f} times",
+    )
+    yield (
+        "chosen",
+        f"{OPTIMIZERS[config.optim.name]}, rate {config.optim.learning_rate:g}; weight decay {config.optim.weight_decay:g} and "
+        f"dropout {model.dropout:g} for {epochs:.1f} epochs; {config.chars_per_step:,} characters in a step",
+    )
+    low, high = best.loss * (1 - SPREAD), best.loss * (1 + SPREAD)
+    yield "expected", f"validation loss {best.loss:.2f} ({low:.2f} to {high:.2f}), an n-gram model has {text.mark:.2f}"
+    others = ", ".join(candidate.describe() for candidate in candidates if candidate is not best)
+    if others:
+        yield "considered", f"{others}"
+    if used < seconds:
+        yield (
+            "note",
+            f"the run takes about {clock(used)} of {clock(seconds)}: to see this text more than {recipes.MAX_EPOCHS} times "
+            "does not lower the loss further; more text does",
+        )
+
+
+def _millions(parameters: int) -> str:
+    return f"{parameters / 1e6:.1f}M" if parameters >= 950_000 else f"{parameters / 1e6:.2f}M"
+
+
+def regularized(config: Config, corpus: Corpus, *, given: Collection[str]) -> tuple[Config, str]:
+    """`config`, whose length was given, with weight decay and dropout for its epochs, and a line on it; empty if they stay."""
+    seen = config.train.max_steps * config.chars_per_step
+    text = Text(len(corpus.train), corpus.tokenizer.vocab_size, mark=0.0)
+    recipe = recipes.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    settings = [f"optim.weight_decay={recipe.weight_decay:g}", f"model.dropout={recipe.dropout:g}"]
+    changed = apply_overrides(config, _unless(given, settings))
+    if changed == config:
+        return config, ""
+    regular = f"weight decay {changed.optim.weight_decay:g} and dropout {changed.model.dropout:g}"
+    return changed, f"{regular}, since the run sees the text {seen / text.characters:.1f} times"

@@ -1,0 +1,118 @@
+"""What is chosen for a text and a time: it fits both, what the user gave stays, and every choice is said."""
+
+from pathlib import Path
+
+import pytest
+
+from chargpt.config import Config, DataConfig, apply_overrides, difference
+from chargpt.terminal import UserError
+from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.training.choice import CHOSEN, SHORTEST_CONTEXT, Choice, choose, chooses, regularized
+from chargpt.training.recipes import MAX_EPOCHS, SHAPES
+
+WORDS = "the sea is blue and the wind is cold; ships sail at night. "
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory) -> dict[int, Corpus]:
+    """Texts of several lengths, in characters."""
+    folder, corpora = tmp_path_factory.mktemp("texts"), {}
+    for length in (400, 3000, 100_000):
+        (folder / "text.txt").write_text((WORDS * (1 + length // len(WORDS)))[:length])
+        data = DataConfig(cache=str(folder / "cache"))
+        corpora[length] = load_corpus([str(folder / "text.txt")], data, root=folder, block_size=SHORTEST_CONTEXT)
+    return corpora
+
+
+def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, muon: bool = True) -> Choice:
+    config = apply_overrides(Config(), ["runtime.threads=1", *settings])
+    given = {setting.partition("=")[0] for setting in settings}
+    return choose(config, corpus, given=given, seconds=seconds, muon=muon)
+
+
+def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
+    choice = choice_for(corpora[100_000])
+    model, said = choice.config.model, dict(choice.notices)
+    assert (model.n_layer, model.n_embd) in SHAPES and choice.seconds <= 20
+    assert choice.config.optim.name == "muon" and model.positions == "rotary"
+    assert [label for label, _ in choice.notices[:3]] == ["chosen", "chosen", "expected"]
+    text = "\n".join(line for _, line in choice.notices)
+    assert f"{model.n_layer} layers, width {model.n_embd}" in text and f"{choice.config.chars_per_step:,} characters" in text
+    assert "validation loss" in said["expected"]
+
+
+def test_without_muon_it_is_adamw_with_learned_positions(corpora):
+    config = choice_for(corpora[3000], muon=False).config
+    assert config.optim.name == "adamw" and config.model.positions == "learned"
+
+
+GIVEN = [
+    ["model.n_layer=1", "model.n_embd=48"],
+    ["model.n_embd=20"],
+    ["model.n_head=2"],
+    ["model.block_size=24"],
+    ["model.positions=sinusoidal"],
+    ["model.dropout=0.3", "optim.weight_decay=0.02"],
+    ["optim.name=adamw", "optim.learning_rate=1e-4", "optim.warmup_steps=3", "optim.momentum=0.5"],
+    ["train.batch_size=3", "train.eval_interval=7", "checkpoint.interval=9"],
+    ["train.chunks=4"],
+]
+
+
+@pytest.mark.parametrize("settings", GIVEN, ids=lambda settings: settings[0].partition("=")[0])
+def test_what_was_given_stays(settings, corpora):
+    config = choice_for(corpora[3000], *settings).config
+    assert difference(config, apply_overrides(config, settings)) == []
+    assert config.train.batch_size % max(1, config.train.chunks) == 0
+
+
+@pytest.mark.parametrize("length", [400, 3000])
+def test_a_text_of_any_length_has_windows_in_both_parts(length, corpora):
+    corpus = corpora[length]
+    config = choice_for(corpus).config
+    assert config.model.block_size < len(corpus.val) and config.model.block_size <= len(corpus.train) // 2
+
+
+def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
+    choice = choice_for(corpora[3000], seconds=7 * 24 * 3600)
+    epochs = choice.config.train.max_steps * choice.config.chars_per_step / len(corpora[3000].train)
+    assert choice.seconds < 3600 and epochs <= MAX_EPOCHS + 1
+    label, said = choice.notices[-1]
+    assert label == "note" and "more text" in said
+
+
+def test_an_impossible_time_is_used_as_well_as_possible(corpora):
+    config = choice_for(corpora[100_000], seconds=0.5).config
+    assert (config.model.n_layer, config.model.n_embd) == SHAPES[0]
+
+
+def test_what_cannot_be_together_is_one_line(corpora):
+    with pytest.raises(UserError, match="n_embd"):
+        choice_for(corpora[3000], "model.n_embd=33", "model.n_head=2")
+
+
+def test_whoever_has_decided_everything_or_the_length_is_left_alone():
+    assert chooses([], minutes=None) and chooses(["train.max_steps"], minutes=1.0)
+    assert not chooses(["train.max_steps"], minutes=None)
+    assert not chooses(CHOSEN, minutes=1.0)
+    assert all(chooses(CHOSEN - {key}, minutes=1.0) for key in CHOSEN)
+
+
+def test_a_given_length_decides_the_regularization(corpora):
+    """Few epochs change nothing; with many, what was not given changes, and one line says why."""
+    corpus, config = corpora[100_000], Config()
+    few = apply_overrides(config, ["train.max_steps=10"])
+    assert regularized(few, corpus, given=()) == (few, "")
+    changed, why = regularized(config, corpus, given=())
+    assert changed.optim.weight_decay > config.optim.weight_decay and changed.model.dropout > 0
+    assert f"weight decay {changed.optim.weight_decay:g}" in why and "times" in why
+    kept, _ = regularized(config, corpus, given=["optim.weight_decay", "model.dropout"])
+    assert kept == config
+
+
+def test_presets_that_decide_everything_are_the_full_ones():
+    from chargpt.training.presets import load_settings
+
+    presets = Path(__file__).parents[2] / "configs"
+    undecided = {p.stem for p in presets.glob("*.yaml") if not CHOSEN <= load_settings(p.stem, [], presets=presets).given}
+    assert undecided <= {"best"}
