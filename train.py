@@ -39,7 +39,7 @@ from chargpt.training.startup import begin, roll_back
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
-from chargpt.training.verdict import after_divergence, verdict
+from chargpt.training.verdict import after_divergence, next_commands, verdict
 
 ROOT = Path(__file__).resolve().parent
 CHECKPOINTS = ROOT / "checkpoints"
@@ -225,5 +225,6 @@ def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | No
     say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=train_loss))
     if not interrupt():
         say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
-    say("sample", f"python sample.py {name}")
+    for label, text in next_commands(trainer.config, name=name):
+        say(label, text)
     return 0

@@ -133,6 +133,11 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
         raise CheckpointError(f"{error}; use another checkpoint") from error
 
 
+def read_state(path: Path) -> SavedState:
+    """The state in the checkpoint folder `path`, without its weights. Raises CheckpointError if it is not valid."""
+    return _read_state(path / STATE)[0]
+
+
 def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
     """The newest checkpoint of `run` that passes every check, and a line for each newer one that does not.
 

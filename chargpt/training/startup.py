@@ -9,6 +9,7 @@ import torch
 from chargpt.config import Config, apply_overrides, difference, to_dict
 from chargpt.parallel.group import Group
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, steps
+from chargpt.runs.known_runs import run_to_start_from
 from chargpt.runs.load import corpus_of, find_checkpoint, find_run, without_cache
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.runs.run import Run, folder_of, new_folder
@@ -30,6 +31,7 @@ from model import GPT
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "optim.name")
 NEW = {"texts": [], "config": None, "minutes": None, "init_from": None, "vocab_from": None}  # options of new runs alone
+SHORT = 1_000_000  # characters of a training part for which another run's weights are worth a try
 MINUTES_WORTH_COMPILING = 3  # with less time, compiling for a GPU takes too large a part of it; a guess, not measured
 
 
@@ -115,6 +117,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
+    elif len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
+        say("possible", f"--init-from {shown(known)}: that run knows this script, which helps with a text as short as this")
     return NewModel(model, corpus, config, minutes)
 
 

@@ -41,6 +41,14 @@ def after_divergence(checkpoint: Path | None, config: Config, *, name: str) -> s
     return f"this step was not saved. The last good checkpoint is {shown(checkpoint)}; continue from it with {again}"
 
 
+def next_commands(config: Config, *, name: str) -> list[tuple[str, str]]:
+    """What to type after the run `name`: a label and a text each."""
+    commands = [("sample", f"python sample.py {name}")]
+    if config.optim.name == "adamw":
+        commands.append(("better", "--config best trains with Muon and rotary positions: a lower loss in the same time"))
+    return commands
+
+
 def _find_lr() -> str:
     return "train.py --find-lr suggests one"
 

@@ -10,17 +10,23 @@ to see in training, layers x width, windows x context of a batch, and settings t
 RESULTS gets a JSON object for each experiment, as soon as it has ended; a second call goes on with the experiments that are
 not in it. Budgets are characters, not seconds, so that results do not depend on the machine or on what else it does. Each job
 uses one thread, so on a CPU as many jobs as there are cores are fastest. Losses are over the whole validation part.
+
+    python tests/benchmarks/recipes.py table RESULTS        the results as the table of docs/recipes.md
+    python tests/benchmarks/recipes.py fit docs/recipes.md  the constants of chargpt/training/recipes.py, from such tables
 """
 
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -34,6 +40,10 @@ from chargpt.training.trainer import Trainer  # noqa: E402
 from model import GPT  # noqa: E402
 
 BASE = ["optim.name=muon", "optim.learning_rate=4e-3", "optim.momentum=0.9", "model.positions=rotary", "runtime.threads=1"]
+HEADER = """\
+| text | training characters | n-gram loss | layers x width | windows x context | seen | settings | on the way | loss | training loss |
+|---|---|---|---|---|---|---|---|---|---|"""
+SHAPE = re.compile(r"\d+x\d+")
 POINTS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # parts of a run after which it is evaluated
 
 
@@ -115,6 +125,93 @@ def run(plan: Path, results: Path, jobs: int) -> None:
                 print(line, result.get("parameters"), result.get("points", result.get("failed")), flush=True)
 
 
+def table(results: Path) -> None:
+    """Print the results as Markdown."""
+    print(HEADER)
+    for result in results_of(results):
+        if "failed" not in result:
+            name, first, _, shape, batch, *settings = result["experiment"].split()
+            text = Path(name).stem + ("" if first == "0" else f", first {int(first):,}")
+            losses = " ".join(f"{loss:.3f}" for _, loss in result["points"][1:-1:2])
+            row = [text, f"{result['train']:,}", f"{result['mark']:.3f}", shape, batch, f"{result['seen']:,}"]
+            row += [" ".join(settings), losses, f"{result['points'][-1][1]:.4f}", f"{result['train_loss']:.3f}"]
+            print("| " + " | ".join(row) + " |")
+
+
+class Row(NamedTuple):
+    """A row of the table that the fit uses."""
+
+    text: str
+    characters: int
+    mark: float
+    in_blocks: int
+    seen: int
+    loss: float
+    is_adamw: bool
+
+
+def rows_of(page: Path) -> list[Row]:
+    """The experiments in the tables of a page, but for those that try another learning rate."""
+    rows = []
+    for line in page.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) != HEADER.splitlines()[0].count("|") - 1 or not SHAPE.fullmatch(cells[3]) or "learning_rate" in cells[6]:
+            continue
+        layers, width = map(int, cells[3].split("x"))
+        characters, seen = (int(cells[place].replace(",", "")) for place in (1, 5))
+        numbers = {"mark": float(cells[2]), "loss": float(cells[8]), "is_adamw": "adamw" in cells[6]}
+        rows.append(Row(cells[0], characters, in_blocks=12 * layers * width**2, seen=seen, **numbers))
+    return rows
+
+
+def law(constants: Tensor, n: Tensor, d: Tensor, text: Tensor) -> Tensor:
+    """The loss relative to that of the n-gram model, as in chargpt/training/recipes.py; `text` is the length of the text."""
+    floor, size, size_power, seen, seen_power, repeats, useful, adamw = constants.exp()
+    epochs = (d / text - 1).clamp(min=0)
+    d = torch.where(d <= text, d, text * (1 + repeats * (1 - torch.exp(-epochs / repeats))))
+    n = 1 / (1 / n + 1 / (useful * text))
+    return floor + size * (1e5 / n) ** size_power + seen * (1e6 / d) ** seen_power
+
+
+NAMES = ("FLOOR", "SIZE", "SIZE_POWER", "SEEN", "SEEN_POWER", "REPEATS", "MAX_USEFUL", "ADAMW_SEES")
+PRIOR = (0.65, 0.12, 0.35, 0.18, 0.4, 15.0, 15.0, 0.4)  # where the data say nothing; Hoffmann et al. 2022 for the powers
+LOOSE = (0.1, 1.0, 0.3, 1.0, 0.3, 0.7, 0.7, 0.5)  # how far the logarithms of the constants may be from it
+
+
+def fit(pages: list[Path]) -> None:
+    """Print the constants with the least error, a factor for each text that the n-gram model does not explain, and residuals."""
+    rows = [row for page in pages for row in rows_of(page)]
+    n, d, text, loss = (
+        torch.tensor([value(row) for row in rows], dtype=torch.float64)
+        for value in (lambda r: r.in_blocks, lambda r: r.seen, lambda r: r.characters, lambda r: r.loss / r.mark)
+    )
+    adamw = torch.tensor([row.is_adamw for row in rows])
+    texts = sorted({(row.text, row.characters) for row in rows})
+    which = torch.tensor([texts.index((row.text, row.characters)) for row in rows])
+    prior, loose = (torch.tensor(values, dtype=torch.float64) for values in (PRIOR, LOOSE))
+    prior = prior.log()
+    constants, factors = prior.clone().requires_grad_(), torch.zeros(len(texts), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([constants, factors], max_iter=3000, line_search_fn="strong_wolfe", tolerance_grad=1e-9)
+
+    def predicted() -> Tensor:
+        return law(constants, n, torch.where(adamw, constants[-1].exp() * d, d), text) * factors.exp()[which]
+
+    def objective() -> Tensor:
+        optimizer.zero_grad()
+        residuals = (predicted() / loss).log() / 0.01
+        error = torch.nn.functional.huber_loss(residuals, torch.zeros_like(residuals), reduction="sum")
+        error = error + (((constants - prior) / loose) ** 2).sum() + ((factors / 0.1) ** 2).sum()
+        error.backward()
+        return error
+
+    optimizer.step(objective)
+    with torch.no_grad():
+        print(*(f"{name} = {value:.3g}" for name, value in zip(NAMES, constants.exp())), sep="\n")
+        print(*(f"{name} ({count:,}): {value:.3f}" for (name, count), value in zip(texts, factors.exp())), sep="\n")
+        for row, value in zip(rows, predicted() * torch.tensor([row.mark for row in rows])):
+            print(f"{row.text} {row.in_blocks:,} {row.seen:,}: {row.loss:.4f} expected {value:.4f}, {row.loss - value:+.4f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
@@ -122,8 +219,17 @@ def main() -> None:
     parts.add_argument("plan", type=Path)
     parts.add_argument("results", type=Path)
     parts.add_argument("--jobs", type=int, default=max(1, os.cpu_count() or 1))
+    parts = commands.add_parser("table", help="print results as Markdown")
+    parts.add_argument("results", type=Path)
+    parts = commands.add_parser("fit", help="fit the law to tables in Markdown")
+    parts.add_argument("pages", type=Path, nargs="+")
     options = parser.parse_args()
-    run(options.plan, options.results, options.jobs)
+    if options.command == "run":
+        run(options.plan, options.results, options.jobs)
+    elif options.command == "table":
+        table(options.results)
+    else:
+        fit(options.pages)
 
 
 if __name__ == "__main__":
