@@ -69,30 +69,31 @@ def main(argv: list[str] | None = None) -> int:
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
     """Train, say how it ended, and return the exit code. A step that is not finite ends the run or rolls it back."""
     trainer, _, run = training
-    while True:
-        try:
-            train_loss = train(training, interrupt, deadline=deadline)
-            is_first = trainer.group.is_first
-            return conclude(training, interrupt, train_loss=train_loss) if is_first else interrupt.exit_code
-        except NotFinite as problem:
-            give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
-            if give_up or run.checkpoint is None:
-                if not trainer.group.is_first:
+    with ThreadWaiting(trainer.runtime) as waiting:  # also for the last sample and the report
+        while True:
+            try:
+                train_loss = train(training, interrupt, waiting, deadline=deadline)
+                is_first = trainer.group.is_first
+                return conclude(training, interrupt, train_loss=train_loss) if is_first else interrupt.exit_code
+            except NotFinite as problem:
+                give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
+                if give_up or run.checkpoint is None:
+                    if not trainer.group.is_first:
+                        return 3
+                    advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
+                    print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
                     return 3
-                advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
-                print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
-                return 3
-            roll_back(trainer, run, without=problem.step)
-            say("rollback", f"{problem}; back to {shown(run.checkpoint)}, at half the rate and without that batch")
+                roll_back(trainer, run, without=problem.step)
+                say("rollback", f"{problem}; back to {shown(run.checkpoint)}, at half the rate and without that batch")
 
 
-def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> float | None:
+def train(training: Training, interrupt: Interrupt, waiting: ThreadWaiting, *, deadline: float | None) -> float | None:
     """The loop: evaluate and save when due, stop when finished, step, report. Returns the last training loss in the log."""
     trainer, corpus, run = training
     progress, train_config = trainer.progress, trainer.config.train
     least, steps_left = train_config.min_evaluations, train_config.max_steps - progress.step
     budget = TimeBudget(steps_left=steps_left, deadline=deadline, min_evaluations=least)
-    with open_monitor(trainer, run) as monitor, ThreadWaiting(trainer.runtime) as waiting:
+    with open_monitor(trainer, run) as monitor:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
