@@ -72,9 +72,8 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
     with ThreadWaiting(trainer.runtime) as waiting:  # also for the last sample and the report
         while True:
             try:
-                train_loss = train(training, interrupt, waiting, deadline=deadline)
-                is_first = trainer.group.is_first
-                return conclude(training, interrupt, train_loss=train_loss) if is_first else interrupt.exit_code
+                monitor = train(training, interrupt, waiting, deadline=deadline)
+                return conclude(training, interrupt, monitor) if trainer.group.is_first else interrupt.exit_code
             except NotFinite as problem:
                 give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
                 if give_up or run.checkpoint is None:
@@ -87,8 +86,8 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
                 say("rollback", f"{problem}; back to {shown(run.checkpoint)}, at half the rate and without that batch")
 
 
-def train(training: Training, interrupt: Interrupt, waiting: ThreadWaiting, *, deadline: float | None) -> float | None:
-    """The loop: evaluate and save when due, stop when finished, step, report. Returns the last training loss in the log."""
+def train(training: Training, interrupt: Interrupt, waiting: ThreadWaiting, *, deadline: float | None) -> Monitor:
+    """The loop: evaluate and save when due, stop when finished, step, report. Returns what has recorded it."""
     trainer, corpus, run = training
     progress, train_config = trainer.progress, trainer.config.train
     least, steps_left = train_config.min_evaluations, train_config.max_steps - progress.step
@@ -101,7 +100,7 @@ def train(training: Training, interrupt: Interrupt, waiting: ThreadWaiting, *, d
                 if should_save(trainer, run, interrupt):
                     save(trainer, corpus, run, monitor, budget)
             if trainer.is_finished or interrupt():
-                return monitor.train_loss
+                return monitor
             with waiting.watch():
                 step = trainer.step()
             budget.step_done()
@@ -113,7 +112,8 @@ def train(training: Training, interrupt: Interrupt, waiting: ThreadWaiting, *, d
                     monitor.say("slow", slower)
             due = budget.is_due(progress.step)
             if due if deadline is None else trainer.group.from_first([due])[0]:  # with a deadline, one clock decides
-                plan_length(trainer, corpus, run, monitor, budget)
+                with budget.outside_steps():
+                    plan_length(trainer, corpus, run, monitor, budget)
 
 
 def should_evaluate(trainer: Trainer) -> bool:
@@ -205,15 +205,16 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
         monitor.say("outlook", outlook(corpus, trainer.config, parameters=parameters, characters_per_second=speed))
 
 
-def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | None) -> int:
-    """Say how the run ended and what to type next; returns the exit code."""
+def conclude(training: Training, interrupt: Interrupt, monitor: Monitor) -> int:
+    """Say how the run ended, as `monitor` recorded it, and what to type next; returns the exit code."""
     trainer, corpus, run = training
     progress, name = trainer.progress, run.name(CHECKPOINTS)
     if interrupt():
         say("stopped", f"at step {progress.step:,}, saved; continue with: python train.py --resume --run {name}")
         return interrupt.exit_code
     if trainer.config.train.sample_length:
-        print(f"\n{escape_controls(write_sample(trainer, corpus, interrupt)).strip()}\n")
+        sample = write_sample(trainer, corpus, interrupt) if monitor.sample is None else monitor.sample
+        print(f"\n{escape_controls(sample).strip()}\n")
     if progress.step < trainer.config.train.max_steps:
         patience = trainer.config.train.patience
         again = f"continue with --resume --run {name} train.patience=0"
@@ -222,7 +223,7 @@ def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | No
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
     say("done", f"validation loss {progress.val_loss:.4f} ({bits:.4f} bits per character), {best}")
     mark = mark_to_beat(corpus)
-    say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=train_loss))
+    say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=monitor.train_loss))
     if not interrupt():
         say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
     say("sample", f"python sample.py {name}")
