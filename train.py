@@ -4,9 +4,12 @@ The steps: read the options; begin a run, or continue one; step, log, evaluate a
 comes; say how it ended. Everything that this file calls is in chargpt/.
 """
 
-from chargpt.launch import launch
-
 if __name__ == "__main__":  # imports this file as a module, which takes seconds, runs its main() and exits
+    import _signal  # needs no file
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
+    from chargpt.launch import launch
+
     launch("train")
 
 import itertools
@@ -145,9 +148,8 @@ def write_sample(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> str:
     tokenizer, train_config = corpus.tokenizer, trainer.config.train
     prompt = torch.tensor([[first_id(tokenizer)]], device=trainer.runtime.device)
     generator = torch.Generator().manual_seed(train_config.seed)
-    never_sampled = tokenizer.never_sampled
     model, length = trainer.weights.working, train_config.sample_length
-    ids = stream(model, prompt, length, SAMPLING, generator=generator, never_sampled=never_sampled)
+    ids = stream(model, prompt, length, SAMPLING, generator=generator, never_sampled=tokenizer.never_sampled)
     return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))
 
 
@@ -198,8 +200,7 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
         if problem := run.write_config(trainer.config):
             monitor.say("warning", problem)
     seconds = budget.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
-    pace = f"{1000 * budget.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}"
-    monitor.say("pace", pace)
+    monitor.say("pace", f"{1000 * budget.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}")
     if is_first:
         speed, parameters = trainer.config.chars_per_step / budget.seconds_per_step, trainer.model.parameter_count()
         monitor.say("outlook", outlook(corpus, trainer.config, parameters=parameters, characters_per_second=speed))
@@ -219,9 +220,8 @@ def conclude(training: Training, interrupt: Interrupt, monitor: Monitor) -> int:
         patience = trainer.config.train.patience
         again = f"continue with --resume --run {name} train.patience=0"
         say("ended", f"at step {progress.step:,}: no better validation loss in {patience} evaluations; {again}")
-    bits = progress.val_loss / math.log(2)
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
-    say("done", f"validation loss {progress.val_loss:.4f} ({bits:.4f} bits per character), {best}")
+    say("done", f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), {best}")
     mark = mark_to_beat(corpus)
     say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=monitor.train_loss))
     if not interrupt():
