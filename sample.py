@@ -4,9 +4,12 @@ The steps: read the options, load the best checkpoint of a run, encode the promp
 result. The text goes to standard output as it is made; everything else goes to standard error.
 """
 
-from chargpt.launch import launch
-
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
+    import _signal  # needs no file
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
+    from chargpt.launch import launch
+
     launch("sample")
 
 import argparse

@@ -4,9 +4,12 @@ The steps: read the options; begin a run, or continue one; step, log, evaluate a
 comes; say how it ended. Everything that this file calls is in chargpt/.
 """
 
-from chargpt.launch import launch
-
 if __name__ == "__main__":  # imports this file as a module, which takes seconds, runs its main() and exits
+    import _signal  # needs no file
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
+    from chargpt.launch import launch
+
     launch("train")
 
 import itertools
@@ -39,7 +42,7 @@ from chargpt.training.startup import begin, roll_back
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
-from chargpt.training.verdict import after_divergence, next_commands, verdict
+from chargpt.training.verdict import after_divergence, next_command, verdict
 
 ROOT = Path(__file__).resolve().parent
 CHECKPOINTS = ROOT / "checkpoints"
@@ -51,10 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     started = time.perf_counter()
     with join_group() as group:
         options = parse_options(argv)
-        if options.find_lr:
-            return find_learning_rate(options, root=ROOT)
-        if options.dry_run:
-            return preview(options, root=ROOT)
+        if options.find_lr or options.dry_run:
+            return (find_learning_rate if options.find_lr else preview)(options, root=ROOT)
         training = begin(options, root=ROOT, group=group)
         deadline = None if training.seconds is None else started + training.seconds
         with best_effort_output(), group.interrupt() as interrupt:
@@ -70,30 +71,30 @@ def main(argv: list[str] | None = None) -> int:
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
     """Train, say how it ended, and return the exit code. A step that is not finite ends the run or rolls it back."""
     trainer, _, run, _ = training
-    while True:
-        try:
-            train_loss = train(training, interrupt, deadline=deadline)
-            is_first = trainer.group.is_first
-            return conclude(training, interrupt, train_loss=train_loss) if is_first else interrupt.exit_code
-        except NotFinite as problem:
-            give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
-            if give_up or run.checkpoint is None:
-                if not trainer.group.is_first:
+    with ThreadWaiting(trainer.runtime) as waiting:  # also for the last sample and the report
+        while True:
+            try:
+                monitor = train(training, interrupt, waiting, deadline=deadline)
+                return conclude(training, interrupt, monitor) if trainer.group.is_first else interrupt.exit_code
+            except NotFinite as problem:
+                give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
+                if give_up or run.checkpoint is None:
+                    if not trainer.group.is_first:
+                        return 3
+                    advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
+                    print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
                     return 3
-                advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
-                print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
-                return 3
-            roll_back(trainer, run, without=problem.step)
-            say("rollback", f"{problem}; back to {shown(run.checkpoint)}, at half the rate and without that batch")
+                roll_back(trainer, run, without=problem.step)
+                say("rollback", f"{problem}; back to {shown(run.checkpoint)}, at half the rate and without that batch")
 
 
-def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> float | None:
-    """The loop: evaluate and save when due, stop when finished, step, report. Returns the last training loss in the log."""
+def train(training: Training, interrupt: Interrupt, waiting: ThreadWaiting, *, deadline: float | None) -> Monitor:
+    """The loop: evaluate and save when due, stop when finished, step, report. Returns what has recorded it."""
     trainer, corpus, run, _ = training
     progress, train_config = trainer.progress, trainer.config.train
     least, steps_left = train_config.min_evaluations, train_config.max_steps - progress.step
     budget = TimeBudget(steps_left=steps_left, deadline=deadline, min_evaluations=least)
-    with open_monitor(trainer, run) as monitor, ThreadWaiting(trainer.runtime) as waiting:
+    with open_monitor(trainer, run) as monitor:
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
@@ -101,7 +102,7 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                 if should_save(trainer, run, interrupt):
                     save(trainer, corpus, run, monitor, budget)
             if trainer.is_finished or interrupt():
-                return monitor.train_loss
+                return monitor
             with waiting.watch():
                 step = trainer.step()
             budget.step_done()
@@ -113,7 +114,8 @@ def train(training: Training, interrupt: Interrupt, *, deadline: float | None) -
                     monitor.say("slow", slower)
             due = budget.is_due(progress.step)
             if due if deadline is None else trainer.group.from_first([due])[0]:  # with a deadline, one clock decides
-                plan_length(trainer, corpus, run, monitor, budget)
+                with budget.outside_steps():
+                    plan_length(trainer, corpus, run, monitor, budget)
 
 
 def should_evaluate(trainer: Trainer) -> bool:
@@ -145,9 +147,8 @@ def write_sample(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> str:
     tokenizer, train_config = corpus.tokenizer, trainer.config.train
     prompt = torch.tensor([[first_id(tokenizer)]], device=trainer.runtime.device)
     generator = torch.Generator().manual_seed(train_config.seed)
-    never_sampled = tokenizer.never_sampled
     model, length = trainer.weights.working, train_config.sample_length
-    ids = stream(model, prompt, length, SAMPLING, generator=generator, never_sampled=never_sampled)
+    ids = stream(model, prompt, length, SAMPLING, generator=generator, never_sampled=tokenizer.never_sampled)
     return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))
 
 
@@ -198,33 +199,31 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
         if problem := run.write_config(trainer.config):
             monitor.say("warning", problem)
     seconds = budget.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
-    pace = f"{1000 * budget.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}"
-    monitor.say("pace", pace)
+    monitor.say("pace", f"{1000 * budget.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}")
     if is_first:
         speed, parameters = trainer.config.chars_per_step / budget.seconds_per_step, trainer.model.parameter_count()
         monitor.say("outlook", outlook(corpus, trainer.config, parameters=parameters, characters_per_second=speed))
 
 
-def conclude(training: Training, interrupt: Interrupt, *, train_loss: float | None) -> int:
-    """Say how the run ended and what to type next; returns the exit code."""
+def conclude(training: Training, interrupt: Interrupt, monitor: Monitor) -> int:
+    """Say how the run ended, as `monitor` recorded it, and what to type next; returns the exit code."""
     trainer, corpus, run, _ = training
     progress, name = trainer.progress, run.name(CHECKPOINTS)
     if interrupt():
         say("stopped", f"at step {progress.step:,}, saved; continue with: python train.py --resume --run {name}")
         return interrupt.exit_code
     if trainer.config.train.sample_length:
-        print(f"\n{escape_controls(write_sample(trainer, corpus, interrupt)).strip()}\n")
+        sample = write_sample(trainer, corpus, interrupt) if monitor.sample is None else monitor.sample
+        print(f"\n{escape_controls(sample).strip()}\n")
     if progress.step < trainer.config.train.max_steps:
         patience = trainer.config.train.patience
         again = f"continue with --resume --run {name} train.patience=0"
         say("ended", f"at step {progress.step:,}: no better validation loss in {patience} evaluations; {again}")
-    bits = progress.val_loss / math.log(2)
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
-    say("done", f"validation loss {progress.val_loss:.4f} ({bits:.4f} bits per character), {best}")
+    say("done", f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), {best}")
     mark = mark_to_beat(corpus)
-    say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=train_loss))
+    say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=monitor.train_loss))
     if not interrupt():
         say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
-    for label, text in next_commands(trainer.config, name=name):
-        say(label, text)
+    say("sample", next_command(trainer.config, name=name))
     return 0

@@ -1,8 +1,11 @@
 """`python -m chargpt VERB ...`: each verb is the main function of one module."""
 
-from chargpt.launch import launch
-
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
+    import _signal  # needs no file
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
+    from chargpt.launch import launch
+
     launch("chargpt.__main__")
 
 import importlib

@@ -255,7 +255,7 @@ def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: st
     changed = {}
     for key, value in values.items():
         if key not in hints:
-            hint = _elsewhere(str(key)) or _nearest(str(key), hints, prefix=name + ".")
+            hint = _elsewhere(str(key).rpartition(".")[2]) or _nearest(str(key), hints, prefix=name + ".")
             raise UserError(f"{where}: {name}.{key}: no such key; {hint}")
         try:
             changed[key] = _coerce(value, hints[key])

@@ -11,7 +11,7 @@ import sys
 
 def launch(program: str) -> None:
     """Import the module `program`, run its `main()` and end the process with its exit code."""
-    previous = _signal.signal(_signal.SIGINT, _end)  # while `signal` is imported
+    _signal.signal(_signal.SIGINT, _end)  # while `signal` is imported
     open_standard_streams()
     import importlib
 
@@ -22,7 +22,7 @@ def launch(program: str) -> None:
 
         modules = []
         code = run_program(lambda: modules.append(importlib.import_module(program)) or 0)
-    _signal.signal(_signal.SIGINT, previous)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     sys.exit(code or run_program(modules[0].main))
 
 

@@ -1,6 +1,7 @@
 """Before torch is imported: signals, missing packages, several processes."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,8 +28,28 @@ def test_ctrl_c_at_any_moment_is_at_most_one_line(program, delay, tmp_path):
     time.sleep(delay)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert "Traceback" not in errors
-    assert process.returncode in (130, 2)  # 2: sample.py had found already that there is no such run
+    # Python starts and compiles the program (line 0) before its first line can do anything about a signal.
+    assert all(line == "0" for line in re.findall(rf'File "{re.escape(str(ROOT))}/.*", line ([0-9]+)', errors))
+    has_begun = "Traceback" not in errors and process.returncode != -signal.SIGINT
+    assert not has_begun or process.returncode in (130, 2)  # 2: sample.py had found already that there is no such run
+    assert has_begun or delay == 0.1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.parametrize("program", [["train.py"], ["sample.py"], ["-m", "chargpt"]])
+def test_ctrl_c_at_the_first_import_is_no_traceback(program, tmp_path):
+    """A traceback of what precedes it, the start of Python itself, is out of reach."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'chargpt.launch':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, *program, "--help"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode in (-signal.SIGINT, 130) and "Traceback" not in done.stderr and done.stdout == ""
 
 
 def test_a_missing_package_is_one_line_that_names_the_interpreter(tmp_path):

@@ -15,6 +15,7 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import HEAD_SIZE, SPREAD, Text
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.time_budget import MIN_EVALUATIONS
 from chargpt.training.trainer import Trainer
 from model import GPT
 
@@ -22,7 +23,7 @@ DEFAULT_SECONDS = 180.0  # of a run for which the user has chosen no length
 TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most this part of the run's time
 STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evaluating and saving
 TIMED_CHARACTERS = 2048  # in a step
-EVALUATIONS = 10
+MAX_EVALUATIONS, EVALUATION_SHARE = 10, 0.1  # and the part of the time that more than a few of them may take
 NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
 SHORTEST_CONTEXT = 16
 OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
@@ -103,7 +104,9 @@ def _candidates(
         if not done or 3 * TIMED_CHARACTERS / expected < deadline - time.perf_counter():
             speed = processes * _speed(shaped, corpus)
         seen = min(int(speed * in_steps), recipes.longest_useful(text))
-        complete = _complete(shaped, text, given=given, seen=seen)
+        evaluation = min(len(corpus.val), shaped.train.eval_chars or len(corpus.val)) / 3 / speed  # without a gradient
+        evaluations = max(MIN_EVALUATIONS, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
+        complete = _complete(shaped, text, given=given, seen=seen, evaluations=evaluations)
         loss = recipes.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
         if done and loss > done[-1].loss + SPREAD / 2 and len(done) > 1:
             return
@@ -158,13 +161,13 @@ def _batch_size(config: Config, characters: int) -> int:
     return _multiple(windows, of=max(1, config.train.chunks))
 
 
-def _complete(config: Config, text: Text, *, given: Collection[str], seen: int) -> Config:
+def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, evaluations: int) -> Config:
     """`config` with everything that follows from the characters that are seen: batch, length, rate, regularization."""
     recipe = recipes.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
     batch = f"train.batch_size={_batch_size(config, recipe.characters_per_step)}"
     config = apply_overrides(config, _unless(given, [batch]))
     steps = max(recipes.MIN_STEPS, seen // config.chars_per_step)
-    interval = max(1, steps // EVALUATIONS)
+    interval = max(1, steps // evaluations)
     settings = {
         "model.dropout": recipe.dropout,
         "optim.weight_decay": recipe.weight_decay,

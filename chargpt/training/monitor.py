@@ -21,6 +21,7 @@ class Monitor:
         """For a run at `step`. Of a run that is not new, everything up to `step` is already logged."""
         self._metrics = Metrics(folder, step=-1 if is_new else step, settings=compared_settings(config))
         self._bar = ProgressBar(step=step, total=config.train.max_steps)
+        self.sample: str | None = None  # of the last evaluation by this process
 
     def __enter__(self) -> "Monitor":
         return self
@@ -58,6 +59,7 @@ class Monitor:
         self, step: int, loss: float, *, sample: str, seen: Mapping[str, float | np.ndarray] | None = None
     ) -> None:
         """Record a validation loss in nats per character, a sample unless it is empty, and what else was `seen`."""
+        self.sample = sample
         values = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
         self._bar.show(step, values)
         self._metrics.log(step, {**values, **(seen or {}), **({"sample": sample} if sample else {})})

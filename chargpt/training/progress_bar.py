@@ -45,7 +45,8 @@ class ProgressBar:
     def show(self, step: int, values: dict[str, float | str]) -> None:
         """Show numbers that were just logged: beside the bar, or as a line for an evaluation or when one is due.
 
-        A line holds a validation loss only if it is new. Beside the bar, an older one has the step that it belongs to.
+        A line holds a validation loss only if it is new. Beside the bar, an older one has the step that it belongs to, or is
+        left out where that does not fit.
         """
         self._numbers.update((name, value) for name, value in values.items() if isinstance(value, float))
         train = [f"train {self._numbers['train/loss']:.3f}"] if "train/loss" in self._numbers else []
@@ -54,7 +55,7 @@ class ProgressBar:
             self._evaluated = step
             words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
         self._bar.bar_format = _layout(terminal_width(sys.stderr))
-        self._bar.set_postfix_str(", ".join([*train, *self._last_evaluation()]), refresh=False)
+        self._bar.set_postfix_str(", ".join([*train, *self._last_evaluation(step)]), refresh=False)
         now = time.perf_counter()
         if "val/loss" not in values and (not self._bar.disable or now - self._last_line < PLAIN_SECONDS):
             return
@@ -66,11 +67,11 @@ class ProgressBar:
             words.append(f"{clock(left)} left")
         self.say(wrapped(f"step {step:,}/{self._total:,}: " + ", ".join(words)))
 
-    def _last_evaluation(self) -> list[str]:
-        if "val/loss" not in self._numbers:
+    def _last_evaluation(self, step: int) -> list[str]:
+        is_wide = terminal_width(sys.stderr) >= 60
+        if "val/loss" not in self._numbers or not (is_wide or self._evaluated == step):
             return []
-        step = f" (step {self._evaluated:,})" if terminal_width(sys.stderr) >= 60 else ""
-        return [f"val {self._numbers['val/loss']:.3f}{step}"]
+        return [f"val {self._numbers['val/loss']:.3f}{f' (step {self._evaluated:,})' if is_wide else ''}"]
 
     def close(self) -> None:
         """Leave the bar as it is."""

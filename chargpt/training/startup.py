@@ -211,7 +211,7 @@ def time_limit(options: TrainOptions, run: Run, *, group: Group = Group()) -> fl
     if options.minutes is None:
         length_given = "train.max_steps" in options.given
         return run.saved.seconds_left if run.saved and not length_given else None
-    return 60 * options.minutes - min(2.0, 0.6 * options.minutes)  # the rest passes before the start and after the end
+    return 60 * options.minutes
 
 
 def roll_back(trainer: Trainer, run: Run, *, without: int) -> None:

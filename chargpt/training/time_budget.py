@@ -10,6 +10,8 @@ SETTLED_SECONDS = 3.0
 SLOW, RECOVERED = 2.0, 1.5  # times the fastest time of a step
 MAX_STEPS = 10**12  # as train.max_steps allows
 MIN_EVALUATIONS = 5  # evaluations of a run that is fitted to its time
+BESIDES_SECONDS = 5.0  # on an idle machine: to import torch before train.py takes the time, for the report, and to end
+PROBE_SECONDS = 0.03  # of a processor's time
 
 
 class TimeBudget:
@@ -29,12 +31,14 @@ class TimeBudget:
         self.seconds = 0.0  # in steps, without the first ones
         self.evaluation_seconds = 0.0  # of the longest evaluation with what follows it
         self.seconds_per_step = 0.0  # as last measured
+        self.kept_back = 0.0  # seconds for what precedes and follows the training, as last measured
         self._steps_left, self._min_evaluations = steps_left, min_evaluations
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self._lap = self._window = (SETTLING_STEPS, 0.0)
         self._fastest = math.inf  # seconds per step
         self._is_slow = False
         self._last = time.perf_counter()
+        self._most_kept_back = 0.0 if deadline is None else max(0.0, deadline - self._last) / 3
 
     def step_done(self) -> None:
         """One more step is done."""
@@ -67,7 +71,9 @@ class TimeBudget:
         return self.seconds >= SETTLED_SECONDS or short
 
     def measure(self) -> None:
-        """Take the speed of the steps since the last call."""
+        """Take the speed of the steps since the last call, and with a deadline how long what follows the last one will take."""
+        if self.deadline is not None:
+            self.kept_back = min(BESIDES_SECONDS * slowness(), self._most_kept_back)
         steps, seconds = self.steps - self._measured[0], self.seconds - self._measured[1]
         if steps > 0:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
@@ -83,7 +89,7 @@ class TimeBudget:
         Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take a quarter of the time that is
         left; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
-        seconds, fits = self.deadline - time.perf_counter(), self.steps_that_fit(eval_interval=eval_interval)
+        seconds, fits = self._seconds_for_training(), self.steps_that_fit(eval_interval=eval_interval)
         least = self._min_evaluations
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
             return min(step + max(1, fits), MAX_STEPS), least
@@ -96,8 +102,12 @@ class TimeBudget:
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""
-        for_steps = max(0.0, self.deadline - time.perf_counter() - self.evaluation_seconds)
+        for_steps = max(0.0, self._seconds_for_training() - self.evaluation_seconds)
         return int(for_steps / (self.seconds_per_step + self.evaluation_seconds / eval_interval))
+
+    def _seconds_for_training(self) -> float:
+        """What is left of the time, without what is kept back. It may be below zero."""
+        return self.deadline - self.kept_back - time.perf_counter()
 
     def seconds_for(self, steps: int, *, eval_interval: int) -> float:
         """How long that many more steps take, evaluations included."""
@@ -128,3 +138,11 @@ class TimeBudget:
         if self.deadline is None or not self.is_first:
             return None
         return max(0.0, self.deadline - time.perf_counter())
+
+
+def slowness() -> float:
+    """How many times longer than on an idle machine one thread takes now, by a fraction of a second of its work."""
+    started, processor = time.perf_counter(), time.thread_time()
+    while (used := time.thread_time() - processor) < PROBE_SECONDS:
+        pass
+    return max(1.0, (time.perf_counter() - started) / used)

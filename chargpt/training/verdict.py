@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from chargpt.config import Config
+from chargpt.runs.checkpoint import newest
 from chargpt.runs.saved_state import Progress
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import shown
 
 FAR = 0.5  # nats between training and validation loss: the model knows its training text better than its language
@@ -33,20 +35,27 @@ def verdict(progress: Progress, config: Config, *, mark: float, train_loss: floa
 
 
 def after_divergence(checkpoint: Path | None, config: Config, *, name: str) -> str:
-    """What is saved of the run `name` after a step that was not finite, and what to do. `checkpoint` is its last one."""
+    """What is saved of the run `name` after a step that was not finite, and what to do. `checkpoint` is its last one.
+
+    What has been damaged since it was saved is not named.
+    """
     if checkpoint is None:
         return "nothing is saved yet; start again with runtime.precision=float32, or without --init-from"
     other = ", or with train.on_nonfinite=rollback" if config.train.on_nonfinite == "stop" else ""
     again = f"--resume --run {name} and a lower optim.learning_rate{other}"
-    return f"this step was not saved. The last good checkpoint is {shown(checkpoint)}; continue from it with {again}"
+    try:
+        good = newest(checkpoint.parent)[0].path
+    except CheckpointError as problem:
+        return f"this step was not saved, and nothing of the run can be read ({problem}); start again with --run NAME"
+    return f"this step was not saved. The last good checkpoint is {shown(good)}; continue from it with {again}"
 
 
-def next_commands(config: Config, *, name: str) -> list[tuple[str, str]]:
-    """What to type after the run `name`: a label and a text each."""
-    commands = [("sample", f"python sample.py {name}")]
-    if config.optim.name == "adamw":
-        commands.append(("better", "--config best trains with Muon and rotary positions: a lower loss in the same time"))
-    return commands
+def next_command(config: Config, *, name: str) -> str:
+    """What to type after the run `name`."""
+    better = (
+        "   (for a lower loss from the same text and time, train with --config best)" if config.optim.name == "adamw" else ""
+    )
+    return f"python sample.py {name}{better}"
 
 
 def _find_lr() -> str:

@@ -295,6 +295,22 @@ def test_a_failed_removal_is_a_line_and_no_error(tmp_path: Path, monkeypatch: py
     assert len(checkpoint.prune(paths[-1], 1)) == 1
 
 
+def test_without_a_sync_nothing_is_removed_and_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut might bring back the name of a removed checkpoint."""
+    paths = [save(tmp_path, step) for step in (1, 2, 3)]
+
+    def fail(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        (line,) = checkpoint.prune(paths[2], 2)
+    assert "old checkpoints not removed (Input/output error); resuming removes them" in line
+    assert any(path.name.startswith(f".{paths[0].name}.tmp-") for path in tmp_path.iterdir())
+    checkpoint.remove_orphans(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*step-*")) == [path.name for path in paths[1:]]
+
+
 def test_orphans_of_dead_writers_are_cleared_and_those_of_living_ones_left(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()

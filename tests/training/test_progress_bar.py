@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -36,9 +37,8 @@ def test_a_validation_loss_is_shown_only_when_it_is_new(capsys, monkeypatch):
     assert "val 4.734" in first and "train 1.462" in second and "val" not in second
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
-@pytest.mark.parametrize("width", [50, 60, 70, 80, 120])
-def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, monkeypatch):
+def shown_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, use: Callable[[], None]) -> list[str]:
+    """The lines that `use` writes to a terminal of that width, without colours."""
     import fcntl
     import struct
     import termios
@@ -48,6 +48,20 @@ def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, m
     with open(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setattr(sys, "stdout", terminal)
+        use()
+    written = b""
+    with suppress(OSError):  # the end, for a terminal that is closed
+        while part := os.read(master, 4096):
+            written += part
+    os.close(master)
+    written = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", written.decode())
+    return [line.rstrip() for line in re.split(r"[\r\n]+", written)]
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("width", [50, 60, 70, 80, 120])
+def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, monkeypatch):
+    def use() -> None:
         bar = ProgressBar(step=0, total=1_000_000)
         bar.show(0, {"val/loss": 4.734, "val/bits_per_char": 6.83})
         for step in range(1, 4):
@@ -56,13 +70,22 @@ def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, m
         bar.show(3, {"val/loss": 4.734, "val/bits_per_char": 6.83})
         bar.set_total(2_000_000)
         bar.close()
-    written = b""
-    with suppress(OSError):  # the end, for a terminal that is closed
-        while part := os.read(master, 4096):
-            written += part
-    written = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", written.decode())
-    lines = [line.rstrip() for line in re.split(r"[\r\n]+", written)]
-    os.close(master)
+
+    lines = shown_in_terminal(width, monkeypatch, use)
     assert max(map(len, lines)) <= width
     assert any("train 12.345, val 4.734" in line and "%" in line for line in lines), lines  # the bar's numbers are not cut off
     assert "1,234,567 chars/s" in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("width", [50, 80])
+def test_beside_the_bar_an_older_validation_loss_has_its_step_or_is_left_out(width, monkeypatch):
+    def use() -> None:
+        bar = ProgressBar(step=0, total=100)
+        bar.show(0, {"val/loss": 4.734, "val/bits_per_char": 6.83})
+        bar.show(20, {"train/loss": 1.462})
+        bar.set_total(100)  # draws the bar
+        bar.close()
+
+    with_train = [line for line in shown_in_terminal(width, monkeypatch, use) if "train 1.462" in line]
+    assert with_train and all("val" not in line or "val 4.734 (step 0)" in line for line in with_train)

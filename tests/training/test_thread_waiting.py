@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import SHORT_RUN
+from torch.nn.modules.module import register_module_forward_hook
 
+import train
 from chargpt.training.runtime import Runtime
-from chargpt.training.thread_waiting import CHECK_SECONDS, ThreadWaiting
+from chargpt.training.thread_waiting import CHECK_SECONDS, CHOSEN_BY_USER, ThreadWaiting
+from model import GPT
 
 ROOT = Path(__file__).parents[2]
 THREADS = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -202,3 +206,30 @@ waiting.__exit__()
     result = programs.run(code=count)
     started, more = result.stdout.split()
     assert int(started) >= 2 and more == b"True", result.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
+def test_beside_other_programs_threads_sleep_until_the_last_sample_is_written(tmp_path, text, monkeypatch):
+    """Spinning, the sample after the last step took two minutes beside two endless loops."""
+    for name in CHOSEN_BY_USER:
+        monkeypatch.delenv(name, raising=False)
+    asleep = []
+
+    def pass_done(module: torch.nn.Module, inputs: tuple, out: torch.Tensor) -> None:
+        if isinstance(module, GPT) and not module.training and inputs[0].size(1) == 1:  # a character of a sample
+            asleep.append(any("_idle_team" in thread.name for thread in threading.enumerate()))
+
+    threads = torch.get_num_threads()
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(THREADS)]
+    hook = register_module_forward_hook(pass_done)
+    try:
+        time.sleep(0.5)  # until they run
+        settings = [*SHORT_RUN, f"runtime.threads={THREADS}", f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
+        assert train.main([str(text), *settings, "train.max_steps=4"]) == 0
+    finally:
+        hook.remove()
+        torch.set_num_threads(threads)
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert len(asleep) >= 3 * 4 and all(asleep)  # of two evaluations and of the end

@@ -1,10 +1,13 @@
 """The clock counts time in steps alone, and what it plans fits."""
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
 
-from chargpt.training.time_budget import SETTLED_SECONDS, SETTLING_STEPS, TimeBudget
+from chargpt.training.time_budget import BESIDES_SECONDS, SETTLED_SECONDS, SETTLING_STEPS, TimeBudget, slowness
 
 
 def test_time_outside_steps_is_not_time_in_steps():
@@ -49,8 +52,9 @@ def make_budget(seconds: float | None, steps_left: int = 1000) -> TimeBudget:
 
 
 def test_the_steps_that_fit_leave_time_for_evaluations():
-    steps = make_budget(100).steps_that_fit(eval_interval=50)
-    assert steps * 0.1 + 2.0 * (steps / 50 + 1) <= 100 < (steps + 2) * 0.1 + 2.0 * ((steps + 2) / 50 + 1)
+    budget = make_budget(100)
+    steps, rest = budget.steps_that_fit(eval_interval=50), 100 - budget.kept_back
+    assert steps * 0.1 + 2.0 * (steps / 50 + 1) <= rest < (steps + 2) * 0.1 + 2.0 * ((steps + 2) / 50 + 1)
     assert make_budget(1).steps_that_fit(eval_interval=50) == 0
     assert make_budget(None).seconds_for(100, eval_interval=50) == 100 * 0.1 + 3 * 2.0
 
@@ -128,3 +132,21 @@ def test_evaluations_that_take_nearly_all_of_the_time_are_not_made_at_each_of_th
     length, least = budget.length_that_fits(6, eval_interval=500)
     interval = min(500, -(-length // least)) if least else 500
     assert interval > 6 and (length - 6) // interval <= 1
+
+
+def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_step():
+    alone = min(slowness() for _ in range(5))
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * os.cpu_count())]
+    try:
+        time.sleep(0.5)  # until they run
+        budget = make_budget(1000)
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert budget.kept_back > 1.5 * BESIDES_SECONDS * alone or alone > 2  # the machine was busy before
+    assert budget.length_that_fits(10, eval_interval=500)[0] < (1000 - budget.kept_back) / 0.1
+
+
+def test_at_most_a_third_of_a_short_time_is_kept_back():
+    assert make_budget(6).kept_back <= 2

@@ -1,10 +1,10 @@
 """The verdict names what went wrong and what to type, and never what is already set."""
 
-from pathlib import Path
-
 import pytest
+from helpers import last_step, publish_run
 
 from chargpt.config import Config, OptimConfig, TrainConfig
+from chargpt.runs.checkpoint import steps
 from chargpt.runs.saved_state import Progress
 from chargpt.training.verdict import after_divergence, verdict
 
@@ -41,10 +41,18 @@ def test_advice_does_not_repeat_what_is_set():
     assert "optim.weight_decay=2" in line and "train.patience" not in line
 
 
-def test_after_divergence_it_names_what_is_saved_and_what_to_do():
-    config = Config()
+def test_after_divergence_it_names_what_is_saved_and_what_to_do(tmp_path):
+    config, last = Config(), last_step(publish_run(tmp_path / "poems", steps=(20, 40)))
     assert "nothing is saved yet; start again" in after_divergence(None, config, name="poems")
-    line = after_divergence(Path("poems/step-00000040"), config, name="poems")
+    line = after_divergence(last, config, name="poems")
     assert "step-00000040; continue from it with --resume --run poems" in line and "train.on_nonfinite=rollback" in line
     config = Config(train=TrainConfig(on_nonfinite="rollback"))
-    assert "rollback" not in after_divergence(Path("poems/step-00000040"), config, name="poems")
+    assert "rollback" not in after_divergence(last, config, name="poems")
+
+
+def test_after_divergence_a_checkpoint_that_is_damaged_by_now_is_not_called_good(tmp_path):
+    first, last = steps(publish_run(tmp_path / "poems", steps=(20, 40)))
+    (last / "model.safetensors").write_bytes(b"")
+    assert "step-00000020; continue from it" in after_divergence(last, Config(), name="poems")
+    (first / "state.json").unlink()
+    assert "nothing of the run can be read" in after_divergence(last, Config(), name="poems")
