@@ -24,6 +24,7 @@ TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most thi
 STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evaluating and saving
 TIMED_CHARACTERS = 2048  # in a step
 MAX_EVALUATIONS, EVALUATION_SHARE = 10, 0.1  # and the part of the time that more than a few of them may take
+MANY_EPOCHS = 4  # a model that sees its text more often may begin to memorise it; then the run ends early
 NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
 SHORTEST_CONTEXT = 16
 OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
@@ -175,6 +176,7 @@ def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, 
         "optim.momentum": recipe.momentum,
         "optim.warmup_steps": min(100, steps // 10),
         "train.max_steps": steps,
+        "train.patience": 3 if seen > MANY_EPOCHS * text.characters else 0,
         "train.eval_interval": interval,
         "checkpoint.interval": interval,
     }

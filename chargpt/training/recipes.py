@@ -32,11 +32,21 @@ class Recipe(NamedTuple):
 
 # The loss is that of the n-gram model times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (1e6 / d)^SEEN_POWER, with n useful
 # parameters in the blocks and d useful characters.
-FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER = 0.704, 0.140, 0.324, 0.144, 0.572
-REPEATS = 28.8  # epochs after which a further one adds little: R* of Muennighoff et al.
-MAX_USEFUL = 13.6  # useful parameters for each character of the text
-ADAMW_SEES = 0.4  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
-SPREAD = 0.04  # of the expected loss: nine of ten runs are closer
+FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER = 0.618, 0.119, 0.396, 0.185, 0.441
+REPEATS = 10.1  # epochs after which a further one adds little: R* of Muennighoff et al.
+MAX_USEFUL = 14.4  # useful parameters for each character of the text
+ADAMW_SEES = 0.47  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
+SPREAD = 0.09  # of the expected loss: nine of ten runs are closer
+
+REGULARIZATION = (  # up to so many epochs: weight decay and dropout
+    (3, 0.1, 0.0),
+    (8, 0.5, 0.0),
+    (20, 1.0, 0.1),
+    (math.inf, 1.0, 0.2),
+)
+MAX_EPOCHS = 60  # more do not lower the loss
+LONG = 3_000_000  # characters; shorter runs learn more from smaller steps
+MIN_STEPS = 100
 
 
 def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -> float:
@@ -63,8 +73,11 @@ def longest_useful(text: Text) -> float:
 def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> Recipe:
     """The training of a model with `parameters` in its blocks that sees `seen` characters."""
     decay, dropout = regularization(seen / text.characters)
-    rate = 3e-3 if optimizer == "adamw" else 4e-3
-    return Recipe(decay, dropout, rate, 0.9, characters_per_step(seen))
+    if optimizer == "muon":
+        rate, momentum = (4e-3, 0.9) if parameters < 1e7 else (3e-3, 0.95)
+    else:
+        rate, momentum = (3e-3, 0.95) if parameters < 2e6 else (2e-3, 0.95)  # AdamW does not use this momentum
+    return Recipe(decay, dropout, rate, momentum, characters_per_step=1024 if seen < LONG else 2048)
 
 
 def regularization(epochs: float) -> tuple[float, float]:
@@ -73,18 +86,5 @@ def regularization(epochs: float) -> tuple[float, float]:
 
 
 def context_for(n_embd: int) -> int:
+    """The context for models of a width: small models do not profit from a long one."""
     return 128 if n_embd <= 128 else 256
-
-
-def characters_per_step(seen: float) -> int:
-    return 1024 if seen < 1e6 else 2048
-
-
-REGULARIZATION = (  # up to so many epochs: weight decay and dropout
-    (3, 0.1, 0.0),
-    (8, 0.5, 0.0),
-    (20, 1.0, 0.1),
-    (math.inf, 1.0, 0.2),
-)
-MAX_EPOCHS = 60
-MIN_STEPS = 100
