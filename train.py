@@ -6,8 +6,8 @@ comes; say how it ended. Everything that this file calls is in chargpt/.
 
 from chargpt.launch import launch
 
-if __name__ == "__main__":  # imports this file as a module, which takes seconds, runs its main() and exits
-    launch("train")
+if __name__ == "__main__":  # checks the options, imports this file as a module, which takes seconds, runs main() and exits
+    launch("train", options="chargpt.training.options")
 
 import itertools
 import math
@@ -33,7 +33,6 @@ from chargpt.training.monitor import Monitor, open_monitor
 from chargpt.training.options import parse_options
 from chargpt.training.preview import describe, estimate, outlook
 from chargpt.training.progress_bar import clock
-from chargpt.training.rate_finder import find_learning_rate
 from chargpt.training.several import Training
 from chargpt.training.startup import begin, roll_back, time_limit
 from chargpt.training.thread_waiting import ThreadWaiting
@@ -52,6 +51,8 @@ def main(argv: list[str] | None = None) -> int:
     with join_group() as group:
         options = parse_options(argv)
         if options.find_lr:
+            from chargpt.training.rate_finder import find_learning_rate  # and what draws its curve
+
             return find_learning_rate(options, root=ROOT)
         training = begin(options, root=ROOT, group=group)
         seconds = time_limit(options, training.run, group=group)

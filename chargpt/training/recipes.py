@@ -5,13 +5,11 @@ import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import torch
-
 from chargpt.config import Config, apply, apply_overrides
 from chargpt.device import choose_device
+from chargpt.runs.model_shape import blank_model
 from chargpt.terminal import UserError, shown
 from chargpt.yaml_file import read_yaml
-from model import GPT
 
 # Measured with AdamW and 0.8 million parameters. On 90,000 characters of tiny Shakespeare, 18 epochs: a validation loss of
 # 2.25 with the usual 0.1, 2.26 with dropout 0.2, 2.12 with a weight decay of 1, 2.24 with both; 68 epochs with neither: 4.56.
@@ -60,8 +58,7 @@ def adapt_to_text(config: Config, *, characters: int, vocab_size: int, given: Co
     With fewer characters than parameters, a model memorises the text: the run is then shortened and weight decay raised.
     Settings that the user has `given` (as `section.key`) stay.
     """
-    with torch.device("meta"):  # counts the parameters without making them
-        parameters = GPT(config.model, vocab_size).parameter_count()
+    parameters = blank_model(config.model, vocab_size).parameter_count()
     if characters >= parameters:
         return config, ""
     train, changes, chosen = config.train, {}, []
