@@ -4,13 +4,13 @@ The steps: read the options; begin a run, or continue one; step, log, evaluate a
 comes; say how it ended. Everything that this file calls is in chargpt/.
 """
 
-if __name__ == "__main__":  # imports this file as a module, which takes seconds, runs its main() and exits
+if __name__ == "__main__":  # checks the options, imports this file as a module, runs its main() and exits
     import _signal  # needs no file
 
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
     from chargpt.launch import launch
 
-    launch("train")
+    launch("train", options="chargpt.training.options")
 
 import itertools
 import math
@@ -34,9 +34,8 @@ from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.monitor import Monitor, open_monitor
 from chargpt.training.options import parse_options
-from chargpt.training.preview import describe, estimate, outlook, preview
+from chargpt.training.preview import describe, estimate, look_ahead, outlook
 from chargpt.training.progress_bar import clock
-from chargpt.training.rate_finder import find_learning_rate
 from chargpt.training.several import Training
 from chargpt.training.startup import begin, roll_back
 from chargpt.training.thread_waiting import ThreadWaiting
@@ -54,8 +53,8 @@ def main(argv: list[str] | None = None) -> int:
     started = time.perf_counter()
     with join_group() as group:
         options = parse_options(argv)
-        if options.find_lr or options.dry_run:
-            return (find_learning_rate if options.find_lr else preview)(options, root=ROOT)
+        if options.dry_run or options.find_lr:
+            return look_ahead(options, root=ROOT)
         training = begin(options, root=ROOT, group=group)
         deadline = None if training.seconds is None else started + training.seconds
         with best_effort_output(), group.interrupt() as interrupt:

@@ -9,10 +9,14 @@ import os
 import sys
 
 
-def launch(program: str) -> None:
-    """Import the module `program`, run its `main()` and end the process with its exit code."""
+def launch(program: str, *, options: str | None = None) -> None:
+    """Import the module `program`, run its `main()` and end the process with its exit code.
+
+    If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once.
+    """
     _signal.signal(_signal.SIGINT, _end)  # while `signal` is imported
     open_standard_streams()
+    import gc
     import importlib
 
     from chargpt.interrupt import ending_at_once
@@ -21,7 +25,17 @@ def launch(program: str) -> None:
         from chargpt.terminal import run_program
 
         modules = []
-        code = run_program(lambda: modules.append(importlib.import_module(program)) or 0)
+
+        def prepare() -> int:
+            if options is not None:
+                importlib.import_module(options).check_command_line()
+            gc.disable()  # imports leave no garbage, and looking for some takes a tenth of their time
+            modules.append(importlib.import_module(program))
+            gc.freeze()  # what is imported stays: no later collection looks at it again
+            gc.enable()
+            return 0
+
+        code = run_program(prepare)
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     sys.exit(code or run_program(modules[0].main))
 

@@ -122,6 +122,45 @@ def test_text_from_a_closed_standard_input_is_an_empty_text(tmp_path):
     assert done.returncode == 2 and "empty" in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", [["train.py", "--help"], ["sample.py", "--help"]])
+def test_help_needs_no_torch(words, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "usage: " in done.stdout and not done.stderr
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["train.py", "--resum"], "--resum: no such option; did you mean --resume?"),
+        (["train.py", "train.seed"], "train.seed: a setting without a value"),
+        (["train.py", "--resume", "a.txt"], "--resume: text, settings and weights come from the run"),
+        (["sample.py", "--lenght", "5"], "--lenght: no such option; did you mean --length?"),
+    ],
+)
+def test_a_mistyped_option_is_reported_without_torch(words, says, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {says}") and done.stderr.count("\n") == 1
+
+
+def test_a_run_starts_without_what_is_not_needed_before_its_first_step(text, tmp_path):
+    """torch's compiler takes as long to import as torch itself; pictures and pages are for the end of a run."""
+    code = f"""
+import sys, train
+from chargpt.training.trainer import Trainer
+def first_step(trainer):
+    print(*(sys.modules.keys() & {{"torch._dynamo", "torch._inductor", "sympy", "PIL", "chargpt.insight.report_page"}}))
+    raise SystemExit(5)
+Trainer.step = first_step
+train.main([{str(text)!r}, "--run", {str(tmp_path / "run")!r}, {f"data.cache={tmp_path}/cache"!r}, "model.n_embd=16"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 5 and done.stdout.splitlines()[-1] == "", done.stderr
+
+
 def test_nothing_is_imported_before_a_signal_is_handled():
     code = "import os, sys; before = set(sys.modules); import chargpt.launch; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from chargpt.insight.observation import index_for_training
 from chargpt.insight.page import publish_page
-from chargpt.insight.report_data import measure_run, quick
-from chargpt.insight.report_page import report_page
 from chargpt.interrupt import ending_at_once
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import one_line, shown
@@ -24,6 +22,10 @@ def write_final_report(folder: Path, corpus: Corpus, *, device: str, mark: float
     path = folder / REPORT
     try:
         with ending_at_once():
+            # Imported at the end of a training, so that its start does not wait for pictures and pages.
+            from chargpt.insight.report_data import measure_run, quick
+            from chargpt.insight.report_page import report_page
+
             loaded, _ = load_model(os.path.abspath(folder), folder, device=device)
             effort = quick(loaded.model, corpus.val)
             index = index_for_training(corpus)

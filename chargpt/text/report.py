@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -119,10 +119,14 @@ def ngram_mark(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tupl
 
 
 def _marks(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:
-    order, ngram = ngram_mark(train, val, tokenizer)
     seen, content = (_content(ids, tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
     packed = {"gzip": gzip.compress, "xz": _lzma}
-    marks = [f"{what} {8 * _added_size(compress, seen, content) / len(val):z.2f}" for what, compress in packed.items()]
+    with ThreadPoolExecutor() as pool:  # compressing lets other threads run, and takes most of the report's time
+        sizes = {what: [pool.submit(compress, part) for part in (seen + content, seen)] for what, compress in packed.items()}
+        order, ngram = ngram_mark(train, val, tokenizer)
+        # What the text adds to the compressed size of `seen` is its size for a program that knows `seen`.
+        added = {what: len(both.result()) - len(alone.result()) for what, (both, alone) in sizes.items()}
+    marks = [f"{what} {8 * size / len(val):z.2f}" for what, size in added.items()]
     unit = "byte" if tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(train) > COMPRESSED_SAMPLE else ""
     return (
@@ -138,8 +142,3 @@ def _content(ids: np.ndarray, tokenizer: Tokenizer) -> bytes:
 def _lzma(data: bytes) -> bytes:
     """What xz compresses with, without the padding of its files to whole groups of four bytes."""
     return lzma.compress(data, lzma.FORMAT_ALONE)
-
-
-def _added_size(compress: Callable[[bytes], bytes], seen: bytes, content: bytes) -> int:
-    """The bytes that `content` adds to the compressed size of `seen`: its size for a program that knows `seen`."""
-    return len(compress(seen + content)) - len(compress(seen))

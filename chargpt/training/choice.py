@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from chargpt.config import Config, apply_overrides
+from chargpt.runs.model_shape import blank_model
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
@@ -96,14 +97,17 @@ def _candidates(
     deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
     done: list[Candidate] = []
     for shaped in shapes:
-        with torch.device("meta"):  # counts the parameters without making them
-            model = GPT(shaped.model, text.vocab_size)
-        parameters = model.parameter_count()
+        parameters = blank_model(shaped.model, text.vocab_size).parameter_count()
         # What was measured for a smaller model tells how long a larger one takes.
         expected = done[-1].speed * done[-1].parameters / parameters if done else 0.0
         speed = expected
         if not done or 3 * TIMED_CHARACTERS / expected < deadline - time.perf_counter():
-            speed = processes * _speed(shaped, corpus)
+            try:
+                speed = processes * _speed(shaped, corpus)
+            except torch.OutOfMemoryError:  # of a GPU
+                if done:
+                    return
+                raise
         seen = min(int(speed * in_steps), recipes.longest_useful(text))
         evaluation = min(len(corpus.val), shaped.train.eval_chars or len(corpus.val)) / 3 / speed  # without a gradient
         evaluations = max(MIN_EVALUATIONS, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))

@@ -1,15 +1,14 @@
-"""The command line of train.py."""
+"""The command line of train.py. Nothing here imports torch, so that --help and a mistyped option are answered at once."""
 
-import dataclasses
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chargpt.config import Config
 from chargpt.terminal import NUMBER, Parser, UserError, number
 
-SETTING = re.compile(rf"({'|'.join(section.name for section in dataclasses.fields(Config))})\.[a-z_]+")
+SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py, which imports torch
+SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 OPTIONS = ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr", "dry_run")
 MAX_MINUTES = 5_256_000  # ten years
 USAGE = (
@@ -36,6 +35,12 @@ class TrainOptions:
     def given(self) -> set[str]:
         """The settings that the user has decided, as section.key."""
         return {setting.partition("=")[0].strip() for setting in self.settings}
+
+
+def check_command_line() -> None:
+    """Raise UserError for a mistake in the options of the process. Of several processes, one reports it in train.py."""
+    if os.environ.get("WORLD_SIZE") in (None, "", "1"):
+        parse_options(None)
 
 
 def parse_options(argv: Sequence[str] | None) -> TrainOptions:

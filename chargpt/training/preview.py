@@ -90,7 +90,7 @@ def seconds_per_step(trainer: Trainer) -> float:
         if trainer.runtime.compile:  # the first call compiles, the second one records CUDA graphs
             trainer.rehearse()
             trainer.rehearse()
-        while len(seconds) < 4 and sum(seconds) < 3:
+        while len(seconds) < 2 and sum(seconds) < 3 or len(seconds) < 4 and sum(seconds) < 0.3:
             started = time.perf_counter()
             trainer.rehearse()
             seconds.append(time.perf_counter() - started)
@@ -125,6 +125,15 @@ def _overfitting(epochs: float, parameters_per_character: float, config: Config)
         return "little overfitting expected; watch val/loss"
     ways = ", ".join(["more text", *more])
     return f"overfitting expected: the best checkpoint will be an early one; use {ways} or a smaller model"
+
+
+def look_ahead(options: TrainOptions, *, root: Path) -> int:
+    """--dry-run and --find-lr: what a training would be like; neither makes a run. Returns the exit code. Raises UserError."""
+    if options.dry_run:
+        return preview(options, root=root)
+    from chargpt.training.rate_finder import find_learning_rate  # and what draws its curve
+
+    return find_learning_rate(options, root=root)
 
 
 def preview(options: TrainOptions, *, root: Path) -> int:

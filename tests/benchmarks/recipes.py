@@ -13,13 +13,19 @@ uses one thread, so on a CPU as many jobs as there are cores are fastest. Losses
 
     python tests/benchmarks/recipes.py table RESULTS        the results as the table of docs/recipes.md
     python tests/benchmarks/recipes.py fit docs/recipes.md  the constants of chargpt/training/recipes.py, from such tables
+    python tests/benchmarks/recipes.py compare RESULTS TEXT ... --minutes M
+
+The last one trains each text for M minutes as `--minutes` chooses, and in six other ways, one after the other, which takes
+an idle machine. It, too, goes on where it stopped.
 """
 
 import argparse
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
@@ -31,10 +37,11 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides  # noqa: E402
+from chargpt.runs.checkpoint import read_state, steps  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
 from chargpt.text.report import mark_to_beat  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
-from chargpt.training.recipes import HEAD_SIZE  # noqa: E402
+from chargpt.training.recipes import HEAD_SIZE, SHAPES  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 from model import GPT  # noqa: E402
@@ -212,6 +219,57 @@ def fit(pages: list[Path]) -> None:
             print(f"{row.text} {row.in_blocks:,} {row.seen:,}: {row.loss:.4f} expected {value:.4f}, {row.loss - value:+.4f}")
 
 
+def compare(results: Path, texts: list[str], minutes: float) -> None:
+    """What `--minutes` chooses, against other models and trainings in the same time."""
+    done = {(r["text"], r["minutes"], r["way"]): r for r in results_of(results)}
+
+    def result_of(text: str, way: str, settings: list[str]) -> dict:
+        if (text, minutes, way) not in done:
+            result = {"text": text, "minutes": minutes, "way": way, **trained(text, minutes, settings)}
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(result) + "\n")
+            print(result, flush=True)
+            return result
+        return done[text, minutes, way]
+
+    for text in texts:
+        chosen = result_of(text, "chosen", [])
+        for way, settings in alternatives(chosen).items():
+            result_of(text, way, settings)
+
+
+def alternatives(chosen: dict) -> dict[str, list[str]]:
+    """Six other ways to train for the same time."""
+    place = SHAPES.index((chosen["layers"], chosen["width"]))
+    ways = {"one size larger": SHAPES[place + 1]}
+    ways |= {"one size smaller": SHAPES[place - 1]} if place else {"two sizes larger": SHAPES[place + 2]}
+    sized = {way: [f"model.n_layer={layers}", f"model.n_embd={width}"] for way, (layers, width) in ways.items()}
+    presets = {f"--config {name}": ["--config", name] for name in ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")}
+    return {**sized, "twice the rate": [f"optim.learning_rate={2 * chosen['rate']}"], **presets}
+
+
+def trained(text: str, minutes: float, settings: list[str]) -> dict:
+    """Train a text in its own process for some minutes; what its model is, and its loss."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [text, "--minutes", str(minutes), "--run", f"{folder}/run", *settings]
+        started = time.perf_counter()
+        command = [sys.executable, str(ROOT / "train.py"), *words]
+        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        seconds = time.perf_counter() - started
+        state = read_state(steps(Path(folder, "run"))[-1])
+    config, progress = state.config, state.progress
+    expected = re.search(r"expected +validation loss [\d.]+ \(([\d.]+) to ([\d.]+)\)", output)
+    return {
+        "layers": config.model.n_layer,
+        "width": config.model.n_embd,
+        "rate": config.optim.learning_rate,
+        "seen": progress.step * config.chars_per_step,
+        "loss": round(progress.best_loss, 4),
+        "expected": expected and [float(number) for number in expected.groups()],
+        "seconds": round(seconds, 1),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
@@ -223,8 +281,14 @@ def main() -> None:
     parts.add_argument("results", type=Path)
     parts = commands.add_parser("fit", help="fit the law to tables in Markdown")
     parts.add_argument("pages", type=Path, nargs="+")
+    parts = commands.add_parser("compare", help="train in the time that is given, as chosen and in other ways")
+    parts.add_argument("results", type=Path)
+    parts.add_argument("texts", nargs="+")
+    parts.add_argument("--minutes", type=float, required=True)
     options = parser.parse_args()
-    if options.command == "run":
+    if options.command == "compare":
+        compare(options.results, options.texts, options.minutes)
+    elif options.command == "run":
         run(options.plan, options.results, options.jobs)
     elif options.command == "table":
         table(options.results)

@@ -28,6 +28,7 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from chargpt.benchmark.machine import limits, machine_name, read_speed  # noqa: E402
 from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
 from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
 from chargpt.sampling.rules import Sampling  # noqa: E402
@@ -146,9 +147,9 @@ def llama2c(binary: Path, shape: Shape, folder: Path) -> Callable[[], float]:
 
 def floor(shape: Shape) -> tuple[float, float]:
     """Characters per second if reading the weights were the only cost, and the GB/s of that."""
-    weights = torch.randn(12 * shape.n_layer * shape.n_embd**2 + VOCAB * shape.n_embd)
-    fastest = statistics.median(rate(1, weights.sum) for _ in range(500))
-    return fastest, fastest * weights.nbytes / 1e9
+    numbers = 12 * shape.n_layer * shape.n_embd**2 + VOCAB * shape.n_embd
+    bandwidth = read_speed(torch.device("cpu"), numbers=numbers, seconds=2.0)
+    return 1e9 * bandwidth / (4 * numbers), bandwidth
 
 
 def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dict[str, Callable[[], float]]:
@@ -200,7 +201,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", type=int, choices=(0, 1), help="the number of one shape")
     arguments = parser.parse_args()
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}\n")
+    print(f"{machine_name(torch.device('cpu'))}, torch {torch.__version__}; {limits(torch.device('cpu'))}\n")
     print("| shape | texts at once: who | characters a second | share of the floor |\n|---|---|---|---|")
     for number, shape in enumerate(SHAPES):
         if arguments.only not in (None, number):

@@ -25,6 +25,11 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from chargpt.benchmark.floor import Floor, training_floor  # noqa: E402
+from chargpt.benchmark.machine import limits, machine_name  # noqa: E402
+from model import GPTConfig  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -48,48 +53,11 @@ SHAPES = (
 )
 
 
-def median_ms(work, *, seconds: float = 0.4) -> float:
-    """Median milliseconds of a call, over at least 20 calls."""
-    times = []
-    for _ in range(3):
-        work()
-    started = time.perf_counter()
-    while len(times) < 20 or time.perf_counter() - started < seconds:
-        before = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - before)
-    return 1000 * statistics.median(times)
-
-
-def gemm_floor(shape: Shape, dtype: torch.dtype) -> tuple[float, float]:
-    """Milliseconds of all matrix products of one step, and their GFLOP/s."""
-    M, C = shape.chars, shape.n_embd
-    total_ms = total_flop = 0.0
-    for K, N, count in (
-        (C, 3 * C, shape.n_layer),
-        (C, C, shape.n_layer),
-        (C, 4 * C, shape.n_layer),
-        (4 * C, C, shape.n_layer),
-        (C, 65, 1),
-    ):
-        x, w, g = torch.randn(M, K).to(dtype), torch.randn(N, K).to(dtype), torch.randn(M, N).to(dtype)
-        total_ms += count * (median_ms(lambda: x @ w.T) + median_ms(lambda: g @ w) + median_ms(lambda: g.T @ x))
-        total_flop += count * 3 * 2 * M * K * N
-    rows, T, d = shape.batch_size * shape.n_head, shape.block_size, C // shape.n_head
-    q, scores = torch.randn(rows, T, d).to(dtype), torch.randn(rows, T, T).to(dtype)
-    one_way, other = median_ms(lambda: q @ q.transpose(1, 2)), median_ms(lambda: scores @ q)
-    transposed = median_ms(lambda: scores.transpose(1, 2) @ q)
-    # Scores and the weights' gradient; output and the queries' gradient; the keys' and the values' gradients: two of each.
-    total_ms += shape.n_layer * (one_way + other + transposed)
-    total_flop += shape.n_layer * 6 * rows * T * T * d
-    return total_ms, total_flop / total_ms / 1e6
-
-
-def copy_bandwidth() -> float:
-    """GB/s read plus written when copying 256 MB."""
-    a = torch.ones(64 * 2**20)
-    b = torch.empty_like(a)
-    return 2 * a.nbytes / median_ms(lambda: b.copy_(a)) / 1e6
+def gemm_floor(shape: Shape, dtype: torch.dtype) -> Floor:
+    """The matrix products of one step."""
+    model = GPTConfig(n_layer=shape.n_layer, n_head=shape.n_head, n_embd=shape.n_embd, block_size=shape.block_size)
+    sizes = {"batch_size": shape.batch_size, "vocab_size": 65}
+    return training_floor(model, **sizes, dtype=dtype, device=torch.device("cpu"), seconds=0.4)
 
 
 def train_ours(text: Path, shape: Shape, folder: Path, *settings: str) -> dict[str, float]:
@@ -243,10 +211,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="settings for ours, such as runtime.precision=float32")
     arguments = parser.parse_intermixed_args()
     text = arguments.text.resolve()
-    print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}; "
-        f"copies {copy_bandwidth():.0f} GB/s\n"
-    )
+    print(f"{machine_name(torch.device('cpu'))}, torch {torch.__version__}; {limits(torch.device('cpu'))}\n")
     print(
         "| shape | | ms a step | characters a second | ratio | mean loss of the last steps | share of the bf16 floor | peak MB |"
     )
@@ -264,17 +229,16 @@ def main() -> None:
                 if arguments.nanogpt:
                     rounds["nanoGPT"].append(train_nanogpt(shape, folder))
                 rounds["ours"].append(train_ours(text, shape, folder, *arguments.settings))
-            for dtype, (ms, gflops) in floors.items():
-                name = str(dtype).removeprefix("torch.")
-                print(
-                    f"| {shape.name} | floor, {name} products: {gflops:,.0f} GFLOP/s | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | | |"
-                )
+            for dtype, floor in floors.items():
+                name, ms = str(dtype).removeprefix("torch."), 1000 * floor.seconds
+                speed = f"{name} products: {floor.gflops:,.0f} GFLOP/s"
+                print(f"| {shape.name} | floor, {speed} | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | | |")
             median = {
                 who: {key: statistics.median(r[key] for r in rows) for key in rows[0]} for who, rows in rounds.items() if rows
             }
             for who, row in median.items():
                 ratio = f"{median['nanoGPT']['ms'] / row['ms']:.2f} x" if "nanoGPT" in median else ""
-                share = f"{100 * floors[torch.bfloat16][0] / row['ms']:.0f} %"
+                share = f"{100_000 * floors[torch.bfloat16].seconds / row['ms']:.0f} %"
                 print(
                     f"| {shape.name} | {who} | {row['ms']:.1f} | {1000 * shape.chars / row['ms']:,.0f} | {ratio} | {row['loss']:.3f} "
                     f"| {share} | {row['peak']:,.0f} |",

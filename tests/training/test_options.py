@@ -1,9 +1,16 @@
 """The command line of train.py: texts and settings are told apart, contradictions are one line."""
 
+import dataclasses
+
 import pytest
 
+from chargpt.config import Config
 from chargpt.terminal import UserError
-from chargpt.training.options import parse_options
+from chargpt.training.options import SECTIONS, parse_options
+
+
+def test_the_sections_are_those_of_the_settings():
+    assert SECTIONS == tuple(section.name for section in dataclasses.fields(Config))
 
 
 def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
