@@ -45,7 +45,7 @@ REGULARIZATION = (  # up to so many epochs: weight decay and dropout
     (math.inf, 1.0, 0.2),
 )
 MAX_EPOCHS = 60  # more do not lower the loss
-LONG = 3_000_000  # characters; shorter runs learn more from smaller steps
+STEPS = 1500  # about; fewer and larger steps learn less from the same characters, more and smaller ones take more time
 MIN_STEPS = 100
 
 
@@ -77,7 +77,8 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
         rate, momentum = (4e-3, 0.9) if parameters < 1e7 else (3e-3, 0.95)
     else:
         rate, momentum = (3e-3, 0.95) if parameters < 2e6 else (2e-3, 0.95)  # AdamW does not use this momentum
-    return Recipe(decay, dropout, rate, momentum, characters_per_step=1024 if seen < LONG else 2048)
+    characters = min(4096, max(256, 2 ** round(math.log2(seen / STEPS))))
+    return Recipe(decay, dropout, rate, momentum, characters_per_step=characters)
 
 
 def regularization(epochs: float) -> tuple[float, float]:
