@@ -23,7 +23,7 @@ from model import GPT
 DEFAULT_SECONDS = 180.0  # of a run for which the user has chosen no length
 TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most this part of the run's time
 STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evaluating and saving
-TIMED_CHARACTERS = 2048  # in a step
+FIRST_GUESS = 30_000  # characters a second of the smallest model
 MAX_EVALUATIONS, EVALUATION_SHARE = 10, 0.1  # and the part of the time that more than a few of them may take
 MANY_EPOCHS = 4  # a model that sees its text more often may begin to memorise it; then the run ends early
 NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
@@ -96,12 +96,14 @@ def _candidates(
     in_steps = max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))
     deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
     done: list[Candidate] = []
-    for shaped in shapes:
-        parameters = blank_model(shaped.model, text.vocab_size).parameter_count()
+    for shape in shapes:
+        parameters = blank_model(shape.model, text.vocab_size).parameter_count()
         # What was measured for a smaller model tells how long a larger one takes.
-        expected = done[-1].speed * done[-1].parameters / parameters if done else 0.0
-        speed = expected
-        if not done or 3 * TIMED_CHARACTERS / expected < deadline - time.perf_counter():
+        speed = done[-1].speed * done[-1].parameters / parameters if done else FIRST_GUESS
+        recipe = recipes.recipe_for(text, parameters=in_blocks(shape), seen=int(speed * in_steps), optimizer=shape.optim.name)
+        batch = f"train.batch_size={_batch_size(shape, recipe.characters_per_step)}"
+        shaped = apply_overrides(shape, _unless(given, [batch]))
+        if not done or 3 * shaped.chars_per_step / speed < deadline - time.perf_counter():
             try:
                 speed = processes * _speed(shaped, corpus)
             except torch.OutOfMemoryError:  # of a GPU
@@ -138,8 +140,6 @@ def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collecti
         changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or _heads(width)}"]
         try:
             shaped = apply_overrides(config, _unless(given, [*names, *changes, f"model.block_size={context}"]))
-            batch = f"train.batch_size={_batch_size(shaped, TIMED_CHARACTERS)}"
-            shaped = apply_overrides(shaped, _unless(given, [batch]))
         except UserError as error:  # for example a width that is no multiple of the number of heads that was given
             problem = error
             continue

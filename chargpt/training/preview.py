@@ -16,7 +16,7 @@ from chargpt.text.report import examine
 from chargpt.training.evaluation import validation_part
 from chargpt.training.options import TrainOptions, parse_text_options
 from chargpt.training.progress_bar import clock
-from chargpt.training.recipes import MAX_EPOCHS, regularization
+from chargpt.training.recipes import MAX_EPOCHS, Text, regularization
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
 from chargpt.training.thread_waiting import ThreadWaiting
@@ -103,12 +103,12 @@ def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_
     minutes = config.train.max_steps * config.chars_per_step / characters_per_second / 60
     per_character = 37 * config.model.n_layer * config.model.n_embd + 3 * corpus.tokenizer.vocab_size
     memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
-    expected = _overfitting(epochs, parameters / len(corpus.train), config)
+    expected = _overfitting(len(corpus.train), config, epochs=epochs, parameters=parameters)
     cost = f"about {clock(60 * minutes)} and {max(memory, 1e8) / 1e9:.1f} GB"
     return f"{epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
 
 
-def _overfitting(epochs: float, parameters_per_character: float, config: Config) -> str:
+def _overfitting(characters: int, config: Config, *, epochs: float, parameters: int) -> str:
     """What to expect of so many epochs, and what to use against it, other than what is set already.
 
     Up to 4 epochs are nearly as good as new text; beyond about 16 they teach little (Muennighoff et al. 2023, arXiv
@@ -118,10 +118,11 @@ def _overfitting(epochs: float, parameters_per_character: float, config: Config)
         return "the run will not see all of the text; more steps would help"
     if epochs <= 4:
         return "no overfitting expected"
-    decay, dropout = regularization(epochs)
+    text = Text(characters, 0, mark=0.0)
+    decay, dropout = regularization(text, parameters=parameters, seen=epochs * characters)
     more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
     more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []
-    if epochs <= 16 or parameters_per_character < 1 or (epochs <= MAX_EPOCHS and not more):
+    if epochs <= 16 or parameters < characters or (epochs <= MAX_EPOCHS and not more):
         return "little overfitting expected; watch val/loss"
     ways = ", ".join(["more text", *more])
     return f"overfitting expected: the best checkpoint will be an early one; use {ways} or a smaller model"

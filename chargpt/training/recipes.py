@@ -38,12 +38,10 @@ MAX_USEFUL = 14.4  # useful parameters for each character of the text
 ADAMW_SEES = 0.47  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
 SPREAD = 0.09  # of the expected loss: nine of ten runs are closer
 
-REGULARIZATION = (  # up to so many epochs: weight decay and dropout
-    (3, 0.1, 0.0),
-    (8, 0.5, 0.0),
-    (20, 1.0, 0.1),
-    (math.inf, 1.0, 0.2),
-)
+WEIGHT_DECAY = ((3, 0.1), (8, 0.5), (math.inf, 1.0))  # up to so many epochs
+# Up to so many epochs times parameters for each character. A small model needs no dropout for epochs in which a large one
+# memorises the text.
+DROPOUT = ((100, 0.0), (400, 0.1), (1500, 0.2), (math.inf, 0.3))
 MAX_EPOCHS = 60  # more do not lower the loss
 STEPS = 1500  # about; fewer and larger steps learn less from the same characters, more and smaller ones take more time
 MIN_STEPS = 100
@@ -72,7 +70,7 @@ def longest_useful(text: Text) -> float:
 
 def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> Recipe:
     """The training of a model with `parameters` in its blocks that sees `seen` characters."""
-    decay, dropout = regularization(seen / text.characters)
+    decay, dropout = regularization(text, parameters=parameters, seen=seen)
     if optimizer == "muon":
         rate, momentum = (4e-3, 0.9) if parameters < 1e7 else (3e-3, 0.95)
     else:
@@ -81,9 +79,12 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
     return Recipe(decay, dropout, rate, momentum, characters_per_step=characters)
 
 
-def regularization(epochs: float) -> tuple[float, float]:
-    """Weight decay and dropout for so many epochs."""
-    return next((decay, dropout) for most, decay, dropout in REGULARIZATION if epochs <= most)
+def regularization(text: Text, *, parameters: int, seen: float) -> tuple[float, float]:
+    """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
+    epochs = seen / text.characters
+    pressure = epochs * parameters / text.characters
+    decay = next(decay for most, decay in WEIGHT_DECAY if epochs <= most)
+    return decay, next(dropout for most, dropout in DROPOUT if pressure <= most)
 
 
 def context_for(n_embd: int) -> int:

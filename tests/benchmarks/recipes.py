@@ -41,7 +41,7 @@ from chargpt.runs.checkpoint import read_state, steps  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
 from chargpt.text.report import mark_to_beat  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
-from chargpt.training.recipes import HEAD_SIZE, SHAPES  # noqa: E402
+from chargpt.training.recipes import HEAD_SIZE, SHAPES, Text, recipe_for  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 from model import GPT  # noqa: E402
@@ -158,7 +158,7 @@ class Row(NamedTuple):
 
 
 def rows_of(page: Path) -> list[Row]:
-    """The experiments in the tables of a page, but for those that try another learning rate."""
+    """The experiments in the tables of a page, without those that try another rate, or a batch far from the recipe's."""
     rows = []
     for line in page.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -166,6 +166,10 @@ def rows_of(page: Path) -> list[Row]:
             continue
         layers, width = map(int, cells[3].split("x"))
         characters, seen = (int(cells[place].replace(",", "")) for place in (1, 5))
+        windows, context = map(int, cells[4].split("x"))
+        recipe = recipe_for(Text(characters, 0, 0.0), parameters=0, seen=seen, optimizer="muon")
+        if not 0.4 < windows * context / recipe.characters_per_step < 2.5:
+            continue
         numbers = {"mark": float(cells[2]), "loss": float(cells[8]), "is_adamw": "adamw" in cells[6]}
         rows.append(Row(cells[0], characters, in_blocks=12 * layers * width**2, seen=seen, **numbers))
     return rows

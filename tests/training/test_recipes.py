@@ -54,10 +54,12 @@ def test_more_time_asks_for_a_larger_model():
     assert best == sorted(best) and best[0] < best[-1]
 
 
-@given(st.floats(0.0, 500.0), st.floats(0.0, 500.0))
-def test_more_epochs_are_never_regularized_less(one, other):
-    few, many = sorted((one, other))
-    assert all(less <= more for less, more in zip(regularization(few), regularization(many)))
+@given(texts, st.floats(0.01, 500.0), st.floats(1.0, 100.0), sizes, st.integers(1, 100))
+def test_more_epochs_and_larger_models_are_never_regularized_less(text, epochs, factor, parameters, times):
+    for n, seen in ((parameters, factor * epochs * text.characters), (times * parameters, epochs * text.characters)):
+        less = regularization(text, parameters=parameters, seen=epochs * text.characters)
+        more = regularization(text, parameters=n, seen=seen)
+        assert all(one <= other for one, other in zip(less, more))
 
 
 @given(texts, sizes, st.floats(1e3, 1e12), st.sampled_from(["adamw", "muon"]))
