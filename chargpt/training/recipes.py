@@ -43,6 +43,10 @@ WEIGHT_DECAY = ((3, 0.1), (8, 0.5), (math.inf, 1.0))  # up to so many epochs
 # memorises the text.
 DROPOUT = ((100, 0.0), (400, 0.1), (1500, 0.2), (math.inf, 0.3))
 MAX_EPOCHS = 60  # more do not lower the loss
+RATES = {  # up to so many parameters in the blocks
+    "muon": ((5e5, 8e-3), (2e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
+    "adamw": ((2e6, 3e-3), (math.inf, 2e-3)),
+}
 STEPS = 1500  # about; fewer and larger steps learn less from the same characters, more and smaller ones take more time
 MIN_STEPS = 100
 
@@ -71,11 +75,9 @@ def longest_useful(text: Text) -> float:
 def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> Recipe:
     """The training of a model with `parameters` in its blocks that sees `seen` characters."""
     decay, dropout = regularization(text, parameters=parameters, seen=seen)
-    if optimizer == "muon":
-        rate, momentum = (4e-3, 0.9) if parameters < 1e7 else (3e-3, 0.95)
-    else:
-        rate, momentum = (3e-3, 0.95) if parameters < 2e6 else (2e-3, 0.95)  # AdamW does not use this momentum
-    characters = min(4096, max(256, 2 ** round(math.log2(seen / STEPS))))
+    rate = next(rate for most, rate in RATES[optimizer] if parameters <= most)
+    momentum = 0.9 if parameters < 1e7 else 0.95
+    characters = min(4096, max(256, 2 ** round(math.log2(max(seen, 1) / STEPS))))
     return Recipe(decay, dropout, rate, momentum, characters_per_step=characters)
 
 
