@@ -32,7 +32,6 @@ def test_ctrl_c_at_any_moment_is_at_most_one_line(program, delay, tmp_path):
     assert all(line == "0" for line in re.findall(rf'File "{re.escape(str(ROOT))}/.*", line ([0-9]+)', errors))
     has_begun = "Traceback" not in errors and process.returncode != -signal.SIGINT
     assert not has_begun or process.returncode in (130, 2)  # 2: sample.py had found already that there is no such run
-    assert has_begun or delay == 0.1
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
