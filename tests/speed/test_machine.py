@@ -5,8 +5,8 @@ import time
 import pytest
 import torch
 
-from chargpt.benchmark import machine
-from chargpt.benchmark.machine import (
+from chargpt.speed import machine
+from chargpt.speed.machine import (
     limits,
     machine_name,
     seconds_per_call,
