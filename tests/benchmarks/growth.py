@@ -1,18 +1,20 @@
 """How cost grows: speed, share of the floor and memory, over parameters, context, vocabulary, batch and length of the text.
 
-    python tests/benchmarks/growth.py run RESULTS [--only KIND ...] [--seconds S] [--budget S]
+    python tests/benchmarks/growth.py run RESULTS [--only KIND ...] [--seconds S] [--budget S] [--processor]
     python tests/benchmarks/growth.py show RESULTS
 
 Kinds: parameters, context, vocabulary, batch (each as training and as writing one text), and text (a start and a few steps of
 train.py on a generated text of so many MB). Each point is a process of its own, so that its peak memory is its own. RESULTS gets
 a JSON object for each point as soon as it is measured; a second call goes on with the points that are not in it. `--budget` ends
-a call after so many seconds, before the next point. `show` prints the tables. The formula for memory is that of the `outlook`
+a call after so many seconds, before the next point. With `--processor`, times are processor seconds of one thread: on a machine
+that other programs use too, these change less. `show` prints the tables. The formula for memory is that of the `outlook`
 that train.py prints, and what a process with torch takes without a model is left out of the measured memory.
 """
 
 import argparse
 import json
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -78,8 +80,11 @@ def points() -> list[dict]:
 
 
 def peak_memory() -> float:
-    """The most memory that this process has had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 if sys.platform == "linux" else 1024) / 1000
+    """The most memory that this process has had, in MB. (On Linux, getrusage also counts the process that started this one.)"""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def size_of(point: dict) -> Size:
@@ -133,7 +138,7 @@ def measure_text(point: dict, seconds: float) -> dict:
         text = Path(temporary, "text.txt")
         write_text(text, point["megabytes"])
         for name in ("new", "encoded"):
-            settings = [f"train.max_steps={steps}", "train.sample_length=0", "train.eval_chars=10000", "optim.warmup_steps=1"]
+            settings = [f"train.max_steps={steps}", "train.sample_length=0", "train.eval_chars=10000", "runtime.threads=1"]
             command = [
                 sys.executable,
                 str(ROOT / "train.py"),
@@ -149,8 +154,8 @@ def measure_text(point: dict, seconds: float) -> dict:
             processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             found[name] = {"processor": processor, "wall": time.perf_counter() - started}
             if name == "new":
-                found["memory_new"] = after.ru_maxrss / 1000
-        found["memory"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000  # of the larger of the two
+                found["memory_new"] = after.ru_maxrss * 1024 / 1e6
+        found["memory"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6  # of the larger of the two
     return found
 
 
@@ -181,17 +186,17 @@ def key(point: dict) -> tuple[str, str, str]:
     return point["task"], point["kind"], point["what"]
 
 
-def run(results: Path, kinds: list[str], seconds: float, budget: float) -> None:
+def run(results: Path, kinds: list[str], options: list[str], budget: float) -> None:
     """Measure what is not in the results, until the budget is spent."""
     end, done = time.monotonic() + budget, {key(result) for result in results_of(results)}
     if not done:
-        print(f"{machine_name(CPU)}, torch {torch.__version__}; {limits(CPU)}", flush=True)
+        subprocess.run([sys.executable, __file__, "limits", *options])
     for point in points():
         if key(point) in done or kinds and point["kind"] not in kinds:
             continue
         if time.monotonic() > end:
             return
-        command = [sys.executable, __file__, "point", json.dumps(point), "--seconds", str(seconds)]
+        command = [sys.executable, __file__, "point", json.dumps(point), *options]
         process = subprocess.run(command, capture_output=True, text=True)
         result = json.loads(process.stdout) if process.returncode == 0 else {**point, "left_out": process.stderr.strip()[-200:]}
         with results.open("a", encoding="utf-8") as file:
@@ -243,11 +248,21 @@ def main() -> None:
     parts = commands.add_parser("point", help="measure one point, given as JSON, in this process")
     parts.add_argument("point", type=json.loads)
     parts.add_argument("--seconds", type=float, default=2.0)
+    parts = commands.add_parser("limits", help="print the limits of the machine")
+    parts.add_argument("--seconds", type=float, default=1.0)
+    for part in commands.choices.values():
+        part.add_argument("--processor", action="store_true", help="time by the processor seconds of one thread")
     options = parser.parse_args()
+    if options.command in ("point", "limits") and options.processor:
+        torch.set_num_threads(1)
+        time.perf_counter = time.process_time  # every clock of this process
     if options.command == "run":
-        run(options.results, options.only, options.seconds, options.budget)
+        settings = ["--seconds", str(options.seconds), *["--processor"] * options.processor]
+        run(options.results, options.only, settings, options.budget)
     elif options.command == "show":
         show(options.results)
+    elif options.command == "limits":
+        print(f"{machine_name(CPU)}, torch {torch.__version__}; {limits(CPU, seconds=options.seconds)}")
     else:
         print(json.dumps(measure(options.point, options.seconds)))
 
