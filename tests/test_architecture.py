@@ -21,7 +21,7 @@ BELOW = {
     "sampling": {"text", "runs", "kernels", "parallel"},
     "exchange": {"text", "runs", "training", "sampling"},  # training: an imported run can be resumed
     "insight": {"text", "runs", "sampling", "kernels"},
-    "benchmark": {"training", "sampling"},
+    "speed": {"training", "sampling"},
 }
 # Modules without a test file of their own name, and where they are tested instead.
 TESTED_ELSEWHERE = {
@@ -31,7 +31,7 @@ TESTED_ELSEWHERE = {
     "chargpt/runs/__init__.py": "a docstring",
     "chargpt/sampling/__init__.py": "a docstring",
     "chargpt/insight/__init__.py": "a docstring",
-    "chargpt/benchmark/__init__.py": "a docstring",
+    "chargpt/speed/__init__.py": "a docstring",
     "chargpt/kernels/__init__.py": "a docstring",
     "chargpt/exchange/__init__.py": "a docstring",
     "chargpt/exchange/target.py": "a type and the fields of a dataclass",

@@ -28,10 +28,10 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.benchmark.machine import limits, machine_name, read_speed  # noqa: E402
 from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
 from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
 from chargpt.sampling.rules import Sampling  # noqa: E402
+from chargpt.speed.machine import limits, machine_name, read_speed  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
 VOCAB = 65

@@ -6,9 +6,9 @@ import re
 import pytest
 import torch
 
-from chargpt.benchmark import machine, tables
-from chargpt.benchmark.floor import Floor
 from chargpt.runs.model_shape import blank_model
+from chargpt.speed import machine, tables
+from chargpt.speed.floor import Floor
 from model import GPTConfig
 
 SMALL = {"small": (2, 2, 64, 32, 4, 4)}

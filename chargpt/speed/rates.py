@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from chargpt.benchmark.machine import synchronise
 from chargpt.config import Config, TrainConfig, apply_overrides
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import pieces
 from chargpt.sampling.rules import Sampling
+from chargpt.speed.machine import synchronise
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from chargpt.benchmark.speed import WARM_UP, Size, runtime_for, sampling_speed, training_seconds
 from chargpt.sampling import decoder
+from chargpt.speed.rates import WARM_UP, Size, runtime_for, sampling_speed, training_seconds
 from chargpt.training.trainer import Trainer
 from model import GPT, GPTConfig
 
@@ -24,7 +24,7 @@ def test_a_step_is_timed_after_the_first_ones(monkeypatch):
 @pytest.mark.parametrize("texts", [1, 3])
 def test_characters_a_second_count_every_text(texts, monkeypatch):
     seconds = iter(range(1000))  # a clock that goes on by one second between two looks
-    monkeypatch.setattr("chargpt.benchmark.speed.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("chargpt.speed.rates.time.perf_counter", lambda: next(seconds))
     model = GPT(SIZE.model, SIZE.vocab_size).eval()
-    monkeypatch.setattr("chargpt.benchmark.speed.choose_decoder", lambda device, config: (decoder.Decoder, "torch"))
+    monkeypatch.setattr("chargpt.speed.rates.choose_decoder", lambda device, config: (decoder.Decoder, "torch"))
     assert sampling_speed(model, texts, seconds=0.5) == 7 * texts

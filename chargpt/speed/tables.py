@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from chargpt.benchmark.floor import sampling_floor, training_floor, training_flop
-from chargpt.benchmark.machine import copy_speed, machine_name, product_speed, read_speed, three_digits
-from chargpt.benchmark.speed import Size, runtime_for, sampling_speed, training_seconds
+from chargpt.speed.floor import sampling_floor, training_floor, training_flop
+from chargpt.speed.machine import copy_speed, machine_name, product_speed, read_speed, three_digits
+from chargpt.speed.rates import Size, runtime_for, sampling_speed, training_seconds
 from chargpt.terminal import notice
 from model import GPT, GPTConfig
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from chargpt.benchmark import bench, tables
+from chargpt.speed import bench, tables
 from chargpt.terminal import UserError
 
 
@@ -34,7 +34,7 @@ def test_a_mistake_is_one_line(words, says):
 def test_ctrl_c_is_one_line(programs):
     code = """
 import os, signal
-from chargpt.benchmark import bench, tables
+from chargpt.speed import bench, tables
 tables.tables = lambda *_: os.kill(os.getpid(), signal.SIGINT)
 bench.main([])
 """

@@ -5,8 +5,8 @@ import time
 import pytest
 import torch
 
-from chargpt.benchmark import machine
-from chargpt.benchmark.machine import (
+from chargpt.speed import machine
+from chargpt.speed.machine import (
     limits,
     machine_name,
     seconds_per_call,
@@ -26,7 +26,7 @@ def test_a_call_takes_as_long_as_it_sleeps(seconds):
 def test_a_slow_call_is_not_repeated_for_long():
     calls = []
     seconds_per_call(lambda: (calls.append(1), time.sleep(0.02)), CPU, seconds=0.001, least=50)
-    assert len(calls) == 2
+    assert len(calls) == 1
 
 
 def test_speeds_count_what_was_done(monkeypatch):

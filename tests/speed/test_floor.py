@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from chargpt.benchmark import floor
-from chargpt.benchmark.floor import sampling_floor, training_floor, training_flop, weight_count
+from chargpt.speed import floor
+from chargpt.speed.floor import sampling_floor, training_floor, training_flop, weight_count
 from model import GPT, GPTConfig
 
 CPU = torch.device("cpu")

@@ -19,9 +19,9 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     with ending_at_once():  # there is nothing to save
         # These import torch, which takes seconds; --help and a mistyped option are answered before.
-        from chargpt.benchmark.tables import SIZES, tables
         from chargpt.config import RuntimeConfig
         from chargpt.device import choose_device
+        from chargpt.speed.tables import SIZES, tables
 
         try:
             device = choose_device(RuntimeConfig(device=options.device).device)

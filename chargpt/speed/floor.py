@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from chargpt.benchmark.machine import read_speed, seconds_per_call
+from chargpt.speed.machine import read_speed, seconds_per_call
 from model import GPTConfig
 
 

@@ -24,7 +24,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def seconds_per_call(work: Callable[[], object], device: torch.device, *, seconds: float = 0.1, least: int = 5) -> float:
-    """The median time of a call of `work`: `least` groups of calls and `seconds`, but no more than four times `seconds`."""
+    """The median time of a call of `work`: of `least` groups of calls, and for `seconds`; of slow calls, fewer groups."""
 
     def group(calls: int) -> float:
         synchronise(device)
@@ -34,9 +34,9 @@ def seconds_per_call(work: Callable[[], object], device: torch.device, *, second
         synchronise(device)
         return time.perf_counter() - started
 
-    calls = 1
-    group(calls)  # the first call prepares memory and code
-    times = [group(calls)]
+    calls, times = 1, [group(1)]
+    if times[0] < 4 * seconds:  # the first call also prepares memory and code
+        times = [group(calls)]
     while times[0] < LEAST_GROUP:
         calls *= 2
         times = [group(calls)]
