@@ -32,11 +32,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 #include <time.h>
-#include <unistd.h>
 
 #if defined(__AVX512F__)
 enum { LANES = 16, TALL = 6 }; /* the sums of TALL rows of a panel fill the registers */
@@ -686,19 +682,6 @@ static bool reserve(Decoder *decoder, size_t positions)
             return false;
     }
     return true;
-}
-
-/* Asks the system to use large pages for `size` bytes that have not been written yet: fewer addresses to translate, and no
- * border at which the CPU stops reading ahead every 4096 bytes. */
-void decoder_use_large_pages(void *start, size_t size)
-{
-#ifdef MADV_HUGEPAGE
-    const size_t page = sysconf(_SC_PAGESIZE), begin = padded((uintptr_t)start, page), end = (uintptr_t)start + size;
-    if (begin < end)
-        madvise((void *)begin, end - begin, MADV_HUGEPAGE);
-#else
-    (void)start, (void)size;
-#endif
 }
 
 static double now(void)

@@ -4,7 +4,7 @@ chargpt/sampling/c_decoder.py is the decoder that uses it.
 """
 
 import ctypes
-from ctypes import POINTER, Structure, c_float, c_int, c_size_t, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int, c_void_p
 from pathlib import Path
 
 from chargpt.kernels.compiler import check_sizes, load
@@ -64,8 +64,6 @@ def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) ->
     """decode.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. Raises Unavailable."""
     kernel = load(SOURCE, flags=flags, link=LINK, cache=cache)
     check_sizes(kernel, decoder_shape_size=Shape, decoder_share_size=Share, decoder_rules_size=Rules)
-    kernel.decoder_use_large_pages.argtypes = [c_void_p, c_size_t]
-    kernel.decoder_use_large_pages.restype = None
     kernel.decoder_new.argtypes = [POINTER(Shape), POINTER(Share)]
     kernel.decoder_new.restype = c_void_p
     kernel.decoder_free.argtypes = [c_void_p]
