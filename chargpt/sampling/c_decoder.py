@@ -55,7 +55,7 @@ def _split(n: int, ranks: int, unit: int = 1) -> list[slice]:
     return [slice(start, end) for start, end in zip(ends, ends[1:])]
 
 
-def _in_large_pages(size: int) -> Tensor:
+def in_large_pages(size: int) -> Tensor:
     """Memory for `size` bytes, in large pages where Linux has them.
 
     Weights are read about a third faster: a CPU stops reading ahead at the end of a page, and keeps the addresses of few pages.
@@ -105,7 +105,7 @@ class Layout:
             parts += [self._norm(block.norm_2), self._matrix(mlp.up.weight, mlp.up.bias, outputs=hidden)]
             parts += [self._matrix(mlp.down.weight, mlp.down.bias if first else None, inputs=hidden)]
         parts += [self._norm(model.norm), self._matrix(model.token_embedding.weight, None, outputs=ids)]
-        return torch.cat(parts, out=_in_large_pages(sum(map(len, parts))))
+        return torch.cat(parts, out=in_large_pages(sum(map(len, parts))))
 
     def _norm(self, norm: nn.LayerNorm) -> Tensor:
         bias = torch.zeros_like(norm.weight) if norm.bias is None else norm.bias
