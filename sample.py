@@ -64,7 +64,7 @@ def prepare(options: argparse.Namespace) -> tuple[Any, Any, list[Any], list[int]
         device = choose_device(RuntimeConfig(device=options.device).device)
         rules = fields_of(Sampling, options)
         samplings = [Sampling(temperature=temperature, **rules) for temperature in options.temperatures]
-    loaded, warnings = load_model(options.run, CHECKPOINTS, device=str(device))
+    loaded, warnings = load_model(options.run, CHECKPOINTS, device=str(device), precision=options.precision)
     for warning in warnings:
         say(f"warning: {one_line(warning)}")
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.unknown)

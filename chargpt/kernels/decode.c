@@ -15,6 +15,10 @@
  * The letters are model.py's: C channels, d head size, V vocabulary. Rows of numbers are padded to a multiple of PANEL. A layer
  * of K inputs and N outputs is stored as panels of PANEL outputs: K rows of weights, then one of biases, K padded with zeros to
  * a multiple of STEP. chargpt/sampling/c_decoder.py writes this layout.
+ *
+ * Weights are float32, bfloat16 or int8. A 32-bit word then holds the weights of 1, 2 or 4 vectors in one lane, the first one in
+ * the lowest bits. With int8, a row of scales follows the biases, and a weight is its number times its output's scale.
+ * Everything else, and all arithmetic, is float32.
  */
 
 #define _GNU_SOURCE /* declares sched_getcpu and sched_setaffinity */
@@ -40,12 +44,15 @@ enum { LANES = 4, TALL = 6 };
 enum { LANES = 4, TALL = 3 };
 #endif
 
+enum { FLOAT32, BFLOAT16, INT8 }; /* how weights are stored: Shape.precision */
+
 enum {
     WIDE = 4,             /* vectors in a panel */
     PANEL = WIDE * LANES, /* outputs computed together */
     STEP = 2,             /* inputs summed separately when there is one row */
     ROWS = 96,            /* rows that go through the layers together */
     KEYS = 64,            /* keys stored side by side */
+    LINE = 16,            /* numbers in a cache line */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
     SPINS = 3000,         /* reads of a variable before a thread sleeps: about 100 microseconds, */
     EAGER_SPINS = 1000,   /* the first of them without a pause */
@@ -58,9 +65,10 @@ enum {
 };
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
+typedef int32_t integers __attribute__((vector_size(4 * LANES)));
 
 typedef struct { /* this structure, Share and Rules are also in decode.py */
-    int n_layer, n_head, n_embd, block_size, vocab_size, texts, ranks;
+    int n_layer, n_head, n_embd, block_size, vocab_size, texts, ranks, precision;
     const float *tokens;    /* the token embedding, (V, C) */
     const float *positions; /* what is added to it, (block_size, C), or NULL */
     const float *rotary;    /* cosines and sines, (2, block_size, d / 2), or NULL */
@@ -69,7 +77,7 @@ typedef struct { /* this structure, Share and Rules are also in decode.py */
 
 typedef struct { /* a thread's part of the model: numbers of heads and of hidden units, and the ids whose logits it computes */
     int heads, hidden, first_id, ids;
-    const float *weights;
+    const char *weights;
 } Share;
 
 typedef struct { /* rows are `stride` numbers apart */
@@ -115,7 +123,7 @@ typedef struct { /* a share of the model, and the thread that computes it */
     Matrix x, normal;               /* the residual stream, and the norm's output, (ROWS, C) each */
     Matrix qkv, mixed, hidden;      /* q k v, attention's output, and the MLP's hidden units */
     Matrix partial[2];              /* what its heads, and its hidden units, add to x, (ROWS, C) each */
-    const float *next_weights;      /* in the order of use */
+    const char *next_weights;       /* in the order of use */
     float *keys, *values;           /* the cache, see `cache_offset` */
     float *scores;                  /* (capacity) */
     size_t capacity;                /* positions that the cache has memory for, a multiple of KEYS */
@@ -140,7 +148,7 @@ typedef struct Decoder {
     Rank rank[];
 } Decoder;
 
-const int decoder_panel = PANEL, decoder_step = STEP;
+const int decoder_panel = PANEL, decoder_lanes = LANES, decoder_step = STEP;
 
 size_t decoder_shape_size(void) { return sizeof(Shape); }
 size_t decoder_share_size(void) { return sizeof(Share); }
@@ -186,49 +194,82 @@ static inline Matrix part_of(Matrix m, int row, size_t column)
     return (Matrix){ m.data + row * m.stride + column, m.stride };
 }
 
-/* One panel: out (rows, PANEL) = in (rows, K) w (K, PANEL) + bias (PANEL). `rows` is a constant, so that all sums stay in
- * registers. */
-static inline __attribute__((always_inline)) void tile(const int rows, Matrix out, Matrix in, size_t K, const float *w)
+/* The n-th vector of weights at w, in float32. `precision` is a constant. */
+static inline __attribute__((always_inline)) vector load_weights(const int precision, const char *w, size_t n)
+{
+    const integers *words = (const integers *)w;
+    if (precision == BFLOAT16) /* the upper half of a float32 */
+        return (vector)(n % 2 ? words[n / 2] & -65536 : words[n / 2] << 16);
+    if (precision == INT8)
+        return __builtin_convertvector((words[n / 4] << (24 - 8 * (n % 4))) >> 24, vector);
+    return (vector)words[n];
+}
+
+static inline size_t weight_size(int precision) { return precision == FLOAT32 ? 4 : precision == BFLOAT16 ? 2 : 1; }
+
+/* One panel: out (rows, PANEL) = in (rows, K) w (K, PANEL) + bias (PANEL). `precision` and `rows` are constants, so that all sums
+ * stay in registers. */
+static inline __attribute__((always_inline)) void tile(
+    const int precision, const int rows, Matrix out, Matrix in, size_t K, const char *w)
 {
     const int parts = rows == 1 ? STEP : 1; /* an addition waits for the one before it, so one row alone has two sums */
-    const vector *weights = (const vector *)w;
+    const vector *bias = (const vector *)(w + K * PANEL * weight_size(precision)), *scale = bias + WIDE;
     vector sum[STEP][TALL][WIDE] = { 0 };
     for (size_t k = 0; k < K; k += parts)
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
 #pragma GCC unroll 8
-            for (int row = 0; row < rows; row++)
+            for (int n = 0; n < WIDE; n++) {
+                const vector weights = load_weights(precision, w, (k + part) * WIDE + n);
 #pragma GCC unroll 8
-                for (int n = 0; n < WIDE; n++)
-                    sum[part][row][n] += in.data[row * in.stride + k + part] * weights[(k + part) * WIDE + n];
+                for (int row = 0; row < rows; row++)
+                    sum[part][row][n] += in.data[row * in.stride + k + part] * weights;
+            }
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
 #pragma GCC unroll 8
-        for (int n = 0; n < WIDE; n++)
-            ((vector *)(out.data + row * out.stride))[n] = weights[K * WIDE + n] + sum[0][row][n] + sum[1][row][n];
+        for (int n = 0; n < WIDE; n++) {
+            vector *y = (vector *)(out.data + row * out.stride) + n;
+            if (precision == INT8)
+                *y = bias[n] + (sum[0][row][n] + sum[1][row][n]) * scale[n];
+            else
+                *y = bias[n] + sum[0][row][n] + sum[1][row][n];
+        }
 }
 
-/* out (rows, N) = in (rows, K) W^T (K, N) + b (N). Returns where the next weights begin. */
-static const float *linear(Matrix out, Matrix in, int rows, size_t K, size_t N, const float *w)
+/* `linear` for a constant `precision`. */
+static inline __attribute__((always_inline)) const char *linear_in(
+    const int precision, Matrix out, Matrix in, int rows, size_t K, size_t N, const char *w)
 {
-    K = padded(K, STEP);
-    for (size_t n = 0; n < N; n += PANEL, w += (K + 1) * PANEL) {
+    const size_t panel = PANEL * (K * weight_size(precision) + sizeof(float) * (precision == INT8 ? 2 : 1));
+    for (size_t n = 0; n < N; n += PANEL, w += panel) {
         int row = 0;
         for (; row + TALL <= rows; row += TALL)
-            tile(TALL, part_of(out, row, n), part_of(in, row, 0), K, w);
+            tile(precision, TALL, part_of(out, row, n), part_of(in, row, 0), K, w);
         for (; row + 2 <= rows; row += 2)
-            tile(2, part_of(out, row, n), part_of(in, row, 0), K, w);
+            tile(precision, 2, part_of(out, row, n), part_of(in, row, 0), K, w);
         if (row < rows)
-            tile(1, part_of(out, row, n), part_of(in, row, 0), K, w);
+            tile(precision, 1, part_of(out, row, n), part_of(in, row, 0), K, w);
     }
     return w;
 }
 
+/* out (rows, N) = in (rows, K) W^T (K, N) + b (N). Returns where the next weights begin. */
+static const char *linear(const Shape *shape, Matrix out, Matrix in, int rows, size_t K, size_t N, const char *w)
+{
+    K = padded(K, STEP);
+    if (shape->precision == BFLOAT16)
+        return linear_in(BFLOAT16, out, in, rows, K, N, w);
+    if (shape->precision == INT8)
+        return linear_in(INT8, out, in, rows, K, N, w);
+    return linear_in(FLOAT32, out, in, rows, K, N, w);
+}
+
 /* LayerNorm of rows of C numbers: out = (in - mean) / sqrt(variance + 1e-5) * w + bias. Returns where the next weights
  * begin. */
-static const float *norm(Matrix out, Matrix in, int rows, int C, const float *w)
+static const char *norm(Matrix out, Matrix in, int rows, int C, const char *weights)
 {
-    const float *bias = w + in.stride;
+    const float *w = (const float *)weights, *bias = w + in.stride;
     for (int row = 0; row < rows; row++) {
         const float *x = in.data + row * in.stride;
         float *y = out.data + row * out.stride, mean = 0, variance = 0;
@@ -241,7 +282,7 @@ static const float *norm(Matrix out, Matrix in, int rows, int C, const float *w)
         for (int i = 0; i < C; i++)
             y[i] = (x[i] - mean) * scale * w[i] + bias[i];
     }
-    return bias + in.stride;
+    return (const char *)(bias + in.stride);
 }
 
 /* Returns when `counter` is no longer `old`. The thread spins for a while, as threads usually arrive soon after each other, and
@@ -310,10 +351,10 @@ static void rotate(float *x, int position, const Shape *shape)
 }
 
 /* Where the keys and the values of a head begin in a cache for `capacity` positions. Keys are (capacity / KEYS, d, KEYS), that
- * is, KEYS of them side by side; values are (capacity, d). d is padded to LANES. */
+ * is, KEYS of them side by side; values are (capacity, d). d is padded to LINE. */
 static size_t cache_offset(const Shape *shape, const Rank *my, size_t capacity, int layer, int text, int head)
 {
-    const size_t d = padded(shape->n_embd / shape->n_head, LANES);
+    const size_t d = padded(shape->n_embd / shape->n_head, LINE);
     return (((size_t)layer * shape->texts + text) * my->share.heads + head) * capacity * d;
 }
 
@@ -323,13 +364,13 @@ static void cache_store(float *keys, float *values, const float *k, const float 
     float *key = keys + (size_t)(position / KEYS) * KEYS * d + position % KEYS;
     for (int i = 0; i < d; i++)
         key[i * KEYS] = k[i];
-    memcpy(values + position * padded(d, LANES), v, d * sizeof *v);
+    memcpy(values + position * padded(d, LINE), v, d * sizeof *v);
 }
 
 /* out (d) = softmax(q k^T / sqrt(d)) v over the first `length` keys and values of one head; q (d), scores (length). */
 static void attend(float *out, const float *q, const float *keys, const float *values, int length, int d, float *scores)
 {
-    const int end = padded(length, KEYS), wide = padded(d, LANES) / LANES;
+    const int end = padded(length, KEYS), wide = padded(d, LINE);
     for (int s = 0; s < end; s += KEYS) {
         vector sum[KEYS / LANES] = { 0 };
         for (int i = 0; i < d; i++, keys += KEYS)
@@ -346,14 +387,15 @@ static void attend(float *out, const float *q, const float *keys, const float *v
         total += scores[s];
     }
     memset(scores + length, 0, (end - length) * sizeof *scores);
-    for (int n = 0; n < wide; n++) {
-        vector sum[4] = { 0 };
+    for (int n = 0; n < d; n += LINE) { /* one line of each value: lines that are read in parts may have left the cache */
+        vector sum[4][LINE / LANES] = { 0 };
         for (int s = 0; s < length; s += 4)
             for (int part = 0; part < 4; part++)
-                sum[part] += scores[s + part] * ((const vector *)values)[(s + part) * wide + n];
-        const vector mixed = (sum[0] + sum[1] + sum[2] + sum[3]) / total;
-        for (int i = n * LANES; i < d && i < (n + 1) * LANES; i++)
-            out[i] = mixed[i - n * LANES];
+                for (int i = 0; i < LINE / LANES; i++)
+                    sum[part][i] += scores[s + part] * ((const vector *)(values + (s + part) * wide + n))[i];
+        for (int i = 0; i < LINE / LANES; i++)
+            sum[0][i] = (sum[0][i] + sum[1][i] + sum[2][i] + sum[3][i]) / total;
+        memcpy(out + n, sum[0], (n + LINE < d ? LINE : d - n) * sizeof *out);
     }
 }
 
@@ -420,32 +462,32 @@ static void keep_only(Rank *my, int last)
 static void attention_part(const Shape *shape, Rank *my, int layer, int last)
 {
     const int C = shape->n_embd, own = my->share.heads * (C / shape->n_head);
-    const float *w = norm(my->normal, my->x, my->rows, C, my->next_weights);
-    w = linear(my->qkv, my->normal, my->rows, C, 3 * own, w);
+    const char *w = norm(my->normal, my->x, my->rows, C, my->next_weights);
+    w = linear(shape, my->qkv, my->normal, my->rows, C, 3 * own, w);
     cache_store_rows(shape, my, layer);
     if (layer == shape->n_layer - 1)
         keep_only(my, last);
     attend_rows(shape, my, layer);
-    my->next_weights = linear(my->partial[0], my->mixed, my->rows, own, C, w);
+    my->next_weights = linear(shape, my->partial[0], my->mixed, my->rows, own, C, w);
 }
 
 /* partial[1] = gelu(norm(x) W_up^T) W_down^T of a rank's hidden units. */
 static void mlp_part(const Shape *shape, Rank *my)
 {
     const int C = shape->n_embd, hidden = my->share.hidden;
-    const float *w = norm(my->normal, my->x, my->rows, C, my->next_weights);
-    w = linear(my->hidden, my->normal, my->rows, C, hidden, w);
+    const char *w = norm(my->normal, my->x, my->rows, C, my->next_weights);
+    w = linear(shape, my->hidden, my->normal, my->rows, C, hidden, w);
     for (size_t i = 0; i < my->rows * my->hidden.stride; i++)
         my->hidden.data[i] = gelu(my->hidden.data[i]);
-    my->next_weights = linear(my->partial[1], my->hidden, my->rows, hidden, C, w);
+    my->next_weights = linear(shape, my->partial[1], my->hidden, my->rows, hidden, C, w);
 }
 
 /* logits = norm(x) E^T of a rank's ids. */
 static void logits_part(const Shape *shape, Rank *my)
 {
     const Matrix logits = { shape->logits, padded(shape->vocab_size, PANEL) };
-    const float *w = norm(my->normal, my->x, my->rows, shape->n_embd, my->next_weights);
-    linear(part_of(logits, my->text[0], my->share.first_id), my->normal, my->rows, shape->n_embd, my->share.ids, w);
+    const char *w = norm(my->normal, my->x, my->rows, shape->n_embd, my->next_weights);
+    linear(shape, part_of(logits, my->text[0], my->share.first_id), my->normal, my->rows, shape->n_embd, my->share.ids, w);
 }
 
 /* All layers for ids [first, first + rows) of the job, and the logits of those at the job's last position. A thread computes
@@ -606,7 +648,7 @@ static float *zeros(size_t n, void **allocation)
 static bool move_cache(Rank *my, const Shape *shape, size_t capacity)
 {
     const size_t size = cache_offset(shape, my, capacity, shape->n_layer, 0, 0);
-    const size_t head_size = my->capacity * padded(shape->n_embd / shape->n_head, LANES) * sizeof(float);
+    const size_t head_size = my->capacity * padded(shape->n_embd / shape->n_head, LINE) * sizeof(float);
     void *allocation;
     float *keys = zeros(2 * size + capacity, &allocation), *values = keys + size;
     if (!keys)

@@ -32,7 +32,7 @@ class Shape(Structure):
     """The model's shape and tables, and the number of texts and threads. See `Shape` in decode.c."""
 
     _fields_ = [
-        *((name, c_int) for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "texts", "ranks")),
+        *((name, c_int) for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "texts", "ranks", "precision")),
         *((name, c_void_p) for name in ("tokens", "positions", "rotary", "logits")),
     ]
 

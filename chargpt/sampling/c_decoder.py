@@ -1,11 +1,13 @@
 """The decoder that uses decode.c. For a seed it gives the text of the decoder in PyTorch, up to ties within float32's rounding.
 
 Tried and left out because the gain was below a third: speculative decoding from the text so far (at temperature 0.8 a step of
-four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, large pages.
+four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching.
 """
 
+import contextlib
 import ctypes
 import functools
+import mmap
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,19 +20,26 @@ from torch import Tensor, nn
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import Rules, Shape, Share, load_kernel, supports
 from chargpt.sampling.decoder import Decoder, Piece
+from chargpt.sampling.precision import PRECISIONS, pack
 from chargpt.sampling.rules import Sampling
 from model import GPT, GPTConfig
 
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
 MAX_PIECE = 64  # ids in a piece
+LARGE_PAGE = 2**21  # bytes
 
 
-def choose_decoder(device: torch.device, config: GPTConfig) -> tuple[Callable[..., Decoder], str]:
-    """The fastest decoder for a model of this shape on `device`, and its name for the user."""
+def choose_decoder(
+    device: torch.device, config: GPTConfig, *, precision: str = "float32"
+) -> tuple[Callable[..., Decoder], str]:
+    """The fastest decoder for a model of this shape on `device`, and its name for the user.
+
+    The decoder is for a model whose weights are rounded to `precision`, see `round_weights`.
+    """
     if device.type != "cpu" or not supports(config):
         return Decoder, str(device)
     try:
-        return functools.partial(CDecoder, kernel=load_kernel()), f"{device} (compiled)"
+        return functools.partial(CDecoder, kernel=load_kernel(), precision=precision), f"{device} (compiled)"
     except Unavailable as reason:
         return Decoder, f"{device} (not compiled: {reason})"
 
@@ -46,15 +55,31 @@ def _split(n: int, ranks: int, unit: int = 1) -> list[slice]:
     return [slice(start, end) for start, end in zip(ends, ends[1:])]
 
 
-class Layout:
-    """The weights of a model as decode.c reads them: a vector for each rank (thread), in the order of use."""
+def in_large_pages(size: int) -> Tensor:
+    """Memory for `size` bytes, in large pages where Linux has them.
 
-    def __init__(self, model: GPT, ranks: int, *, panel: int, step: int) -> None:
-        self._panel, self._step = panel, step
+    Weights are read about a third faster: a CPU stops reading ahead at the end of a page, and keeps the addresses of few pages.
+    """
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.empty(size, dtype=torch.uint8)
+    memory = mmap.mmap(-1, _padded(size, LARGE_PAGE) + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a system without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    vector = torch.frombuffer(memory, dtype=torch.uint8)
+    return vector[-vector.data_ptr() % LARGE_PAGE :][:size]
+
+
+class Layout:
+    """The weights of a model as decode.c reads them: a vector of bytes for each rank (thread), in the order of use."""
+
+    def __init__(self, model: GPT, ranks: int, *, precision: str, kernel: ctypes.CDLL) -> None:
+        self._precision = precision
+        sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
+        self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
         vocab_size, C = model.token_embedding.weight.shape
         self.heads = _split(model.config.n_head, ranks)
-        self.hidden = _split(4 * C, ranks, panel)
-        self.ids = _split(vocab_size, ranks, panel)
+        self.hidden = _split(4 * C, ranks, self.panel)
+        self.ids = _split(vocab_size, ranks, self.panel)
         self.vectors = [self._vector(model, rank) for rank in range(ranks)]
 
     def shares(self) -> Array:
@@ -69,47 +94,68 @@ class Layout:
     def _vector(self, model: GPT, rank: int) -> Tensor:
         C, d = model.config.n_embd, model.config.n_embd // model.config.n_head
         own = slice(self.heads[rank].start * d, self.heads[rank].stop * d)
-        hidden, first = self.hidden[rank], rank == 0  # where the ranks' outputs are summed, only the first has the bias
+        hidden, ids, first = self.hidden[rank], self.ids[rank], rank == 0
         parts = []
         for block in model.blocks:
             attn, mlp = block.attn, block.mlp
             qkv = torch.arange(3 * C).view(3, C)[:, own].flatten()
-            parts += [self._norm(block.norm_1), self._matrix(attn.qkv.weight[qkv], attn.qkv.bias, qkv)]
-            parts += [self._matrix(attn.proj.weight[:, own], attn.proj.bias if first else None)]
-            parts += [self._norm(block.norm_2), self._matrix(mlp.up.weight[hidden], mlp.up.bias, hidden)]
-            parts += [self._matrix(mlp.down.weight[:, hidden], mlp.down.bias if first else None)]
-        parts += [self._norm(model.norm), self._matrix(model.token_embedding.weight[self.ids[rank]], None)]
-        return torch.cat(parts)
+            parts += [self._norm(block.norm_1), self._matrix(attn.qkv.weight, attn.qkv.bias, outputs=qkv)]
+            # The ranks' outputs are summed, so only the first one adds the bias.
+            parts += [self._matrix(attn.proj.weight, attn.proj.bias if first else None, inputs=own)]
+            parts += [self._norm(block.norm_2), self._matrix(mlp.up.weight, mlp.up.bias, outputs=hidden)]
+            parts += [self._matrix(mlp.down.weight, mlp.down.bias if first else None, inputs=hidden)]
+        parts += [self._norm(model.norm), self._matrix(model.token_embedding.weight, None, outputs=ids)]
+        return torch.cat(parts, out=in_large_pages(sum(map(len, parts))))
 
     def _norm(self, norm: nn.LayerNorm) -> Tensor:
         bias = torch.zeros_like(norm.weight) if norm.bias is None else norm.bias
-        pad = _padded(len(bias), self._panel) - len(bias)
-        return F.pad(torch.stack((norm.weight, bias)), (0, pad)).flatten()
+        pad = _padded(len(bias), self.panel) - len(bias)
+        return F.pad(torch.stack((norm.weight, bias)), (0, pad)).flatten().view(torch.uint8)
 
-    def _matrix(self, weight: Tensor, bias: Tensor | None, rows: Tensor | slice = slice(None)) -> Tensor:
-        """Panels of outputs, each with its weights, input by input, and then its biases; weight (N, K), `rows` of bias."""
-        N, K = weight.shape
-        padded = weight.new_zeros(_padded(N, self._panel), _padded(K, self._step) + 1)
-        padded[:N, :K] = weight
-        if bias is not None:
-            padded[:N, -1] = bias[rows]
-        return padded.view(-1, self._panel, padded.size(1)).transpose(1, 2).flatten()
+    def _matrix(
+        self, weight: Tensor, bias: Tensor | None, *, outputs: Tensor | slice = slice(None), inputs: slice = slice(None)
+    ) -> Tensor:
+        """Panels of `outputs` of a weight (N, K): the weights of `inputs`, input by input, then the biases, then any scales."""
+        numbers, scales = pack(weight, self._precision)
+        numbers = numbers[outputs, inputs]
+        N, K = numbers.shape
+        pad = _padded(N, self.panel) - N
+        numbers = F.pad(numbers, (0, _padded(K, self._step) - K, 0, pad))
+        panels = [self._words(numbers.view(-1, self.panel, numbers.size(1)).transpose(1, 2))]
+        bias = weight.new_zeros(N) if bias is None else bias[outputs]
+        for row in [bias] if scales is None else [bias, scales[outputs]]:
+            panels.append(F.pad(row, (0, pad)).view(-1, self.panel))
+        return torch.cat([panel.flatten(1).contiguous().view(torch.uint8) for panel in panels], dim=1).flatten()
+
+    def _words(self, numbers: Tensor) -> Tensor:
+        """The numbers of several vectors, lane by lane, in words of 32 bits, the first one in the lowest bits."""
+        if numbers.dtype == torch.float32:
+            return numbers
+        bits = 8 * numbers.element_size()
+        integers = numbers.view(torch.int16 if bits == 16 else torch.int8).int() & (2**bits - 1)
+        vectors = integers.unflatten(-1, (-1, 32 // bits, self._lanes))
+        shifts = bits * torch.arange(32 // bits, dtype=torch.int32).unsqueeze(1)
+        return (vectors << shifts).sum(dim=-2, dtype=torch.int32)
 
 
 class CDecoder(Decoder):
-    """The decoder in C: `kernel` computes and samples many characters in a call. The model is on the CPU, in float32."""
+    """The decoder in C: `kernel` computes and samples many characters in a call. The model is on the CPU, in float32.
 
-    def __init__(self, model: GPT, batch_size: int, *, overflow: str = "exact", kernel: ctypes.CDLL) -> None:
+    Its weights, if they are rounded to `precision` (see `round_weights`), are stored and read in as few bytes.
+    """
+
+    def __init__(
+        self, model: GPT, batch_size: int, *, overflow: str = "exact", kernel: ctypes.CDLL, precision: str = "float32"
+    ) -> None:
         super().__init__(model, batch_size, overflow=overflow)
         config, tokens = model.config, model.token_embedding.weight.contiguous()
         assert tokens.is_cpu and tokens.dtype == torch.float32, (tokens.device, tokens.dtype)
         assert supports(config), config
         table = model.position_table(config.block_size).contiguous()
         ranks = min(torch.get_num_threads(), config.n_head)
-        panel, step = (c_int.in_dll(kernel, name).value for name in ("decoder_panel", "decoder_step"))
-        layout = Layout(model, ranks, panel=panel, step=step)
+        layout = Layout(model, ranks, precision=precision, kernel=kernel)
         self._kernel = kernel
-        self._logits = torch.zeros(batch_size, _padded(len(tokens), panel))
+        self._logits = torch.zeros(batch_size, _padded(len(tokens), layout.panel))
         self._steps = 4  # ids in the next piece
         self._used_by_kernel = (layout, tokens, table)
         shape = Shape(
@@ -120,6 +166,7 @@ class CDecoder(Decoder):
             len(tokens),
             batch_size,
             ranks,
+            PRECISIONS.index(precision),
             tokens=tokens.data_ptr(),
             logits=self._logits.data_ptr(),
             **{"rotary" if config.positions == "rotary" else "positions": table.data_ptr()},

@@ -101,7 +101,8 @@ def pieces(
     forbidden = torch.tensor(never_sampled, dtype=torch.long, device=prompt.device)
     repetition = Repetition(prompt) if sampling.repetition_penalty > 1 else None
     was_training = model.training
-    model.eval()
+    if was_training:  # otherwise there is nothing to do; to visit every module takes as long as writing twenty characters
+        model.eval()
     try:
         new = prompt[:, -model.config.block_size :]
         while length > 0:
@@ -113,7 +114,8 @@ def pieces(
             if repetition:
                 repetition.append(piece.ids[0])
     finally:
-        model.train(was_training)
+        if was_training:
+            model.train()
 
 
 def stream(

@@ -16,6 +16,7 @@ from chargpt.device import choose_device
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder
+from chargpt.sampling.precision import round_weights
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.rules import Sampling
@@ -115,12 +116,18 @@ class LoadedModel:
         return ids.to(self.model.token_embedding.weight.device)
 
 
-def load_model(run: str | None, checkpoints: Path, *, device: str = "auto") -> tuple[LoadedModel, list[str]]:
-    """The best checkpoint of `run` (see `find_checkpoint`) on `device`, and warnings. Raises UserError."""
+def load_model(
+    run: str | None, checkpoints: Path, *, device: str = "auto", precision: str = "float32"
+) -> tuple[LoadedModel, list[str]]:
+    """The best checkpoint of `run` (see `find_checkpoint`) on `device`, its weights rounded to `precision`, and warnings.
+
+    Raises UserError, and ValueError for an unknown precision.
+    """
     place = choose_device(device)
     checkpoint, warnings = find_checkpoint(run, checkpoints)
     model, tokenizer, config = restore_model(checkpoint)
-    decoder, engine = choose_decoder(place, config.model)
+    round_weights(model, precision)
+    decoder, engine = choose_decoder(place, config.model, precision=precision)
     state = checkpoint.state
     loaded = LoadedModel(
         path=checkpoint.path,
@@ -132,7 +139,7 @@ def load_model(run: str | None, checkpoints: Path, *, device: str = "auto") -> t
         tokenizer=tokenizer,
         config=config,
         decoder=decoder,
-        engine=engine,
+        engine=engine if precision == "float32" else f"{engine}, weights in {precision}",
         environment=state.environment,
     )
     return loaded, warnings

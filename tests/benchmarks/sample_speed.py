@@ -6,7 +6,8 @@ All models have random weights and 65 characters. They take turns, so that a dri
 medians are printed. A text grows from one character to the whole block. nanoGPT has no cache and would take minutes, so it is
 timed in the middle of the block, where the cost of a character is average. BINARY is llama2.c's run.c, built by
 gcc -Ofast -march=native -fopenmp run.c -lm; its network is as large as ours. The floor is reading every weight once per
-character: the time that torch takes to sum as many numbers.
+character: the time that torch takes to sum as many numbers, in large pages as ours are. Memory beyond the caches is read in the
+same way, for comparison.
 """
 
 import argparse
@@ -28,13 +29,15 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
+from chargpt.sampling.c_decoder import choose_decoder, in_large_pages  # noqa: E402
 from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
+from chargpt.sampling.precision import PRECISIONS, round_weights  # noqa: E402
 from chargpt.sampling.rules import Sampling  # noqa: E402
-from chargpt.speed.machine import limits, machine_name, read_speed  # noqa: E402
+from chargpt.speed.machine import limits, machine_name  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
 VOCAB = 65
+BEYOND_CACHES = 75_000_000  # numbers
 
 
 @dataclass(frozen=True)
@@ -145,23 +148,30 @@ def llama2c(binary: Path, shape: Shape, folder: Path) -> Callable[[], float]:
     return write
 
 
-def floor(shape: Shape) -> tuple[float, float]:
-    """Characters per second if reading the weights were the only cost, and the GB/s of that."""
-    numbers = 12 * shape.n_layer * shape.n_embd**2 + VOCAB * shape.n_embd
-    bandwidth = read_speed(torch.device("cpu"), numbers=numbers, seconds=2.0)
-    return 1e9 * bandwidth / (4 * numbers), bandwidth
+def reading(numbers: int) -> Callable[[], float]:
+    """A function -> how often a second as many float32 numbers can be read."""
+    memory = in_large_pages(4 * numbers).view(torch.float32).zero_()
+    return lambda: statistics.median(rate(1, memory.sum) for _ in range(max(3, 100_000_000 // numbers)))
 
 
 def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dict[str, Callable[[], float]]:
     """Everything to be timed, by name."""
     model, T = shape.model(), shape.block_size
     kind, engine = choose_decoder(torch.device("cpu"), model.config)
-    timed: dict[str, Callable[[], float]] = {}
+    weights = 12 * shape.n_layer * shape.n_embd**2 + VOCAB * shape.n_embd
+    timed = {"1: floor": reading(weights)}
+    memory = reading(BEYOND_CACHES)
+    timed["1: floor, if memory were read"] = lambda: memory() * BEYOND_CACHES / weights
     theirs = nanogpt(arguments.nanogpt, shape) if arguments.nanogpt else None
     hugging_face = transformers(shape) if arguments.transformers else None
     for batch in (1, 32, 256):
         timed[f"{batch}: ours, {engine}"] = functools.partial(ours, model, kind, batch, length=T - 1)
         timed[f"{batch}: ours, plain"] = functools.partial(ours, model, Decoder, batch, length=min(T - 1, 2 + 2048 // batch))
+        for precision in PRECISIONS[1:]:
+            rounded = shape.model()
+            round_weights(rounded, precision)
+            kind_of, _ = choose_decoder(torch.device("cpu"), model.config, precision=precision)
+            timed[f"{batch}: ours, {precision}"] = functools.partial(ours, rounded, kind_of, batch, length=T - 1)
         if theirs:
             timed[f"{batch}: nanoGPT"] = functools.partial(theirs, batch, T // 2, 1 + 16 // batch)
         if hugging_face:
@@ -212,8 +222,7 @@ def main() -> None:
             for _ in range(arguments.rounds):
                 for name, work in timed.items():
                     rates[name].append(work())
-        fastest, bandwidth = floor(shape)
-        print(f"| {shape.name} | 1: floor, {bandwidth:.0f} GB/s | {fastest:,.0f} | |")
+        fastest = statistics.median(rates["1: floor"])
         for name in sorted(rates, key=lambda name: int(name.partition(":")[0])):
             median = statistics.median(rates[name])
             share = f"{100 * median / fastest:.0f} %" if name.startswith("1:") else ""

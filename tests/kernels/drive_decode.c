@@ -20,15 +20,30 @@ static float *numbers(size_t n)
     return x;
 }
 
-static size_t linear_size(size_t K, size_t N) { return padded(N, PANEL) * (padded(K, STEP) + 1); }
+/* In bytes, like all sizes of weights. */
+static size_t linear_size(int precision, size_t K, size_t N)
+{
+    return padded(N, PANEL) * (padded(K, STEP) * weight_size(precision) + sizeof(float) * (precision == INT8 ? 2 : 1));
+}
 
-/* How many weights a share has, see `Layout` in c_decoder.py. */
+/* The size of a share's weights, see `Layout` in c_decoder.py. */
 static size_t weights_size(const Shape *shape, const Share *share)
 {
-    const size_t C = shape->n_embd, own = share->heads * (C / shape->n_head), norm = 2 * padded(C, PANEL);
-    const size_t layer = 2 * norm + linear_size(C, 3 * own) + linear_size(own, C) + linear_size(C, share->hidden) +
-                         linear_size(share->hidden, C);
-    return shape->n_layer * layer + norm + linear_size(C, share->ids);
+    const size_t C = shape->n_embd, own = share->heads * (C / shape->n_head), hidden = share->hidden;
+    const size_t norm = 2 * padded(C, PANEL) * sizeof(float), p = shape->precision;
+    const size_t layer = 2 * norm + linear_size(p, C, 3 * own) + linear_size(p, own, C) + linear_size(p, C, hidden) +
+                         linear_size(p, hidden, C);
+    return shape->n_layer * layer + norm + linear_size(p, C, share->ids);
+}
+
+/* Random weights. Every 32 bits are a float32, and if halves are read, they are two bfloat16. */
+static char *new_weights(const Shape *shape, const Share *share)
+{
+    const size_t n = weights_size(shape, share) / sizeof(float);
+    float *weights = numbers(n);
+    for (uint32_t *word = (uint32_t *)weights; shape->precision == BFLOAT16 && word < (uint32_t *)weights + n; word++)
+        *word = (*word & 0xffff0000) | *word >> 16;
+    return (char *)weights;
 }
 
 /* The part of n that ranks up to r have, in multiples of `unit`. */
@@ -66,20 +81,21 @@ static void generate(Decoder *decoder, const Rules *rules)
     }
 }
 
-static void drive(int n_head, int d, int block_size, int V, int texts, int ranks, int rotary, const Rules *rules)
+static void drive(
+    int n_head, int d, int block_size, int V, int texts, int ranks, int precision, int rotary, const Rules *rules)
 {
     const int C = n_head * d;
     float *tokens = numbers(V * C), *positions = numbers(2 * block_size * C), *logits = numbers(texts * padded(V, PANEL));
     const float *added = rotary ? NULL : positions, *rotations = rotary ? positions : NULL;
-    const Shape shape = { 2, n_head, C, block_size, V, texts, ranks, tokens, added, rotations, logits };
+    const Shape shape = { 2, n_head, C, block_size, V, texts, ranks, precision, tokens, added, rotations, logits };
     Share *shares = calloc(ranks, sizeof *shares);
-    float **weights = calloc(ranks, sizeof *weights);
+    char **weights = calloc(ranks, sizeof *weights);
     for (int r = 0; r < ranks; r++) {
         shares[r].heads = end(n_head, r + 1, ranks, 1) - end(n_head, r, ranks, 1);
         shares[r].hidden = end(4 * C, r + 1, ranks, PANEL) - end(4 * C, r, ranks, PANEL);
         shares[r].first_id = end(V, r, ranks, PANEL);
         shares[r].ids = end(V, r + 1, ranks, PANEL) - shares[r].first_id;
-        shares[r].weights = weights[r] = numbers(weights_size(&shape, &shares[r]));
+        shares[r].weights = weights[r] = new_weights(&shape, &shares[r]);
     }
     Decoder *decoder = decoder_new(&shape, shares);
     if (!decoder)
@@ -107,7 +123,8 @@ int main(void)
                 const Rules rules[] = { { 0, 1, 0, 0, forbidden },
                                         { 0.8f, 0.9f, 0.05f, v < 5 ? v : 5, forbidden },
                                         { 1, 1, 0, 0, forbidden } };
-                drive(n_head, d[i], block_size[j], v, 1 + shapes % 3, shapes % n_head + 1, rotary, &rules[shapes % 3]);
+                drive(n_head, d[i], block_size[j], v, 1 + shapes % 3, shapes % n_head + 1, shapes / 3 % 3, rotary,
+                      &rules[shapes % 3]);
                 free(forbidden);
             }
     printf("%d shapes\n", shapes);
