@@ -44,7 +44,7 @@ WEIGHT_DECAY = ((3, 0.1), (8, 0.5), (math.inf, 1.0))  # up to so many epochs
 DROPOUT = ((100, 0.0), (400, 0.1), (1500, 0.2), (math.inf, 0.3))
 MAX_EPOCHS = 60  # more do not lower the loss
 RATES = {  # up to so many parameters in the blocks
-    "muon": ((5e5, 8e-3), (2e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
+    "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
     "adamw": ((2e6, 3e-3), (math.inf, 2e-3)),
 }
 STEPS = 1500  # about; fewer and larger steps learn less from the same characters, more and smaller ones take more time
