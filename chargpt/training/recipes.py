@@ -31,11 +31,12 @@ class Recipe(NamedTuple):
 
 
 # The loss is that of the n-gram model times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (1e6 / d)^SEEN_POWER, with n useful
-# parameters in the blocks and d useful characters.
-FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER = 0.618, 0.119, 0.396, 0.185, 0.441
-REPEATS = 10.1  # epochs after which a further one adds little: R* of Muennighoff et al.
-MAX_USEFUL = 14.4  # useful parameters for each character of the text
-ADAMW_SEES = 0.47  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
+# parameters in the blocks and d useful characters, times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters:
+# of a short text, a network learns more than n-grams do.
+FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, TEXT_POWER = 0.658, 0.128, 0.363, 0.193, 0.434, 0.07
+REPEATS = 7.3  # epochs after which a further one adds little: R* of Muennighoff et al.
+MAX_USEFUL = 11.8  # useful parameters for each character of the text
+ADAMW_SEES = 0.4  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
 SPREAD = 0.09  # of the expected loss: nine of ten runs are closer
 
 WEIGHT_DECAY = ((3, 0.1), (8, 0.5), (math.inf, 1.0))  # up to so many epochs
@@ -47,6 +48,7 @@ RATES = {  # up to so many parameters in the blocks
     "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
     "adamw": ((2e6, 3e-3), (math.inf, 2e-3)),
 }
+MANY_EPOCHS, MAX_RATE_OF_MANY_EPOCHS = 8, 4e-3  # at a higher rate, a model memorises its text sooner
 STEPS = 1500  # about; fewer and larger steps learn less from the same characters, more and smaller ones take more time
 MIN_STEPS = 100
 
@@ -56,7 +58,7 @@ def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -
     size = 1 / (1 / parameters + 1 / (MAX_USEFUL * text.characters))
     useful = max(effective_characters(text, seen), 1.0) * (1.0 if optimizer == "muon" else ADAMW_SEES)
     ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + SEEN * (1e6 / useful) ** SEEN_POWER
-    return min(text.mark * ratio, math.log(text.vocab_size))
+    return min(text.mark * min(1.0, text.characters / 1e6) ** TEXT_POWER * ratio, math.log(text.vocab_size))
 
 
 def effective_characters(text: Text, seen: float) -> float:
@@ -76,6 +78,7 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
     """The training of a model with `parameters` in its blocks that sees `seen` characters."""
     decay, dropout = regularization(text, parameters=parameters, seen=seen)
     rate = next(rate for most, rate in RATES[optimizer] if parameters <= most)
+    rate = min(rate, MAX_RATE_OF_MANY_EPOCHS) if seen > MANY_EPOCHS * text.characters else rate
     momentum = 0.9 if parameters < 1e7 else 0.95
     characters = min(4096, max(256, 2 ** round(math.log2(max(seen, 1) / STEPS))))
     return Recipe(decay, dropout, rate, momentum, characters_per_step=characters)
