@@ -101,7 +101,7 @@ def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_
     """What that many parameters, trained as `config` says, mean for this text and this machine."""
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
     minutes = config.train.max_steps * config.chars_per_step / characters_per_second / 60
-    per_character = 37 * config.model.n_layer * config.model.n_embd + 3 * corpus.tokenizer.vocab_size
+    per_character = 37 * config.model.n_layer * config.model.n_embd + 5 * corpus.tokenizer.vocab_size
     memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
     expected = _overfitting(len(corpus.train), config, epochs=epochs, parameters=parameters)
     cost = f"about {clock(60 * minutes)} and {max(memory, 1e8) / 1e9:.1f} GB"
