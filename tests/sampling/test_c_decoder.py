@@ -11,7 +11,7 @@ from programs import Programs
 
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import load_kernel
-from chargpt.sampling.c_decoder import CDecoder, choose_decoder
+from chargpt.sampling.c_decoder import LARGE_PAGE, CDecoder, choose_decoder, in_large_pages
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
 from model import GPT, POSITIONS, GPTConfig
@@ -158,6 +158,15 @@ def test_log_probabilities_are_the_models_own(c_decoder):
     ids, values = (torch.cat(column) for column in zip(*made))
     expected = model(torch.cat((torch.tensor([5]), ids[:, 0]))[None]).log_softmax(-1)[0, :-1].gather(-1, ids).detach()
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 1000, LARGE_PAGE - 1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
+def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size):
+    vectors = [in_large_pages(size).fill_(value) for value in (1, 2)]
+    assert all(len(vector) == size and vector.data_ptr() % 64 == 0 for vector in vectors)
+    ends = [vector[-1:] for vector in vectors]
+    del vectors
+    assert [int(end) for end in ends] == [1, 2]
 
 
 def test_a_tensor_of_noise_is_what_its_rows_would_draw_one_by_one():
