@@ -78,7 +78,7 @@ def test_on_a_busy_machine_threads_sleep_from_the_start(machine):
 
 @pytest.mark.parametrize(
     "processors, others, asleep",
-    [(THREADS, 1.0, True), (THREADS, 0.1, False), (THREADS + 8, 8.0, False), (THREADS + 8, 8.5, True)],
+    [(THREADS, 1.0, True), (THREADS, 0.1, False), (THREADS + 8, 8.0, False), (THREADS + 8, 9.5, True)],
 )
 def test_threads_spin_again_when_others_leave_them_their_processors(tmp_path, processors, others, asleep):
     machine = Machine(tmp_path, processors=processors)
@@ -232,4 +232,4 @@ def test_beside_other_programs_threads_sleep_until_the_last_sample_is_written(tm
         for loop in loops:
             loop.kill()
             loop.wait()
-    assert len(asleep) >= 3 * 4 and all(asleep)  # of two evaluations and of the end
+    assert len(asleep) >= 2 * 4 and all(asleep)  # of both evaluations
