@@ -147,7 +147,8 @@ def write_sample(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> str:
     prompt = torch.tensor([[first_id(tokenizer)]], device=trainer.runtime.device)
     generator = torch.Generator().manual_seed(train_config.seed)
     model, length = trainer.weights.working, train_config.sample_length
-    ids = stream(model, prompt, length, SAMPLING, generator=generator, never_sampled=tokenizer.never_sampled)
+    rules = {"overflow": "refill", "never_sampled": tokenizer.never_sampled}  # past the context, refill takes less time
+    ids = stream(model, prompt, length, SAMPLING, generator=generator, **rules)
     return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))
 
 
