@@ -1,5 +1,6 @@
 """Chooses the settings of a run for its time: candidates are timed on this machine, and the law of recipes.py compares them."""
 
+import math
 import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from chargpt.config import Config, apply_overrides
-from chargpt.runs.model_shape import blank_model
+from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
@@ -26,6 +27,7 @@ STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evalua
 FIRST_GUESS = 30_000  # characters a second of the smallest model
 MAX_EVALUATIONS, EVALUATION_SHARE = 10, 0.1  # and the part of the time that more than a few of them may take
 MANY_EPOCHS = 4  # a model that sees its text more often may begin to memorise it; then the run ends early
+CLEARLY_WORSE = 0.045  # nats above the next smaller model: still larger ones are not considered
 NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
 SHORTEST_CONTEXT = 16
 OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
@@ -115,10 +117,12 @@ def _candidates(
         evaluations = max(MIN_EVALUATIONS, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
         complete = _complete(shaped, text, given=given, seen=seen, evaluations=evaluations)
         loss = recipes.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
-        if done and loss > done[-1].loss + SPREAD / 2 and len(done) > 1:
+        if done and loss > done[-1].loss + CLEARLY_WORSE and len(done) > 1:
             return
         done.append(Candidate(complete, parameters, speed, seen, loss))
         yield done[-1]
+        if loss >= math.log(text.vocab_size):  # it learns nothing, and a larger one has less time for it
+            return
 
 
 def in_blocks(config: Config) -> int:
@@ -140,6 +144,7 @@ def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collecti
         changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or _heads(width)}"]
         try:
             shaped = apply_overrides(config, _unless(given, [*names, *changes, f"model.block_size={context}"]))
+            check_size(shaped.model, corpus.tokenizer.vocab_size)  # before a model is made
         except UserError as error:  # for example a width that is no multiple of the number of heads that was given
             problem = error
             continue

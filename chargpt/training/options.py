@@ -80,11 +80,7 @@ def _parser(program: str, more: str, description: str) -> Parser:
         help="a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
         "python-source, shakespeare; and settings as section.key=value",
     )
-    add(
-        "--config",
-        metavar="FILE",
-        help="settings as YAML, or the name of a preset (default: by text, time and machine)",
-    )
+    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: chosen by text and time)")
     add(
         "--minutes",
         type=minutes,

@@ -1,14 +1,19 @@
 """Which settings a run begins with: a preset or a YAML file, and the command line."""
 
 import difflib
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chargpt.config import Config, apply, apply_overrides
 from chargpt.device import choose_device
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import WHOLE_NUMBER, UserError, shown
+from chargpt.training.choice import chooses
 from chargpt.yaml_file import read_yaml
+
+MOST = 4096  # heads or chunks; more are a mistake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,23 +26,61 @@ class Settings:
 
 
 def load_settings(
-    name: str | None, overrides: Sequence[str], *, presets: Path, model: dict | None = None, model_from: str = ""
+    name: str | None,
+    overrides: Sequence[str],
+    *,
+    presets: Path,
+    minutes: float | None = None,
+    model: dict | None = None,
+    model_from: str = "",
 ) -> Settings:
     """The settings of a preset or YAML file `name` (None: the preset for the device) with the `section.key=value` overrides.
 
-    `model` replaces the file's model section; `model_from` names its origin in error messages. An installed library has no
-    presets, which stay in the project; it uses the built-in defaults. Raises UserError.
+    `minutes` is the time limit. `model` replaces the file's model section, except a dropout; `model_from` names its origin. An
+    installed library has no presets, which stay in the project; it uses the built-in defaults. Raises UserError.
     """
     device = apply_overrides(Config(), [override for override in overrides if override.startswith("runtime.")]).runtime.device
     path = _find_preset(name, choose_device(device).type, presets)
     tree = {} if path is None else read_yaml(path)
-    config = Config() if path is None else apply(Config(), tree, where=shown(path))
-    chosen_by_user = [tree if name is not None else {}, {"model": model or {}}]
+    by_user = {} if name is None else _flat(tree)
+    typed = {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}
+    if model is not None and "model.dropout" in by_user:
+        model = {**model, "dropout": by_user["model.dropout"]}
+    source = _flat({"model": model}).keys() - {"model.dropout"}  # on which no weight depends
+    given = {*by_user, *source, *typed}
+    if chooses(given, minutes=minutes):
+        tree = _with_room(tree, by_user, typed)
+    config = Config() if not tree else apply(Config(), tree, where=shown(path or "the settings"))
     if model is not None:
         config = apply(config, {"model": model}, where=model_from)
-    given = {f"{section}.{key}" for part in chosen_by_user for section, keys in part.items() for key in keys or ()}
-    given |= {override.partition("=")[0].strip() for override in overrides}
     return Settings(config=apply_overrides(config, overrides), file=path, given=frozenset(given))
+
+
+def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a tree of settings, which may have mistakes, by section.key."""
+    sections = {section: keys for section, keys in tree.items() if isinstance(keys, Mapping)}
+    return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+
+
+def _with_room(tree: dict[str, Any], by_user: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, Any]:
+    """`tree` with values that fit whatever the user has given, for settings that are still to be chosen.
+
+    A number of heads given alone, for example, need not divide the width of a preset, which will not be used.
+    """
+    whole = {key: _whole_numbers(by_user.get(key), typed.get(key)) for key in ("model.n_head", "train.chunks")}
+    room = {"model.n_head": 1, "model.n_embd": 2 * whole["model.n_head"], "train.batch_size": whole["train.chunks"]}
+    for key, value in room.items():
+        section, _, name = key.partition(".")
+        keys = tree.get(section)
+        if key not in by_user and (keys is None or isinstance(keys, Mapping)):
+            tree = {**tree, section: {**(keys or {}), name: value}}
+    return tree
+
+
+def _whole_numbers(*values: Any) -> int:
+    """The least common multiple of those of `values` that are whole numbers above 0, and not too large to be a mistake."""
+    numbers = [int(value) for value in values if WHOLE_NUMBER.fullmatch(str(value)) and 0 < int(value) <= MOST]
+    return math.lcm(*numbers)
 
 
 def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | None:

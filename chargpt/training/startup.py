@@ -101,7 +101,12 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, root).state.tokenizer
     shape = None if source is None else to_dict(source.state.config)["model"]
     settings = load_settings(
-        options.config, options.settings, presets=root / "configs", model=shape, model_from=options.init_from or ""
+        options.config,
+        options.settings,
+        presets=root / "configs",
+        minutes=options.minutes,
+        model=shape,
+        model_from=options.init_from or "",
     )
     config, open = settings.config, chooses(settings.given, minutes=options.minutes)
     preset = "the built-in defaults" if settings.file is None else shown(settings.file)
@@ -111,7 +116,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
     say("settings", ", ".join([preset, *options.settings]))
     _say_ignored(options)
     if not config.train.chunks:
-        config = apply_overrides(config, [f"train.chunks={processes}"])
+        batch = [f"train.batch_size={processes}"] if open and "train.batch_size" not in settings.given else []  # any that fits
+        config = apply_overrides(config, [f"train.chunks={processes}", *batch])
     config, minutes = _adapted(dataclasses.replace(settings, config=config), corpus, options, processes=processes)
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
@@ -133,7 +139,7 @@ def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, proce
         config, minutes = choice.config, None if minutes is None else choice.seconds / 60
         for notice in choice.notices:
             say(*notice)
-    elif options.config is None:  # the user has chosen no preset
+    else:
         config, chosen = regularized(config, corpus, given=given)
         if chosen:
             say("chosen", chosen)

@@ -88,12 +88,14 @@ class Trainer:
     @property
     def is_finished(self) -> bool:
         """Whether the run has taken all its steps, or its last `train.patience` evaluations did not improve the loss."""
-        progress, train = self.progress, self.config.train
-        if progress.step >= train.max_steps:
-            return True
-        if not train.patience or progress.best_step is None:
+        return self.progress.step >= self.config.train.max_steps or self._is_out_of_patience
+
+    @property
+    def _is_out_of_patience(self) -> bool:
+        progress, patience = self.progress, self.config.train.patience
+        if not patience or progress.best_step is None:
             return False
-        return progress.evaluated - progress.best_step >= train.patience * self.config.steps_between_evaluations
+        return progress.evaluated - progress.best_step >= patience * self.config.steps_between_evaluations
 
     def step(self) -> Step:
         """Take one step: the gradient of a batch, clipping, an update.
@@ -196,9 +198,14 @@ class Trainer:
     def set_length(self, max_steps: int, *, min_evaluations: int) -> None:
         """Make the run `max_steps` long, with at least so many evaluations.
 
-        The warm-up stays as short as it now becomes, even if the run is extended later.
+        The warm-up stays as short as it now becomes, even if the run is extended later. There are fewer evaluations if the
+        run would otherwise be out of patience at once, only because they would be closer together.
         """
-        config = self.config
+        config, progress = self.config, self.progress
+        if config.train.patience and progress.best_step is not None and not self._is_out_of_patience:
+            since_best = progress.evaluated - progress.best_step
+            if since_best:  # the interval, max_steps / min_evaluations, must be longer than since_best / patience
+                min_evaluations = min(min_evaluations, (max_steps * config.train.patience - 1) // since_best)
         self.config = dataclasses.replace(
             config,
             train=dataclasses.replace(config.train, max_steps=max_steps, min_evaluations=min_evaluations),

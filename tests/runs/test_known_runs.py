@@ -46,6 +46,11 @@ def test_a_run_on_the_same_text_is_not_offered(tmp_path, corpus):
     assert offered(tmp_path, corpus, fingerprint=corpus.fingerprint) is None
 
 
+def test_a_run_on_an_earlier_version_of_the_text_is_not_offered(tmp_path, corpus):
+    """It may have learned what is the validation part now."""
+    assert offered(tmp_path, corpus, texts=["another.txt", *corpus.texts]) is None
+
+
 def test_the_run_that_has_seen_most_is_offered_and_damaged_ones_are_not(tmp_path, corpus):
     for name, step in (("short", 100), ("long", 900), ("damaged", 5000)):
         publish_run(tmp_path / "runs" / name, config=BATCH, steps=(step,))

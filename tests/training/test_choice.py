@@ -91,6 +91,17 @@ def test_what_cannot_be_together_is_one_line(corpora):
         choice_for(corpora[3000], "model.n_embd=33", "model.n_head=2")
 
 
+def test_a_model_that_is_too_large_is_refused_before_it_is_made(corpora):
+    with pytest.raises(UserError, match="10,000,000 layers"):
+        choice_for(corpora[3000], "model.n_layer=10000000")
+
+
+def test_models_that_are_expected_to_learn_nothing_are_not_considered(corpora):
+    """In no time at all, each is as good as the smallest one."""
+    said = dict(choice_for(corpora[100_000], seconds=0.001).notices)
+    assert said.get("considered", "").count("M (") <= 1
+
+
 def test_whoever_has_decided_everything_or_the_length_is_left_alone():
     assert chooses([], minutes=None) and chooses(["train.max_steps"], minutes=1.0)
     assert not chooses(["train.max_steps"], minutes=None)

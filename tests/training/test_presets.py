@@ -45,3 +45,37 @@ def test_what_the_user_has_given_is_known(tmp_path):
     source = {"n_layer": 3, "n_embd": 32}
     loaded = load_settings(None, words, presets=PRESETS, model=source, model_from="a run")
     assert loaded.given == given | {"model.n_layer", "model.n_embd"} and loaded.config.model.n_layer == 3
+
+
+@pytest.mark.parametrize("settings", [["model.n_head=3"], ["model.n_embd=97"], ["train.chunks=64"]])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_one_setting_of_several_that_depend_on_each_other_is_enough(settings, as_file, tmp_path):
+    """The others are chosen, so that those of a preset do not matter; without a choice, they are an error as before."""
+    section, name, value = settings[0].replace("=", ".").split(".")
+    (tmp_path / "mine.yaml").write_text(f"{section}:\n  {name}: {value}\n")
+    file, words = (str(tmp_path / "mine.yaml"), []) if as_file else (None, settings)
+    words = [*words, "runtime.device=cpu"]
+    config = load_settings(file, words, presets=PRESETS).config
+    assert getattr(getattr(config, section), name) == int(value)
+    with pytest.raises(UserError, match="n_embd|batch_size"):
+        load_settings(file, [*words, "train.max_steps=10"], presets=PRESETS)
+
+
+@pytest.mark.parametrize("text", ["model: 5\n", "model: {n_head: many}\n", "model: {n_head: 0}\n", "train: {chunks: 1e99}\n"])
+def test_a_file_with_a_mistake_is_one_line(text, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match="mine.yaml: "):
+        load_settings(str(tmp_path / "mine.yaml"), [], presets=PRESETS)
+
+
+def test_dropout_is_not_decided_by_the_run_whose_weights_are_used(tmp_path):
+    """It follows the text and the time, unless the user gives it."""
+    source = {"n_layer": 1, "n_head": 1, "n_embd": 32, "dropout": 0.0}
+    (tmp_path / "mine.yaml").write_text("model:\n  dropout: 0.3\n")
+    without, by_file, typed = (
+        load_settings(file, [*words, "runtime.device=cpu"], presets=PRESETS, model=source, model_from="a run")
+        for file, words in ((None, []), (str(tmp_path / "mine.yaml"), []), (None, ["model.dropout=0.3"]))
+    )
+    assert "model.dropout" not in without.given and "model.n_embd" in without.given
+    for settings in (by_file, typed):
+        assert "model.dropout" in settings.given and settings.config.model.dropout == 0.3

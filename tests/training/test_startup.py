@@ -17,7 +17,7 @@ from chargpt.runs.run import Run
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.options import parse_options
-from chargpt.training.startup import new_run, resume_run, roll_back, time_limit
+from chargpt.training.startup import new_model, new_run, resume_run, roll_back, time_limit
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
@@ -93,6 +93,24 @@ def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, 
 def test_minutes_make_a_run_long_enough_to_measure_its_speed(text, tmp_path):
     training = begin(text, tmp_path / "run", "--minutes", "1", "train.max_steps=1")
     assert training.trainer.config.train.max_steps == 4
+
+
+def test_with_a_length_in_steps_what_a_file_leaves_open_follows_the_epochs(text, tmp_path):
+    """The file decides the optimizer alone; what it gives, and what the tiny preset gives, stays."""
+    (tmp_path / "mine.yaml").write_text(
+        "optim: {name: muon}\ntrain: {max_steps: 20}\nmodel: {n_layer: 1, n_embd: 32, n_head: 2}\n"
+    )
+    words = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.threads=1"]
+    config = new_run(parse_options([str(text), "--config", f"{tmp_path}/mine.yaml", *words]), root=ROOT).trainer.config
+    assert (config.optim.name, config.train.max_steps) == ("muon", 20)
+    assert config.optim.weight_decay > 0.1
+    assert begin(text, tmp_path / "tiny").trainer.config.optim.weight_decay == 0.1
+
+
+def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path):
+    words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1"]
+    config = new_model(parse_options([str(text), *words]), root=ROOT, processes=64).config
+    assert config.train.chunks == 64 and config.train.batch_size % 64 == 0
 
 
 def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path):

@@ -173,6 +173,24 @@ def test_a_run_ends_at_its_length_or_without_patience():
     assert trainer.is_finished
 
 
+@pytest.mark.parametrize(("max_steps", "evaluations"), [(271, 12), (400, 60), (151, 5)])
+def test_a_shorter_interval_does_not_end_a_run_without_patience(max_steps, evaluations):
+    """Two evaluations were no better; that they are now more than three of the new intervals ago says nothing."""
+    train = dataclasses.replace(CONFIG.train, patience=3, eval_interval=63, max_steps=632)
+    trainer = make_trainer(dataclasses.replace(CONFIG, train=train))
+    progress = trainer.progress
+    for step, loss in ((63, 1.0), (126, 2.0), (150, 2.0)):
+        progress.step = step
+        progress.record_evaluation(loss)
+    assert not trainer.is_finished
+    trainer.set_length(150, min_evaluations=0)  # as short as a resumed run is until its speed is known
+    trainer.set_length(max_steps, min_evaluations=evaluations)
+    assert not trainer.is_finished and trainer.config.train.max_steps == max_steps
+    progress.step += trainer.config.steps_between_evaluations
+    progress.record_evaluation(2.0)
+    assert trainer.is_finished
+
+
 def test_several_chunks_are_one_large_batch():
     """Equal to rounding: losses, and gradients by the size of each parameter's own."""
     model, vectors = dataclasses.replace(CONFIG.model, dropout=0.0), []
