@@ -80,7 +80,9 @@ def _parser(program: str, more: str, description: str) -> Parser:
         help="a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
         "python-source, shakespeare; and settings as section.key=value",
     )
-    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: chosen for the text and the time)")
+    add(
+        "--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: chosen for the text and the time)"
+    )
     add(
         "--minutes",
         type=minutes,
