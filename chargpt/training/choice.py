@@ -1,10 +1,10 @@
 """Chooses the settings of a run for its time: candidates are timed on this machine, and the law of recipes.py compares them."""
 
-import math
 import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from chargpt.config import Config, apply_overrides
@@ -79,7 +79,7 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model fits
     what was given.
     """
-    text = Text(len(corpus.train), corpus.tokenizer.vocab_size, mark_to_beat(corpus))
+    text = Text(len(corpus.train), _entropy(corpus), mark_to_beat(corpus))
     names = ["optim.name=muon", "model.positions=rotary"] if muon else ["optim.name=adamw", "model.positions=learned"]
     shapes = _shapes(config, corpus, names, given=given)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
@@ -99,7 +99,7 @@ def _candidates(
     deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
     done: list[Candidate] = []
     for shape in shapes:
-        parameters = blank_model(shape.model, text.vocab_size).parameter_count()
+        parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
         # What was measured for a smaller model tells how long a larger one takes.
         speed = done[-1].speed * done[-1].parameters / parameters if done else FIRST_GUESS
         recipe = recipes.recipe_for(text, parameters=in_blocks(shape), seen=int(speed * in_steps), optimizer=shape.optim.name)
@@ -121,8 +121,13 @@ def _candidates(
             return
         done.append(Candidate(complete, parameters, speed, seen, loss))
         yield done[-1]
-        if loss >= math.log(text.vocab_size):  # it learns nothing, and a larger one has less time for it
+        if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
             return
+
+
+def _entropy(corpus: Corpus) -> float:
+    shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
 def in_blocks(config: Config) -> int:
@@ -246,7 +251,7 @@ def _millions(parameters: int) -> str:
 def regularized(config: Config, corpus: Corpus, *, given: Collection[str]) -> tuple[Config, str]:
     """`config`, whose length was given, with weight decay and dropout for its epochs, and a line on it; empty if they stay."""
     seen = config.train.max_steps * config.chars_per_step
-    text = Text(len(corpus.train), corpus.tokenizer.vocab_size, mark=0.0)
+    text = Text(len(corpus.train), 0.0, mark=0.0)
     recipe = recipes.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
     settings = [f"optim.weight_decay={recipe.weight_decay:g}", f"model.dropout={recipe.dropout:g}"]
     changed = apply_overrides(config, _unless(given, settings))

@@ -68,7 +68,11 @@ def _with_room(tree: dict[str, Any], by_user: Mapping[str, Any], typed: Mapping[
     A number of heads given alone, for example, need not divide the width of a preset, which will not be used.
     """
     whole = {key: _whole_numbers(by_user.get(key), typed.get(key)) for key in ("model.n_head", "train.chunks")}
-    room = {"model.n_head": 1, "model.n_embd": 2 * whole["model.n_head"], "train.batch_size": whole["train.chunks"]}
+    room: dict[str, int] = {}
+    if {"model.n_head", "model.n_embd"} & (by_user.keys() | typed.keys()):
+        room |= {"model.n_head": 1, "model.n_embd": 2 * whole["model.n_head"]}
+    if "train.chunks" in by_user or "train.chunks" in typed:
+        room["train.batch_size"] = whole["train.chunks"]
     for key, value in room.items():
         section, _, name = key.partition(".")
         keys = tree.get(section)

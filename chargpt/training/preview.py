@@ -118,7 +118,7 @@ def _overfitting(characters: int, config: Config, *, epochs: float, parameters: 
         return "the run will not see all of the text; more steps would help"
     if epochs <= 4:
         return "no overfitting expected"
-    text = Text(characters, 0, mark=0.0)
+    text = Text(characters, 0.0, mark=0.0)
     decay, dropout = regularization(text, parameters=parameters, seen=epochs * characters)
     more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
     more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []

@@ -16,7 +16,7 @@ class Text(NamedTuple):
     """What the law knows of a text."""
 
     characters: int  # of the training part
-    vocab_size: int
+    entropy: float  # of its characters, nats: the loss of a model that knows their frequencies alone
     mark: float  # loss of an n-gram model that has counted the training part, on the validation part: nats per character
 
 
@@ -50,7 +50,7 @@ RATES = {  # up to so many parameters in the blocks
 }
 MANY_EPOCHS, MAX_RATE_OF_MANY_EPOCHS = 8, 4e-3  # at a higher rate, a model memorises its text sooner
 STEPS = 1500  # about; fewer and larger steps learn less from the same characters, more and smaller ones take more time
-MIN_STEPS = 100
+MIN_STEPS = 10
 
 
 def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -> float:
@@ -58,7 +58,7 @@ def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -
     size = 1 / (1 / parameters + 1 / (MAX_USEFUL * text.characters))
     useful = max(effective_characters(text, seen), 1.0) * (1.0 if optimizer == "muon" else ADAMW_SEES)
     ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + SEEN * (1e6 / useful) ** SEEN_POWER
-    return min(text.mark * min(1.0, text.characters / 1e6) ** TEXT_POWER * ratio, math.log(text.vocab_size))
+    return min(text.mark * min(1.0, text.characters / 1e6) ** TEXT_POWER * ratio, text.entropy)
 
 
 def effective_characters(text: Text, seen: float) -> float:

@@ -68,6 +68,15 @@ def test_a_file_with_a_mistake_is_one_line(text, tmp_path):
         load_settings(str(tmp_path / "mine.yaml"), [], presets=PRESETS)
 
 
+def test_what_nothing_depends_on_is_that_of_the_preset():
+    """Also for a model from elsewhere, whose run is not trained at once, so that nothing is chosen."""
+    source = {"n_layer": 1, "n_head": 1, "n_embd": 32}
+    loaded = load_settings("tiny", ["runtime.device=cpu"], presets=PRESETS)
+    assert loaded.config.train.batch_size == 8 and loaded.config.model.n_head == 2
+    imported = load_settings(None, ["runtime.device=cpu"], presets=PRESETS, model=source, model_from="a file").config
+    assert imported.train == load_settings("cpu", [], presets=PRESETS).config.train and imported.model.n_embd == 32
+
+
 def test_dropout_is_not_decided_by_the_run_whose_weights_are_used(tmp_path):
     """It follows the text and the time, unless the user gives it."""
     source = {"n_layer": 1, "n_head": 1, "n_embd": 32, "dropout": 0.0}

@@ -1,7 +1,5 @@
 """The law behaves as learning does: more characters and more text help, repetition helps less and less."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,15 +15,15 @@ from chargpt.training.recipes import (
     regularization,
 )
 
-TEXT = Text(characters=1_000_000, vocab_size=65, mark=1.77)
+TEXT = Text(characters=1_000_000, entropy=3.3, mark=1.77)
 sizes = st.integers(10**4, 10**8)
-texts = st.builds(Text, characters=st.integers(1000, 10**10), vocab_size=st.integers(2, 20_000), mark=st.floats(0.5, 6))
+texts = st.builds(Text, characters=st.integers(1000, 10**10), entropy=st.floats(0.5, 9), mark=st.floats(0.5, 6))
 
 
 @given(texts, sizes, st.floats(1e3, 1e10), st.floats(1.0, 100.0))
 def test_more_characters_are_never_expected_to_be_worse(text, parameters, seen, factor):
     less, more = (expected_loss(text, parameters=parameters, seen=seen * f, optimizer="muon") for f in (1.0, factor))
-    assert 0 < more <= less <= math.log(text.vocab_size)
+    assert 0 < more <= less <= text.entropy
 
 
 @given(texts, sizes, st.floats(1e3, 1e10))
@@ -47,7 +45,7 @@ def test_more_time_asks_for_a_larger_model():
     """With ten times the computing each time, the model with the lowest expected loss grows, or is the largest."""
     best = []
     for budget in (1e12, 1e13, 1e14, 1e15, 1e16):
-        huge = Text(characters=10**10, vocab_size=65, mark=1.77)
+        huge = Text(characters=10**10, entropy=3.3, mark=1.77)
         size = [12 * layers * width**2 for layers, width in SHAPES]
         losses = [expected_loss(huge, parameters=n, seen=budget / (6 * n), optimizer="muon") for n in size]
         best.append(losses.index(min(losses)))
