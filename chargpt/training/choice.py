@@ -24,6 +24,7 @@ from model import GPT
 DEFAULT_SECONDS = 180.0  # of a run for which the user has chosen no length
 TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most this part of the run's time
 STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evaluating and saving
+SLOWER = 0.8  # power of the parameters with which a step becomes slower; the calls of small models take much of theirs
 FIRST_GUESS = 30_000  # characters a second of the smallest model
 MAX_EVALUATIONS, EVALUATION_SHARE = 10, 0.1  # and the part of the time that more than a few of them may take
 MANY_EPOCHS = 4  # a model that sees its text more often may begin to memorise it; then the run ends early
@@ -96,12 +97,12 @@ def _candidates(
 ) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
     in_steps = max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))
-    deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
+    deadline = None
     done: list[Candidate] = []
     for shape in shapes:
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
         # What was measured for a smaller model tells how long a larger one takes.
-        speed = done[-1].speed * done[-1].parameters / parameters if done else FIRST_GUESS
+        speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER if done else FIRST_GUESS
         recipe = recipes.recipe_for(text, parameters=in_blocks(shape), seen=int(speed * in_steps), optimizer=shape.optim.name)
         batch = f"train.batch_size={_batch_size(shape, recipe.characters_per_step)}"
         shaped = apply_overrides(shape, _unless(given, [batch]))
@@ -112,6 +113,8 @@ def _candidates(
                 if done:
                     return
                 raise
+        if deadline is None:  # the first time of all includes what torch does once
+            deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         seen = min(int(speed * in_steps), recipes.longest_useful(text))
         evaluation = min(len(corpus.val), shaped.train.eval_chars or len(corpus.val)) / 3 / speed  # without a gradient
         evaluations = max(MIN_EVALUATIONS, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))

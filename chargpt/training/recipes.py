@@ -49,7 +49,7 @@ RATES = {  # up to so many parameters in the blocks
     "adamw": ((2e6, 3e-3), (math.inf, 2e-3)),
 }
 MANY_EPOCHS, MAX_RATE_OF_MANY_EPOCHS = 8, 4e-3  # at a higher rate, a model memorises its text sooner
-STEPS = 1500  # about; fewer and larger steps learn less from the same characters, more and smaller ones take more time
+STEPS = 1200  # about; fewer and larger ones learn less from the same characters, more and smaller ones take more time
 MIN_STEPS = 10
 
 
@@ -80,7 +80,7 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
     rate = next(rate for most, rate in RATES[optimizer] if parameters <= most)
     rate = min(rate, MAX_RATE_OF_MANY_EPOCHS) if seen > MANY_EPOCHS * text.characters else rate
     momentum = 0.9 if parameters < 1e7 else 0.95
-    characters = min(4096, max(256, 2 ** round(math.log2(max(seen, 1) / STEPS))))
+    characters = min(4096, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
     return Recipe(decay, dropout, rate, momentum, characters_per_step=characters)
 
 
