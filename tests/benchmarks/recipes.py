@@ -41,7 +41,7 @@ from chargpt.runs.checkpoint import read_state, steps  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
 from chargpt.text.report import mark_to_beat  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
-from chargpt.training.recipes import HEAD_SIZE, SHAPES  # noqa: E402
+from chargpt.training.recipes import HEAD_SIZE, SHAPES, Text, recipe_for  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 from model import GPT  # noqa: E402
@@ -158,7 +158,10 @@ class Row(NamedTuple):
 
 
 def rows_of(page: Path) -> list[Row]:
-    """The experiments in the tables of a page. Of those that differ in their settings or batch alone, the best counts."""
+    """The experiments in the tables of a page with steps no larger than the recipe's.
+
+    Of those that differ in their settings or batch alone, the best counts.
+    """
     best: dict[tuple, Row] = {}
     for line in page.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -167,6 +170,10 @@ def rows_of(page: Path) -> list[Row]:
         layers, width = map(int, cells[3].split("x"))
         characters, seen = (int(cells[place].replace(",", "")) for place in (1, 5))
         numbers = {"mark": float(cells[2]), "loss": float(cells[8]), "is_adamw": "adamw" in cells[6]}
+        windows, context = map(int, cells[4].split("x"))
+        recipe = recipe_for(Text(characters, 0.0, 0.0), parameters=0, seen=seen, optimizer="muon")
+        if windows * context > 1.5 * recipe.characters_per_step:
+            continue
         row = Row(cells[0], characters, in_blocks=12 * layers * width**2, seen=seen, **numbers)
         alike = (row.text, row.in_blocks, round(seen / characters, 1), row.is_adamw)
         best[alike] = min(best.get(alike, row), row, key=lambda row: row.loss)
