@@ -80,7 +80,8 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
     rate = next(rate for most, rate in RATES[optimizer] if parameters <= most)
     rate = min(rate, MAX_RATE_OF_MANY_EPOCHS) if seen > MANY_EPOCHS * text.characters else rate
     momentum = 0.9 if parameters < 1e7 else 0.95
-    characters = min(4096, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
+    largest = 2048 if parameters < 5e6 else 4096
+    characters = min(largest, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
     return Recipe(decay, dropout, rate, momentum, characters_per_step=characters)
 
 

@@ -171,7 +171,7 @@ def rows_of(page: Path) -> list[Row]:
         characters, seen = (int(cells[place].replace(",", "")) for place in (1, 5))
         numbers = {"mark": float(cells[2]), "loss": float(cells[8]), "is_adamw": "adamw" in cells[6]}
         windows, context = map(int, cells[4].split("x"))
-        recipe = recipe_for(Text(characters, 0.0, 0.0), parameters=0, seen=seen, optimizer="muon")
+        recipe = recipe_for(Text(characters, 0.0, 0.0), parameters=12 * layers * width**2, seen=seen, optimizer="muon")
         if windows * context > 1.5 * recipe.characters_per_step:
             continue
         row = Row(cells[0], characters, in_blocks=12 * layers * width**2, seen=seen, **numbers)
