@@ -2,12 +2,15 @@
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from ctypes import CDLL
 from pathlib import Path
 
 import pytest
 import torch
 from programs import Programs
+
+from chargpt.kernels.compiler import Unavailable
 
 CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
 
@@ -49,6 +52,19 @@ def kernel_cache(tmp_path_factory) -> Path:
     """A folder for compiled C that all processes of a test run share."""
     folder = tmp_path_factory.getbasetemp()
     return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "kernels"
+
+
+@pytest.fixture(scope="session")
+def compiled(kernel_cache) -> Callable[[Callable[[Path], CDLL]], CDLL]:
+    """A function that calls a kernel's `load_kernel`; the test skips without a C compiler."""
+
+    def load(load_kernel: Callable[[Path], CDLL]) -> CDLL:
+        try:
+            return load_kernel(kernel_cache)
+        except Unavailable as reason:
+            pytest.skip(f"needs a C compiler: {reason}")
+
+    return load
 
 
 @pytest.fixture

@@ -27,12 +27,12 @@ STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evalua
 SLOWER = 0.8  # power of the parameters with which a step becomes slower; the calls of small models take much of theirs
 FIRST_GUESS = 30_000  # characters a second of the smallest model
 MAX_EVALUATIONS, EVALUATION_SHARE = 10, 0.1  # and the part of the time that more than a few of them may take
-MANY_EPOCHS = 4  # a model that sees its text more often may begin to memorise it; then the run ends early
+PATIENT_EPOCHS = 4  # a run that sees its text more often ends early if the model begins to memorise it
 CLEARLY_WORSE = 0.045  # nats above the next smaller model: still larger ones are not considered
 NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
 SHORTEST_CONTEXT = 16
 OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
-CHOSEN = {  # whoever has decided all of these has a model and a training, and leaves only its length open
+CHOSEN = {  # if the user has given all of these, only the length of the run is left to choose
     "model.n_layer",
     "model.n_head",
     "model.n_embd",
@@ -143,10 +143,10 @@ def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collecti
 
     Raises UserError if no model is possible.
     """
-    room = min(len(corpus.train) // 2, len(corpus.val) - 1)
+    longest = min(len(corpus.train) // 2, len(corpus.val) - 1)
     seen, problem = [], None
     for n_layer, n_embd in recipes.SHAPES:
-        context = max(SHORTEST_CONTEXT, min(recipes.context_for(n_embd), room))
+        context = max(SHORTEST_CONTEXT, min(recipes.context_for(n_embd), longest))
         heads = config.model.n_head if "model.n_head" in given else None
         width = config.model.n_embd if "model.n_embd" in given else _multiple(n_embd, of=2 * (heads or 1))
         changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or _heads(width)}"]
@@ -193,7 +193,7 @@ def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, 
         "optim.momentum": recipe.momentum,
         "optim.warmup_steps": min(100, steps // 10),
         "train.max_steps": steps,
-        "train.patience": 3 if seen > MANY_EPOCHS * text.characters else 0,
+        "train.patience": 3 if seen > PATIENT_EPOCHS * text.characters else 0,
         "train.eval_interval": interval,
         "checkpoint.interval": interval,
     }
@@ -238,7 +238,7 @@ def _notices(
     yield "expected", f"validation loss {best.loss:.2f} ({low:.2f} to {high:.2f}), an n-gram model has {text.mark:.2f}"
     others = ", ".join(candidate.describe() for candidate in candidates if candidate is not best)
     if others:
-        yield "considered", f"{others}"
+        yield "considered", others
     if used < seconds:
         yield (
             "note",

@@ -49,7 +49,7 @@ def load_settings(
     source = _flat({"model": model}).keys() - {"model.dropout"}  # on which no weight depends
     given = {*by_user, *source, *typed}
     if chooses(given, minutes=minutes):
-        tree = _with_room(tree, by_user, typed)
+        tree = _with_fitting_values(tree, by_user, typed)
     config = Config() if not tree else apply(Config(), tree, where=shown(path or "the settings"))
     if model is not None:
         config = apply(config, {"model": model}, where=model_from)
@@ -62,18 +62,18 @@ def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
 
 
-def _with_room(tree: dict[str, Any], by_user: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, Any]:
+def _with_fitting_values(tree: dict[str, Any], by_user: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, Any]:
     """`tree` with values that fit whatever the user has given, for settings that are still to be chosen.
 
     A number of heads given alone, for example, need not divide the width of a preset, which will not be used.
     """
     whole = {key: _whole_numbers(by_user.get(key), typed.get(key)) for key in ("model.n_head", "train.chunks")}
-    room: dict[str, int] = {}
+    fitting: dict[str, int] = {}
     if {"model.n_head", "model.n_embd"} & (by_user.keys() | typed.keys()):
-        room |= {"model.n_head": 1, "model.n_embd": 2 * whole["model.n_head"]}
+        fitting |= {"model.n_head": 1, "model.n_embd": 2 * whole["model.n_head"]}
     if "train.chunks" in by_user or "train.chunks" in typed:
-        room["train.batch_size"] = whole["train.chunks"]
-    for key, value in room.items():
+        fitting["train.batch_size"] = whole["train.chunks"]
+    for key, value in fitting.items():
         section, _, name = key.partition(".")
         keys = tree.get(section)
         if key not in by_user and (keys is None or isinstance(keys, Mapping)):

@@ -37,7 +37,7 @@ FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, TEXT_POWER = 0.642, 0.136, 0.357, 0.1
 REPEATS = 6.0  # epochs after which a further one adds little: R* of Muennighoff et al.
 MAX_USEFUL = 10.4  # useful parameters for each character of the text
 ADAMW_SEES = 0.37  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
-SPREAD = 0.12  # of the expected loss: nine of ten runs are closer
+SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
 
 WEIGHT_DECAY = ((3, 0.1), (8, 0.5), (math.inf, 1.0))  # up to so many epochs
 # Up to so many epochs times parameters for each character. A small model needs no dropout for epochs in which a large one
@@ -50,7 +50,7 @@ RATES = {  # up to so many parameters in the blocks
 }
 MANY_EPOCHS, MAX_RATE_OF_MANY_EPOCHS = 8, 4e-3  # at a higher rate, a model memorises its text sooner
 STEPS = 1200  # about; fewer and larger ones learn less from the same characters, more and smaller ones take more time
-MIN_STEPS = 10
+MIN_STEPS = 10  # of a run, however short its text
 
 
 def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -> float:
@@ -88,9 +88,9 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
 def regularization(text: Text, *, parameters: int, seen: float) -> tuple[float, float]:
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
-    pressure = epochs * parameters / text.characters
+    repeated_parameters = epochs * parameters / text.characters
     decay = next(decay for most, decay in WEIGHT_DECAY if epochs <= most)
-    return decay, next(dropout for most, dropout in DROPOUT if pressure <= most)
+    return decay, next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
 
 
 def context_for(n_embd: int) -> int:

@@ -204,33 +204,32 @@ def run(results: Path, kinds: list[str], options: list[str], budget: float) -> N
         print(*key(point), {name: value for name, value in result.items() if name not in point}, flush=True)
 
 
+TABLES = {  # task: the head of its table, and the cells of a row
+    "training": (
+        "| training: | | characters a second | share of the floor | peak MB | formula, MB | ratio |",
+        "{rate:,.0f} | {percent:.0f} % | {memory:,.0f} | {formula:,.0f} | {ratio:.2f}",
+    ),
+    "writing": (
+        "| writing: | | characters a second | share of the limit | peak MB |",
+        "{rate:,.0f} | {percent:.0f} % | {memory:,.0f}",
+    ),
+    "text": (
+        "| text: | | processor seconds, new text | encoded | peak MB |",
+        "{new[processor]:.1f} | {encoded[processor]:.1f} | {memory:,.0f}",
+    ),
+}
+
+
 def show(results: Path) -> None:
     """The tables."""
     rows = results_of(results)
-    print(
-        "| training: | | characters a second | share of the floor | peak MB | formula, MB | ratio |\n|---|---|---|---|---|---|---|"
-    )
-    for row in (row for row in rows if row["task"] == "training"):
-        cells = f"{row['left_out']} | | | | " if "left_out" in row else (
-            f"{row['rate']:,.0f} | {100 * row['share']:.0f} % | {row['memory']:,.0f} | {row['formula']:,.0f} | {row['memory'] / row['formula']:.2f}"
-        )  # fmt: skip
-        print(f"| {row['kind']} | {row['what']} | {cells} |")
-    print("\n| writing: | | characters a second | share of the limit | peak MB |\n|---|---|---|---|---|")
-    for row in (row for row in rows if row["task"] == "writing"):
-        cells = (
-            f"{row['left_out']} | | "
-            if "left_out" in row
-            else f"{row['rate']:,.0f} | {100 * row['share']:.0f} % | {row['memory']:,.0f}"
-        )
-        print(f"| {row['kind']} | {row['what']} | {cells} |")
-    print("\n| text | processor seconds, new text | encoded | peak MB |\n|---|---|---|---|")
-    for row in (row for row in rows if row["task"] == "text"):
-        cells = (
-            f"{row['left_out']} | | "
-            if "left_out" in row
-            else f"{row['new']['processor']:.1f} | {row['encoded']['processor']:.1f} | {row['memory']:,.0f}"
-        )
-        print(f"| {row['what']} | {cells} |")
+    for task, (head, cells) in TABLES.items():
+        print(f"{head}\n{'|---' * (head.count('|') - 1)}|")
+        for row in (row for row in rows if row["task"] == task):
+            shares = {"percent": 100 * row.get("share", 0), "ratio": row.get("memory", 0) / row.get("formula", 1)}
+            values = row["left_out"] + " |" * cells.count("|") if "left_out" in row else cells.format(**row, **shares)
+            print(f"| {row['kind']} | {row['what']} | {values} |")
+        print()
 
 
 def main() -> None:

@@ -6,17 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from chargpt.kernels.compiler import Unavailable, check_sizes
+from chargpt.kernels.compiler import check_sizes
 from chargpt.kernels.decode import Rules, Shape, Share, load_kernel, supports
 from model import POSITIONS, GPTConfig
 
 
 @pytest.fixture(scope="module")
-def kernel(kernel_cache):
-    try:
-        return load_kernel(kernel_cache)
-    except Unavailable as reason:
-        pytest.skip(f"needs a C compiler: {reason}")
+def kernel(compiled):
+    return compiled(load_kernel)
 
 
 def config_like(**changes) -> SimpleNamespace:

@@ -4,16 +4,13 @@ import ctypes
 
 import pytest
 
-from chargpt.kernels.compiler import Unavailable, check_sizes
+from chargpt.kernels.compiler import check_sizes
 from chargpt.kernels.exact import FLAGS, Layer, load_kernel
 
 
 @pytest.fixture(scope="module")
-def kernel(kernel_cache):
-    try:
-        return load_kernel(kernel_cache)
-    except Unavailable as reason:
-        pytest.skip(f"needs a C compiler: {reason}")
+def kernel(compiled):
+    return compiled(load_kernel)
 
 
 def test_a_structure_that_differs_from_the_c_source_is_noticed(kernel):

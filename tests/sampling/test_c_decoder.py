@@ -9,7 +9,6 @@ import torch
 from helpers import publish_run
 from programs import Programs
 
-from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import load_kernel
 from chargpt.sampling.c_decoder import LARGE_PAGE, CDecoder, choose_decoder, in_large_pages
 from chargpt.sampling.decoder import Decoder, pieces
@@ -20,11 +19,8 @@ VOCAB = 11
 
 
 @pytest.fixture(scope="module")
-def kernel(kernel_cache):
-    try:
-        return load_kernel(kernel_cache)
-    except Unavailable as reason:
-        pytest.skip(f"needs a C compiler: {reason}")
+def kernel(compiled):
+    return compiled(load_kernel)
 
 
 @pytest.fixture

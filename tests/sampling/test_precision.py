@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import load_kernel
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
@@ -23,11 +22,8 @@ SMALLER = PRECISIONS[1:]
 
 
 @pytest.fixture(scope="module")
-def kernel(kernel_cache):
-    try:
-        return load_kernel(kernel_cache)
-    except Unavailable as reason:
-        pytest.skip(f"needs a C compiler: {reason}")
+def kernel(compiled):
+    return compiled(load_kernel)
 
 
 def random_model(precision: str, **shape) -> GPT:
