@@ -63,11 +63,14 @@ def sampling_floor(
 ) -> float:
     """The seconds that the next character of so many texts takes in float32, at least.
 
-    All weights are read once for all texts, and multiplied with each at the speed `gflops`; the longer of the two counts.
+    All weights are read once for all texts, and multiplied with each. Attention reads the keys and the values of a text and
+    multiplies them with its query; a text has half of the context on average. The time to read everything at the speed of
+    memory, or that to multiply at the speed `gflops`; the longer of the two counts.
     """
-    numbers = weight_count(model, vocab_size)
+    weights, cached = weight_count(model, vocab_size), texts * model.n_layer * model.block_size * model.n_embd
+    numbers = weights + cached
     reading = 4 * numbers / read_speed(device, numbers=numbers, seconds=seconds) / 1e9
-    return max(reading, 2 * texts * numbers / gflops / 1e9)
+    return max(reading, 2 * (texts * weights + cached) / gflops / 1e9)
 
 
 def _matrices(model: GPTConfig, vocab_size: int) -> list[tuple[int, int, int]]:

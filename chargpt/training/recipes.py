@@ -48,8 +48,10 @@ RATES = {  # up to so many parameters in the blocks
     "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
     "adamw": ((2e6, 3e-3), (math.inf, 2e-3)),
 }
-MANY_EPOCHS, MAX_RATE_OF_MANY_EPOCHS = 8, 4e-3  # at a higher rate, a model memorises its text sooner
 STEPS = 1200  # about; fewer and larger ones learn less from the same characters, more and smaller ones take more time
+# A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their memory (Wang & Aitchison 2024, arXiv
+# 2405.13698). A run is at most so many memories long, unless its rate would then be lower than this.
+MEMORIES, LOWEST_RATE = 10, 4e-3
 MIN_STEPS = 10  # of a run, however short its text
 
 
@@ -77,12 +79,12 @@ def longest_useful(text: Text) -> float:
 def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> Recipe:
     """The training of a model with `parameters` in its blocks that sees `seen` characters."""
     decay, dropout = regularization(text, parameters=parameters, seen=seen)
-    rate = next(rate for most, rate in RATES[optimizer] if parameters <= most)
-    rate = min(rate, MAX_RATE_OF_MANY_EPOCHS) if seen > MANY_EPOCHS * text.characters else rate
     momentum = 0.9 if parameters < 1e7 else 0.95
     largest = 2048 if parameters < 5e6 else 4096
     characters = min(largest, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
-    return Recipe(decay, dropout, rate, momentum, characters_per_step=characters)
+    highest = max(LOWEST_RATE, MEMORIES / (decay * max(1, seen / characters)))
+    rate = min(highest, next(rate for most, rate in RATES[optimizer] if parameters <= most))
+    return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
 
 
 def regularization(text: Text, *, parameters: int, seen: float) -> tuple[float, float]:

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.training.recipes import (
+    LOWEST_RATE,
     MAX_EPOCHS,
+    MEMORIES,
     SHAPES,
     Text,
     effective_characters,
@@ -66,3 +68,13 @@ def test_a_recipe_is_one_that_can_be_trained(text, parameters, seen, optimizer):
     assert 0 <= recipe.dropout < 1 and recipe.weight_decay >= 0 and 0 < recipe.learning_rate < 0.1
     assert recipe.characters_per_step >= 256 and 0 <= recipe.momentum < 1
     assert longest_useful(text) == MAX_EPOCHS * text.characters
+
+
+@given(texts, sizes, st.floats(1e3, 1e12), st.floats(1.0, 10.0))
+def test_the_rate_of_a_long_run_lets_its_weights_remember(text, parameters, seen, factor):
+    """More characters never ask for a higher rate, and the weights are forgotten no more often than MEMORIES, or slowly."""
+    recipe, longer = (recipe_for(text, parameters=parameters, seen=seen * f, optimizer="muon") for f in (1.0, factor))
+    steps = seen / recipe.characters_per_step
+    assert recipe.learning_rate * recipe.weight_decay * steps <= 1.05 * MEMORIES or recipe.learning_rate <= LOWEST_RATE
+    if recipe.characters_per_step == longer.characters_per_step:
+        assert longer.learning_rate <= recipe.learning_rate
