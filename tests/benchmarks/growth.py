@@ -2,12 +2,13 @@
 
     python tests/benchmarks/growth.py run RESULTS [--only KIND ...] [--seconds S] [--budget S] [--processor]
     python tests/benchmarks/growth.py show RESULTS
+    python tests/benchmarks/growth.py picture RESULTS FILE
 
 Kinds: parameters, context, vocabulary, batch (each as training and as writing one text), and text (a start and a few steps of
 train.py on a generated text of so many MB). Each point is a process of its own, so that its peak memory is its own. RESULTS gets
 a JSON object for each point as soon as it is measured; a second call goes on with the points that are not in it. `--budget` ends
 a call after so many seconds, before the next point. With `--processor`, times are processor seconds of one thread: on a machine
-that other programs use too, these change less. `show` prints the tables. The formula for memory is that of the `outlook`
+that other programs use too, these change less. `show` prints the tables, and `picture` draws them, which needs matplotlib. The formula for memory is that of the `outlook`
 that train.py prints, and what a process with torch takes without a model is left out of the measured memory.
 """
 
@@ -44,7 +45,7 @@ SHAPES = {
 CONTEXTS = (64, 256, 1024, 2048)
 VOCABULARIES = (65, 1000, 6257, 20000)
 BATCHES = (1, 4, 16, 64, 256)
-MEGABYTES = (0.1, 1, 10, 100, 1000)
+MEGABYTES = (0.1, 1, 10, 100, 1000, 4000)
 TEXTS = (1, 8, 32, 256)  # written at once
 SLOW = 30.0  # seconds; a training step with so many operations is left out
 
@@ -232,6 +233,36 @@ def show(results: Path) -> None:
         print()
 
 
+def picture(results: Path, file: Path) -> None:
+    """Draw speed and share of the floor over each kind of growth, for training and for writing."""
+    from matplotlib import pyplot
+
+    rows = [row for row in results_of(results) if "rate" in row]
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    figure, places = pyplot.subplots(2, len(kinds), figsize=(3.2 * len(kinds), 5), sharey="row", layout="constrained")
+    for column, kind in enumerate(kinds):
+        speeds, shares = places[:, column]
+        for task, style in (("training", "o-"), ("writing", "s--")):
+            found = [row for row in rows if (row["kind"], row["task"]) == (kind, task)]
+            values = [row[kind] for row in found]
+            speeds.plot(values, [row["rate"] for row in found], style, label=task)
+            shares.plot(values, [100 * row["share"] for row in found], style, label=task)
+        speeds.set_yscale("log")
+        names = {row[kind]: row["what"] for row in rows if row["kind"] == kind}
+        for part in (speeds, shares):
+            part.set_xscale("log")
+            part.set_xticks(list(names), list(names.values()))
+            part.minorticks_off()
+            part.grid(alpha=0.3)
+        shares.axhline(60, color="grey", linewidth=1)
+        shares.set_xlabel({"batch": "batch (windows, or texts)"}.get(kind, kind))
+    places[1, 0].set_ylim(bottom=0, top=max(105, *(100 * row["share"] for row in rows)))
+    places[0, 0].set_ylabel("characters a second")
+    places[1, 0].set_ylabel("% of the floor, or of the limit")
+    places[0, -1].legend()
+    figure.savefig(file, dpi=80)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
@@ -244,6 +275,9 @@ def main() -> None:
     parts.add_argument("--budget", type=float, default=1e9, help="seconds of a call")
     parts = commands.add_parser("show", help="print the tables")
     parts.add_argument("results", type=Path)
+    parts = commands.add_parser("picture", help="draw the tables")
+    parts.add_argument("results", type=Path)
+    parts.add_argument("file", type=Path, help="its suffix decides the format")
     parts = commands.add_parser("point", help="measure one point, given as JSON, in this process")
     parts.add_argument("point", type=json.loads)
     parts.add_argument("--seconds", type=float, default=2.0)
@@ -260,6 +294,8 @@ def main() -> None:
         run(options.results, options.only, settings, options.budget)
     elif options.command == "show":
         show(options.results)
+    elif options.command == "picture":
+        picture(options.results, options.file)
     elif options.command == "limits":
         print(f"{machine_name(CPU)}, torch {torch.__version__}; {limits(CPU, seconds=options.seconds)}")
     else:

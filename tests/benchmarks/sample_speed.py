@@ -1,11 +1,12 @@
 """Characters per second of sampling, by us and by others, beside the bound that this machine's memory sets.
 
-    python tests/benchmarks/sample_speed.py [--nanogpt DIR] [--llama2c BINARY] [--transformers] [--run RUN] [--rounds N]
+    python tests/benchmarks/sample_speed.py [--nanogpt DIR] [--llama2c BINARY] [--llamacpp] [--transformers] [--run RUN] [--rounds N]
 
 All models have random weights and 65 characters. They take turns, so that a drift in the machine's speed affects all of them;
 medians are printed. A text grows from one character to the whole block. nanoGPT has no cache and would take minutes, so it is
 timed in the middle of the block, where the cost of a character is average. BINARY is llama2.c's run.c, built by
-gcc -Ofast -march=native -fopenmp run.c -lm; its network is as large as ours. The floor is reading every weight once per
+gcc -Ofast -march=native -fopenmp run.c -lm; its network is as large as ours. llama.cpp, in the package xllamacpp, gets our GGUF
+export with its matrices in F16 and in Q8_0, and its own clock counts one text, without the prompt. The floor is reading every weight once per
 character: the time that torch takes to sum as many numbers, in large pages as ours are. Memory beyond the caches is read in the
 same way, for comparison.
 """
@@ -14,6 +15,7 @@ import argparse
 import functools
 import importlib.util
 import re
+import secrets
 import statistics
 import struct
 import subprocess
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,6 +151,55 @@ def llama2c(binary: Path, shape: Shape, folder: Path) -> Callable[[], float]:
     return write
 
 
+def llamacpp(model: GPT, kind: str, texts: int, folder: Path) -> Callable[[], float]:
+    """A function -> characters a second of so many texts by llama.cpp, with the matrices of weights in F16 or Q8_0."""
+    import gguf
+    import xllamacpp
+
+    from chargpt.exchange.gguf_model import write_gguf
+    from chargpt.text.tokenizer import Tokenizer
+
+    T, source, path = model.config.block_size, folder / "float32.gguf", folder / f"{kind}.gguf"
+    if not source.exists():
+        write_gguf(source, model, Tokenizer("".join(chr(48 + i) for i in range(VOCAB))))
+    if not path.exists():
+        reader, quantized = gguf.GGUFReader(source), gguf.GGMLQuantizationType[kind]
+        writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
+        for field in reader.fields.values():
+            if not field.name.startswith("GGUF.") and field.name not in ("general.architecture", "general.file_type"):
+                is_list = field.types[0] == gguf.GGUFValueType.ARRAY
+                writer.add_key_value(field.name, field.contents(), field.types[0], field.types[-1] if is_list else None)
+        writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
+        for tensor in reader.tensors:
+            if tensor.data.ndim == 2 and "position" not in tensor.name:
+                writer.add_tensor(tensor.name, gguf.quants.quantize(tensor.data, quantized), raw_dtype=quantized)
+            else:
+                writer.add_tensor(tensor.name, tensor.data)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    settings = xllamacpp.CommonParams()
+    settings.model.path = str(path)
+    settings.n_ctx, settings.n_parallel, settings.n_gpu_layers = T * texts, texts, 0
+    settings.cpuparams.n_threads = torch.get_num_threads()
+    settings.warmup, settings.verbosity = False, -1
+    settings.api_keys = [secrets.token_hex()]  # its server listens on a port
+    server, pool = xllamacpp.Server(settings), ThreadPoolExecutor(texts)
+    rules = {"temperature": 0.8, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "ignore_eos": True, "cache_prompt": False}
+    question = {"prompt": [1], "n_predict": T - 3, **rules}
+
+    def write() -> float:
+        started = time.perf_counter()
+        answers = list(pool.map(lambda _: server.handle_completions(question)["timings"], range(texts)))
+        characters = sum(answer["predicted_n"] for answer in answers)
+        if texts > 1:
+            return characters / (time.perf_counter() - started)
+        return 1000 * characters / sum(answer["predicted_ms"] for answer in answers)
+
+    return write
+
+
 def reading(numbers: int) -> Callable[[], float]:
     """A function -> how often a second as many float32 numbers can be read."""
     memory = in_large_pages(4 * numbers).view(torch.float32).zero_()
@@ -178,6 +230,10 @@ def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dic
             timed[f"{batch}: transformers"] = functools.partial(hugging_face, batch, T - 1)
     if arguments.llama2c:
         timed["1: llama2.c"] = llama2c(arguments.llama2c, shape, folder)
+    if arguments.llamacpp:
+        for batch in (1, 32):
+            for quantized in ("F16", "Q8_0"):
+                timed[f"{batch}: llama.cpp, {quantized}"] = llamacpp(model, quantized, batch, folder)
     for overflow, length in (("exact", 16), ("refill", 1000)):
         past = functools.partial(ours, model, kind, 1, length=length, prompt=T, overflow=overflow)
         timed[f"1: ours past the block, {overflow}"] = past
@@ -206,6 +262,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", type=Path, metavar="DIR")
     parser.add_argument("--llama2c", type=Path, metavar="BINARY")
+    parser.add_argument("--llamacpp", action="store_true", help="needs the packages gguf and xllamacpp")
     parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--run", help="a run, to time sample.py's first character")
     parser.add_argument("--rounds", type=int, default=5)
