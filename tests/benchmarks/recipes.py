@@ -252,9 +252,11 @@ def alternatives(chosen: dict) -> dict[str, list[str]]:
     place = SHAPES.index((chosen["layers"], chosen["width"]))
     ways = {"one size larger": SHAPES[place + 1]}
     ways |= {"one size smaller": SHAPES[place - 1]} if place else {"two sizes larger": SHAPES[place + 2]}
+    ways["twice the rate"] = SHAPES[place]
     sized = {way: [f"model.n_layer={layers}", f"model.n_embd={width}"] for way, (layers, width) in ways.items()}
+    sized["twice the rate"].append(f"optim.learning_rate={2 * chosen['rate']}")
     presets = {f"--config {name}": ["--config", name] for name in ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")}
-    return {**sized, "twice the rate": [f"optim.learning_rate={2 * chosen['rate']}"], **presets}
+    return {**sized, **presets}
 
 
 def trained(text: str, minutes: float, settings: list[str]) -> dict:

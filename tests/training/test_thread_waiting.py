@@ -13,16 +13,23 @@ from helpers import SHORT_RUN
 from torch.nn.modules.module import register_module_forward_hook
 
 import train
+from chargpt.training import thread_waiting
 from chargpt.training.runtime import Runtime
-from chargpt.training.thread_waiting import CHECK_SECONDS, CHOSEN_BY_USER, ThreadWaiting
+from chargpt.training.thread_waiting import CHOSEN_BY_USER, ThreadWaiting
 from model import GPT
 
 ROOT = Path(__file__).parents[2]
+CHECK_SECONDS = 0.25  # here, instead of a second
 THREADS = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def runtime(device: str = "cpu", threads: int = THREADS) -> Runtime:
     return Runtime(device=torch.device(device), precision=torch.float32, threads=threads)
+
+
+@pytest.fixture(autouse=True)
+def short_checks(monkeypatch):
+    monkeypatch.setattr(thread_waiting, "CHECK_SECONDS", CHECK_SECONDS)
 
 
 class Machine:
