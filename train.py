@@ -195,7 +195,8 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
     max_steps = trainer.config.train.max_steps
     budget.plan(step, max_steps)
     if budget.deadline is not None:
-        save(trainer, corpus, run, monitor, budget)  # from now on a resumed run knows its length
+        if not should_evaluate(trainer):  # after an evaluation, the run is saved
+            save(trainer, corpus, run, monitor, budget)  # from now on a resumed run knows its length
         if problem := run.write_config(trainer.config):
             monitor.say("warning", problem)
     seconds = budget.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)

@@ -536,6 +536,12 @@ def test_a_checkpoint_of_the_moment_when_the_length_is_fixed_has_everything_logg
     assert len(seen) > 2 and all(on_disk == step for step, on_disk in seen)
 
 
+def test_a_step_with_an_evaluation_is_saved_once_when_the_length_is_fixed_at_it(trainer, capsys):
+    assert trainer("--minutes", "0.05", "train.eval_interval=1", "train.log_interval=1000") == 0
+    out = capsys.readouterr().out
+    assert "\npace " in out and "\nsaved " not in out
+
+
 def test_a_run_that_is_over_goes_on_for_the_minutes_it_is_given(trainer, tmp_path):
     assert trainer() == 0
     assert resume(tmp_path / "run", "--minutes", "0.03") == 0

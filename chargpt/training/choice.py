@@ -185,7 +185,7 @@ def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, 
     batch = f"train.batch_size={_batch_size(config, recipe.characters_per_step)}"
     config = apply_overrides(config, _unless(given, [batch]))
     steps = max(recipes.MIN_STEPS, seen // config.chars_per_step)
-    interval = max(1, steps // evaluations)
+    interval = -(-steps // evaluations)  # so that the last one is that of the last step
     settings = {
         "model.dropout": recipe.dropout,
         "optim.weight_decay": recipe.weight_decay,
