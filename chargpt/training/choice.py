@@ -23,6 +23,7 @@ from model import GPT
 
 DEFAULT_SECONDS = 180.0  # of a run for which the user has chosen no length
 TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most this part of the run's time
+STEADY_SECONDS = 0.15  # of steps that are timed: in a shorter time, another program may have disturbed each of them
 STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evaluating and saving
 SLOWER = 0.8  # power of the parameters with which a step becomes slower; the calls of small models take much of theirs
 FIRST_GUESS = 30_000  # characters a second of the smallest model
@@ -212,7 +213,7 @@ def _speed(config: Config, corpus: Corpus) -> float:
     seconds: list[float] = []
     with ThreadWaiting(runtime):
         trainer.step()  # allocates memory
-        while len(seconds) < 3 and sum(seconds) < 0.3:
+        while sum(seconds) < STEADY_SECONDS or (len(seconds) < 3 and sum(seconds) < 2 * STEADY_SECONDS):
             started = time.perf_counter()
             trainer.step()
             seconds.append(time.perf_counter() - started)
