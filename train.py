@@ -12,13 +12,10 @@ if __name__ == "__main__":  # checks the options, imports this file as a module,
 
     launch("train", options="chargpt.training.options")
 
-import itertools
 import math
 import sys
 import time
 from pathlib import Path
-
-import torch
 
 from chargpt.insight.final_report import write_final_report
 from chargpt.insight.observation import observe
@@ -26,8 +23,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.parallel.join import join_group
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
-from chargpt.sampling.decoder import first_id, stream
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.terminal import best_effort_output, escape_controls, one_line, say, shown, wrapped
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
@@ -45,7 +41,6 @@ from chargpt.training.verdict import after_divergence, next_command, verdict
 
 ROOT = Path(__file__).resolve().parent
 CHECKPOINTS = ROOT / "checkpoints"
-SAMPLING = Sampling(temperature=0.8)  # of the samples shown during training
 MAX_ROLLBACKS = 3
 
 
@@ -69,12 +64,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
     """Train, say how it ended, and return the exit code. A step that is not finite ends the run or rolls it back."""
-    trainer, _, run, _ = training
+    trainer, corpus, run, _ = training
+    config, device = trainer.config, trainer.runtime.device
+    shown_text = {"length": config.train.sample_length, "seed": config.train.seed}
+    writer = SampleWriter(corpus.tokenizer, config.model, device=device, **shown_text)
     with ThreadWaiting(trainer.runtime) as waiting:  # also for the last sample and the report
         while True:
             try:
-                monitor = train(training, interrupt, waiting, deadline=deadline)
-                return conclude(training, interrupt, monitor) if trainer.group.is_first else interrupt.exit_code
+                monitor = train(training, interrupt, waiting, writer, deadline=deadline)
+                return conclude(training, interrupt, monitor, writer) if trainer.group.is_first else interrupt.exit_code
             except NotFinite as problem:
                 give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
                 if give_up or run.checkpoint is None:
@@ -87,7 +85,9 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
                 say("rollback", f"{problem}; back to {shown(run.checkpoint)}, at half the rate and without that batch")
 
 
-def train(training: Training, interrupt: Interrupt, waiting: ThreadWaiting, *, deadline: float | None) -> Monitor:
+def train(
+    training: Training, interrupt: Interrupt, waiting: ThreadWaiting, writer: SampleWriter, *, deadline: float | None
+) -> Monitor:
     """The loop: evaluate and save when due, stop when finished, step, report. Returns what has recorded it."""
     trainer, corpus, run, _ = training
     progress, train_config = trainer.progress, trainer.config.train
@@ -97,7 +97,7 @@ def train(training: Training, interrupt: Interrupt, waiting: ThreadWaiting, *, d
         while True:
             with budget.outside_steps():
                 if should_evaluate(trainer):
-                    evaluate_and_sample(trainer, corpus, monitor, interrupt)
+                    evaluate_and_sample(trainer, corpus, monitor, interrupt, writer)
                 if should_save(trainer, run, interrupt):
                     save(trainer, corpus, run, monitor, budget)
             if trainer.is_finished or interrupt():
@@ -123,7 +123,7 @@ def should_evaluate(trainer: Trainer) -> bool:
     return due and progress.evaluated != progress.step
 
 
-def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, interrupt: Interrupt) -> None:
+def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, interrupt: Interrupt, writer: SampleWriter) -> None:
     """The loss over the validation part, and a sample; a signal that comes meanwhile discards both."""
     progress = trainer.progress
     part = validation_part(corpus.val, trainer.config.train.eval_chars)
@@ -133,23 +133,12 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
     if not math.isfinite(loss):
         raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
     is_first = trainer.group.is_first
-    sample = write_sample(trainer, corpus, interrupt) if is_first else ""
+    sample = writer.write(trainer.model, interrupt) if is_first else ""
     trainer.group.exchange()  # a signal may have come
     if not interrupt():
         progress.record_evaluation(loss)
         seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample) if is_first else {}
         monitor.log_evaluation(progress.step, loss, sample=sample, seen=seen)
-
-
-def write_sample(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> str:
-    """A text by the model as it is now, from a generator of its own. A signal cuts it short."""
-    tokenizer, train_config = corpus.tokenizer, trainer.config.train
-    prompt = torch.tensor([[first_id(tokenizer)]], device=trainer.runtime.device)
-    generator = torch.Generator().manual_seed(train_config.seed)
-    model, length = trainer.weights.working, train_config.sample_length
-    rules = {"overflow": "refill", "never_sampled": tokenizer.never_sampled}  # past the context, refill takes less time
-    ids = stream(model, prompt, length, SAMPLING, generator=generator, **rules)
-    return tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))
 
 
 def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:
@@ -206,7 +195,7 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
         monitor.say("outlook", outlook(corpus, trainer.config, parameters=parameters, characters_per_second=speed))
 
 
-def conclude(training: Training, interrupt: Interrupt, monitor: Monitor) -> int:
+def conclude(training: Training, interrupt: Interrupt, monitor: Monitor, writer: SampleWriter) -> int:
     """Say how the run ended, as `monitor` recorded it, and what to type next; returns the exit code."""
     trainer, corpus, run, _ = training
     progress, name = trainer.progress, run.name(CHECKPOINTS)
@@ -214,7 +203,7 @@ def conclude(training: Training, interrupt: Interrupt, monitor: Monitor) -> int:
         say("stopped", f"at step {progress.step:,}, saved; continue with: python train.py --resume --run {name}")
         return interrupt.exit_code
     if trainer.config.train.sample_length:
-        sample = write_sample(trainer, corpus, interrupt) if monitor.sample is None else monitor.sample
+        sample = writer.write(trainer.model, interrupt) if monitor.sample is None else monitor.sample
         print(f"\n{escape_controls(sample).strip()}\n")
     if progress.step < trainer.config.train.max_steps:
         patience = trainer.config.train.patience

@@ -85,7 +85,7 @@ def test_samples_are_divided_by_dashes_and_each_is_that_of_its_seed(call, run, m
 
 def test_controls_reach_the_sampler(write):
     plain = write()
-    for options in (["--temperature", "0"], ["--top-k", "2"], ["--top-p", "0.3"], ["--min-p", "0.9"], ["--overflow", "refill"]):
+    for options in (["--temperature", "0"], ["--top-k", "2"], ["--top-p", "0.3"], ["--min-p", "0.9"], ["--overflow", "exact"]):
         assert write(*options) != plain, options
     assert write("--temperature", "0", "--seed", "2") == write("--temperature", "0", "--seed", "3")
     assert write("--top-k", "99", "--top-p", "1", "--min-p", "0", "--repetition-penalty", "1") == plain

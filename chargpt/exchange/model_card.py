@@ -88,7 +88,7 @@ def bullets(lines: Sequence[str]) -> str:
 def _sample(loaded: LoadedModel) -> str:
     """A text that the model writes. The decoder in C would take two copies of the weights."""
     loaded = dataclasses.replace(loaded, decoder=Decoder)
-    return loaded.generate(length=SAMPLE_LENGTH, seed=SAMPLE_SEED, temperature=0.8, overflow="refill")
+    return loaded.generate(length=SAMPLE_LENGTH, seed=SAMPLE_SEED, temperature=0.8)
 
 
 def _introduction(loaded: LoadedModel, options: ExportOptions) -> str:

@@ -29,7 +29,6 @@ def reference_text(loaded: LoadedModel, *, root: Path, length: int) -> tuple[np.
         prompt,
         length,
         Sampling(temperature=1.0),
-        overflow="refill",
         generator=generator,
         never_sampled=loaded.tokenizer.never_sampled,
     )

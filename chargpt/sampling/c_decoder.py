@@ -145,7 +145,7 @@ class CDecoder(Decoder):
     """
 
     def __init__(
-        self, model: GPT, batch_size: int, *, overflow: str = "exact", kernel: ctypes.CDLL, precision: str = "float32"
+        self, model: GPT, batch_size: int, *, overflow: str = "refill", kernel: ctypes.CDLL, precision: str = "float32"
     ) -> None:
         super().__init__(model, batch_size, overflow=overflow)
         config, tokens = model.config, model.token_embedding.weight.contiguous()

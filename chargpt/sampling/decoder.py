@@ -1,7 +1,7 @@
 """The decoder: a trained model that continues texts, character by character, with a key/value cache."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from chargpt.sampling.rules import NEVER, Sampling, choose
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 
-OVERFLOWS = ("exact", "refill")
+OVERFLOWS = ("refill", "exact")
 
 
 class Piece(NamedTuple):
@@ -28,11 +28,11 @@ class Decoder:
     Up to block_size characters, the cache makes the cost of a character independent of the length of the text. Beyond that,
     the definition is that of GPT.generate: the model reads the last block_size characters, starting at position 0. Every
     character then has a new position and a shorter past, so no cached key or value is valid. `overflow` selects what happens:
-    `exact` reads the whole window again for each new character; `refill` drops half of a full window and reads the rest again,
-    which reads about two characters for each one written but forgets half of the context each time.
+    `refill` drops half of a full window and reads the rest again, which reads about two characters for each one written but
+    forgets half of the context each time; `exact` reads the whole window again for each new character.
     """
 
-    def __init__(self, model: GPT, batch_size: int, *, overflow: str = "exact") -> None:
+    def __init__(self, model: GPT, batch_size: int, *, overflow: str = "refill") -> None:
         assert overflow in OVERFLOWS, overflow
         self.model = model
         self.overflow = overflow
@@ -119,10 +119,21 @@ def pieces(
 
 
 def stream(
-    model: GPT, prompt: Tensor, length: int, sampling: Sampling, *, overflow: str = "exact", **options: Any
+    model: GPT,
+    prompt: Tensor,
+    length: int,
+    sampling: Sampling,
+    *,
+    kind: Callable[..., Decoder] = Decoder,
+    overflow: str = "refill",
+    **options: Any,
 ) -> Iterator[Tensor]:
-    """The ids (B,) that `pieces` makes with a plain decoder of `model`, one step at a time. `options` are those of `pieces`."""
-    decoder = Decoder(model, len(prompt), overflow=overflow)
+    """The ids (B,) that `pieces` makes with a decoder of a kind for `model`, one step at a time.
+
+    `options` are those of `pieces`.
+    """
+    with torch.inference_mode():
+        decoder = kind(model, len(prompt), overflow=overflow)
     return (ids for piece in pieces(decoder, prompt, length, sampling, **options) for ids in piece.ids)
 
 

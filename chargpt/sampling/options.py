@@ -103,9 +103,9 @@ def _add_text_options(group: Any) -> None:
     add(
         "--overflow",
         choices=("exact", "refill"),
-        default="exact",
-        help="how to continue beyond the model's block_size: exact reads the last block_size characters again for each new "
-        "character; refill is much faster, but forgets half of the context whenever the block is full (default: exact)",
+        default="refill",
+        help="how to continue beyond the model's block_size: refill forgets half of the context whenever the block is full; "
+        "exact reads the last block_size characters again for each new character, many times slower (default: refill)",
     )
 
 

@@ -27,7 +27,7 @@ class TextGenerator:
     stop: Sequence[str] = ()  # a sample ends before the first of these texts
     allow: str | None = None  # the only characters to write; None allows all
     ban: str | None = None  # characters that are never written
-    overflow: str = "exact"
+    overflow: str = "refill"
     excluded: Container[str] | None = None  # lines that are removed from a sample
     decoder: Callable[..., Decoder] = Decoder  # the class of the decoder: called with the model, the number of texts, overflow
 

@@ -51,7 +51,7 @@ def test_a_run_is_found_by_its_name(run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"temperature": 1.2, "top_k": 3}, {"stop": "a"}, {"lines": 2, "ban": "b"}, {"overflow": "refill"}]
+    "options", [{}, {"temperature": 1.2, "top_k": 3}, {"stop": "a"}, {"lines": 2, "ban": "b"}, {"overflow": "exact"}]
 )
 def test_the_text_is_that_of_the_program(model, run, capsys, options):
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]

@@ -1,0 +1,32 @@
+"""The samples of a model in training: the same start and the same random numbers each time, so that they can be compared."""
+
+import itertools
+
+import torch
+
+from chargpt.interrupt import Interrupt
+from chargpt.sampling.c_decoder import choose_decoder
+from chargpt.sampling.decoder import first_id, stream
+from chargpt.sampling.rules import Sampling
+from chargpt.text.tokenizer import Tokenizer
+from model import GPT, GPTConfig
+
+SAMPLING = Sampling(temperature=0.8)
+
+
+class SampleWriter:
+    """Writes samples of `length` characters by models of one shape. Their random numbers are not those of the training."""
+
+    def __init__(self, tokenizer: Tokenizer, config: GPTConfig, *, device: torch.device, length: int, seed: int) -> None:
+        self._tokenizer, self._device, self._length, self._seed = tokenizer, device, length, seed
+        if length:
+            self._kind, _ = choose_decoder(device, config)  # compiles the decoder, where that was never done
+
+    def write(self, model: GPT, interrupt: Interrupt) -> str:
+        """A sample by `model`, whose weights are float32; empty if the length is 0. A signal cuts it short."""
+        if not self._length:
+            return ""
+        prompt = torch.tensor([[first_id(self._tokenizer)]], device=self._device)
+        settings = {"generator": torch.Generator().manual_seed(self._seed), "never_sampled": self._tokenizer.never_sampled}
+        ids = stream(model, prompt, self._length, SAMPLING, kind=self._kind, **settings)
+        return self._tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))
