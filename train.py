@@ -65,9 +65,13 @@ def main(argv: list[str] | None = None) -> int:
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
     """Train, say how it ended, and return the exit code. A step that is not finite ends the run or rolls it back."""
     trainer, corpus, run, _ = training
-    config, device = trainer.config, trainer.runtime.device
-    shown_text = {"length": config.train.sample_length, "seed": config.train.seed}
-    writer = SampleWriter(corpus.tokenizer, config.model, device=device, **shown_text)
+    writer = SampleWriter(
+        corpus.tokenizer,
+        trainer.config.model,
+        device=trainer.runtime.device,
+        length=trainer.config.train.sample_length if trainer.group.is_first else 0,
+        seed=trainer.config.train.seed,
+    )
     with ThreadWaiting(trainer.runtime) as waiting:  # also for the last sample and the report
         while True:
             try:
@@ -132,8 +136,8 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
         return
     if not math.isfinite(loss):
         raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
-    is_first = trainer.group.is_first
-    sample = writer.write(trainer.model, interrupt) if is_first else ""
+    model, is_first = trainer.whole_model(), trainer.group.is_first
+    sample = writer.write(model, interrupt) if is_first else ""
     trainer.group.exchange()  # a signal may have come
     if not interrupt():
         progress.record_evaluation(loss)
@@ -148,7 +152,8 @@ def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:
     is_best = progress.best_step == progress.step
     outdated = saved is not None and saved.progress.step == progress.step  # by an evaluation or a change of settings
     planned = progress.evaluated == progress.step and trainer.config.train.min_evaluations > 0
-    is_due = planned or progress.step % trainer.config.checkpoint.interval == 0
+    is_changed = saved is not None and saved.config != trainer.config
+    is_due = planned or is_changed or progress.step % trainer.config.checkpoint.interval == 0
     return is_best or outdated or is_due or trainer.is_finished or interrupt()
 
 
@@ -184,7 +189,7 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
     max_steps = trainer.config.train.max_steps
     budget.plan(step, max_steps)
     if budget.deadline is not None:
-        if not should_evaluate(trainer):  # after an evaluation, the run is saved
+        if not should_evaluate(trainer):  # otherwise it is saved after the evaluation
             save(trainer, corpus, run, monitor, budget)  # from now on a resumed run knows its length
         if problem := run.write_config(trainer.config):
             monitor.say("warning", problem)

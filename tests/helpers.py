@@ -2,13 +2,17 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from chargpt.config import Config, TrainConfig
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.saved_state import Progress, SavedState
+from chargpt.sampling.c_decoder import CDecoder
+from chargpt.sampling.decoder import Decoder, Piece
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT, GPTConfig
 
@@ -25,6 +29,21 @@ SHORT_RUN = [
     "runtime.threads=1",
 ]
 SHAPE = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True)
+
+
+def after_each_piece(patch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+    """Call `action` after each piece of text that a decoder writes, compiled or not."""
+
+    def observed(write: Callable[..., Piece]) -> Callable[..., Piece]:
+        def write_and_act(*given: object, **named: object) -> Piece:
+            piece = write(*given, **named)
+            action()
+            return piece
+
+        return write_and_act
+
+    for decoder in (Decoder, CDecoder):
+        patch.setattr(decoder, "write", observed(decoder.write))
 
 
 def saved_state(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers import bits, last_step, logged, logged_without_speed
+from helpers import after_each_piece, bits, last_step, logged, logged_without_speed
 from programs import DEVNULL
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -536,10 +536,21 @@ def test_a_checkpoint_of_the_moment_when_the_length_is_fixed_has_everything_logg
     assert len(seen) > 2 and all(on_disk == step for step, on_disk in seen)
 
 
-def test_a_step_with_an_evaluation_is_saved_once_when_the_length_is_fixed_at_it(trainer, capsys):
-    assert trainer("--minutes", "0.05", "train.eval_interval=1", "train.log_interval=1000") == 0
-    out = capsys.readouterr().out
-    assert "\npace " in out and "\nsaved " not in out
+def test_a_step_with_an_evaluation_is_saved_once_when_the_length_is_fixed_at_it(trainer, capsys, monkeypatch):
+    saved: list[tuple[int, int]] = []
+
+    def save(run: Run, state: SavedState, **tensors: object) -> list[str]:
+        saved.append((state.progress.step, state.config.train.max_steps))
+        return run_save(run, state, **tensors)
+
+    run_save = Run.save
+    monkeypatch.setattr(Run, "save", save)
+    often = ("train.eval_interval=1", "train.log_interval=1000", "checkpoint.interval=1000000")
+    assert trainer("--minutes", "0.05", *often) == 0
+    steps, lengths = zip(*saved)
+    paces = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pace ")]
+    planned = [int(line.partition("; ")[2].partition(" ")[0].replace(",", "")) for line in paces]
+    assert len(steps) == len(set(steps)) and set(planned) <= set(lengths)
 
 
 def test_a_run_that_is_over_goes_on_for_the_minutes_it_is_given(trainer, tmp_path):
@@ -654,18 +665,20 @@ def test_a_link_in_a_run_leads_nowhere(trainer, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["evaluation", "sample"])
-def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, where):
+def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, monkeypatch, where):
     arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "train.sample_length=100000"]
-    training, interrupt = begun([*arguments, "--run", f"{tmp_path}/run"]), Interrupt()
+    training, interrupt, pieces = begun([*arguments, "--run", f"{tmp_path}/run"]), Interrupt(), []
 
-    def stop(module: torch.nn.Module, inputs: tuple, out: torch.Tensor) -> None:
-        if (where == "evaluation") == (inputs[0].size(1) > 1):
-            interrupt.signal = signal.SIGINT
+    def stop(*_: object) -> None:
+        interrupt.signal = signal.SIGINT
 
-    training.trainer.weights.working.norm.register_forward_hook(stop)
-    started = time.monotonic()
+    if where == "evaluation":
+        training.trainer.weights.working.norm.register_forward_hook(stop)
+    else:
+        after_each_piece(monkeypatch, stop)
+    after_each_piece(monkeypatch, lambda: pieces.append(1))
     assert finish(training, interrupt) == 130
-    assert time.monotonic() - started < 5
+    assert len(pieces) == (where == "sample")
     assert training.trainer.progress.evaluated is None and last_step(tmp_path / "run").name == "step-00000000"
 
 

@@ -164,7 +164,7 @@ def _check_engine(page: Path, loaded: LoadedModel, packed: GPT, options: ExportO
 
 def _greedy(loaded: LoadedModel, prompt: np.ndarray) -> list[int]:
     """GREEDY ids by the model before packing."""
-    settings = {"generator": torch.Generator(), "never_sampled": loaded.tokenizer.never_sampled}
+    settings = {"overflow": "refill", "generator": torch.Generator(), "never_sampled": loaded.tokenizer.never_sampled}
     made = stream(loaded.model, torch.from_numpy(prompt)[None], GREEDY, Sampling(temperature=0.0), **settings)
     return [int(id) for id in made]
 

@@ -124,17 +124,14 @@ def stream(
     length: int,
     sampling: Sampling,
     *,
-    kind: Callable[..., Decoder] = Decoder,
+    decoder: Callable[..., Decoder] = Decoder,
     overflow: str = "refill",
     **options: Any,
 ) -> Iterator[Tensor]:
-    """The ids (B,) that `pieces` makes with a decoder of a kind for `model`, one step at a time.
-
-    `options` are those of `pieces`.
-    """
+    """The ids (B,) that `pieces` makes with a new `decoder`, one step at a time. `options` are those of `pieces`."""
     with torch.inference_mode():
-        decoder = kind(model, len(prompt), overflow=overflow)
-    return (ids for piece in pieces(decoder, prompt, length, sampling, **options) for ids in piece.ids)
+        new = decoder(model, len(prompt), overflow=overflow)
+    return (ids for piece in pieces(new, prompt, length, sampling, **options) for ids in piece.ids)
 
 
 def first_id(tokenizer: Tokenizer) -> int:

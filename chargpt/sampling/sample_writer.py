@@ -1,12 +1,13 @@
 """The samples of a model in training: the same start and the same random numbers each time, so that they can be compared."""
 
 import itertools
+from collections.abc import Callable
 
 import torch
 
 from chargpt.interrupt import Interrupt
 from chargpt.sampling.c_decoder import choose_decoder
-from chargpt.sampling.decoder import first_id, stream
+from chargpt.sampling.decoder import Decoder, first_id, stream
 from chargpt.sampling.rules import Sampling
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT, GPTConfig
@@ -19,14 +20,25 @@ class SampleWriter:
 
     def __init__(self, tokenizer: Tokenizer, config: GPTConfig, *, device: torch.device, length: int, seed: int) -> None:
         self._tokenizer, self._device, self._length, self._seed = tokenizer, device, length, seed
+        self._decoder: Callable[..., Decoder] = Decoder
         if length:
-            self._kind, _ = choose_decoder(device, config)  # compiles the decoder, where that was never done
+            self._decoder, _ = choose_decoder(device, config)  # compiles decode.c when it is first used on this machine
 
     def write(self, model: GPT, interrupt: Interrupt) -> str:
-        """A sample by `model`, whose weights are float32; empty if the length is 0. A signal cuts it short."""
+        """A sample by `model`, whose weights are float32; empty if the length is 0. A signal cuts it short.
+
+        The compiled decoder copies the weights. Where there is no memory for a copy, PyTorch's decoder writes the sample.
+        """
         if not self._length:
             return ""
+        try:
+            return self._text(model, interrupt)
+        except MemoryError:
+            self._decoder = Decoder
+            return self._text(model, interrupt)
+
+    def _text(self, model: GPT, interrupt: Interrupt) -> str:
         prompt = torch.tensor([[first_id(self._tokenizer)]], device=self._device)
         settings = {"generator": torch.Generator().manual_seed(self._seed), "never_sampled": self._tokenizer.never_sampled}
-        ids = stream(model, prompt, self._length, SAMPLING, kind=self._kind, **settings)
+        ids = stream(model, prompt, self._length, SAMPLING, decoder=self._decoder, **settings)
         return self._tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))

@@ -64,9 +64,10 @@ def sampling_floor(
     """The seconds that the next character of so many texts takes in float32, at least.
 
     All weights are read once for all texts, and multiplied with each. Attention reads the keys and the values of a text and
-    multiplies them with its query; a text has half of the context on average. The time to read everything at the speed of
-    memory, or that to multiply at the speed `gflops`; the longer of the two counts.
+    multiplies them with its query; a text has half of the context on average. The result is the longer of two times: to read
+    all of this at the speed of memory, and to multiply at the speed `gflops`.
     """
+    # Of each layer: C keys and C values for each of half of the positions.
     weights, cached = weight_count(model, vocab_size), texts * model.n_layer * model.block_size * model.n_embd
     numbers = weights + cached
     reading = 4 * numbers / read_speed(device, numbers=numbers, seconds=seconds) / 1e9

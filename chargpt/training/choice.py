@@ -107,7 +107,8 @@ def _candidates(
         recipe = recipes.recipe_for(text, parameters=in_blocks(shape), seen=int(speed * in_steps), optimizer=shape.optim.name)
         batch = f"train.batch_size={_batch_size(shape, recipe.characters_per_step)}"
         shaped = apply_overrides(shape, _unless(given, [batch]))
-        if not done or 3 * shaped.chars_per_step / speed < deadline - time.perf_counter():
+        timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
+        if not done or timing < deadline - time.perf_counter():
             try:
                 speed = processes * _speed(shaped, corpus)
             except torch.OutOfMemoryError:  # of a GPU
@@ -186,7 +187,7 @@ def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, 
     batch = f"train.batch_size={_batch_size(config, recipe.characters_per_step)}"
     config = apply_overrides(config, _unless(given, [batch]))
     steps = max(recipes.MIN_STEPS, seen // config.chars_per_step)
-    interval = -(-steps // evaluations)  # so that the last one is that of the last step
+    interval = -(-steps // evaluations)  # rounded down, a few steps would be left for one more evaluation
     settings = {
         "model.dropout": recipe.dropout,
         "optim.weight_decay": recipe.weight_decay,

@@ -30,13 +30,14 @@ class Recipe(NamedTuple):
     characters_per_step: int
 
 
-# The loss is that of the n-gram model times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (1e6 / d)^SEEN_POWER, with n useful
-# parameters in the blocks and d useful characters, times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters:
-# of a short text, a network learns more than n-grams do.
-FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, TEXT_POWER = 0.642, 0.136, 0.357, 0.186, 0.411, 0.064
-REPEATS = 6.0  # epochs after which a further one adds little: R* of Muennighoff et al.
-MAX_USEFUL = 10.4  # useful parameters for each character of the text
-ADAMW_SEES = 0.37  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
+# The loss is that of the n-gram model times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (N / 1e5)^GROWTH (1e6 / d)^SEEN_POWER,
+# with N parameters in the blocks, of which n are useful, and d useful characters: a large model learns more slowly. All of this
+# times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters: of a short text, a network learns more than n-grams
+# do.
+FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.587, 0.169, 0.406, 0.214, 0.324, 0.0544, 0.0526
+REPEATS = 6.55  # epochs after which a further one adds little: R* of Muennighoff et al.
+MAX_USEFUL = 11.9  # useful parameters for each character of the text
+ADAMW_SEES = 0.377  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
 
 WEIGHT_DECAY = ((3, 0.1), (8, 0.5), (math.inf, 1.0))  # up to so many epochs
@@ -49,9 +50,10 @@ RATES = {  # up to so many parameters in the blocks
     "adamw": ((2e6, 3e-3), (math.inf, 2e-3)),
 }
 STEPS = 1200  # about; fewer and larger ones learn less from the same characters, more and smaller ones take more time
-# A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their memory (Wang & Aitchison 2024, arXiv
-# 2405.13698). A run is at most so many memories long, unless its rate would then be lower than this.
-MEMORIES, LOWEST_RATE = 10, 4e-3
+# A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
+# arXiv 2405.13698). At its highest rate, a run takes at most so many timescales, unless this limits the rate to less than the
+# second number. The rates of large models and of AdamW are not above that one.
+MAX_TIMESCALES, LOWEST_LIMIT = 10, 4e-3
 MIN_STEPS = 10  # of a run, however short its text
 
 
@@ -59,7 +61,8 @@ def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -
     """The validation loss, nats per character, of a model with `parameters` in its blocks that has seen `seen` characters."""
     size = 1 / (1 / parameters + 1 / (MAX_USEFUL * text.characters))
     useful = max(effective_characters(text, seen), 1.0) * (1.0 if optimizer == "muon" else ADAMW_SEES)
-    ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + SEEN * (1e6 / useful) ** SEEN_POWER
+    learned = SEEN * (parameters / 1e5) ** GROWTH * (1e6 / useful) ** SEEN_POWER
+    ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + learned
     return min(text.mark * min(1.0, text.characters / 1e6) ** TEXT_POWER * ratio, text.entropy)
 
 
@@ -82,7 +85,7 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
     momentum = 0.9 if parameters < 1e7 else 0.95
     largest = 2048 if parameters < 5e6 else 4096
     characters = min(largest, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
-    highest = max(LOWEST_RATE, MEMORIES / (decay * max(1, seen / characters)))
+    highest = max(LOWEST_LIMIT, MAX_TIMESCALES / (decay * max(1, seen / characters)))
     rate = min(highest, next(rate for most, rate in RATES[optimizer] if parameters <= most))
     return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
 

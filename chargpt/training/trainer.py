@@ -82,7 +82,10 @@ class Trainer:
 
     @property
     def model(self) -> GPT:
-        """The model in float32, as it is saved; `weights.working` is the one to compute with."""
+        """The model in float32, as it is saved; `weights.working` is the one to compute with.
+
+        With several processes, each has only its own part up to date: see `whole_model`.
+        """
         return self.weights.model
 
     @property
@@ -219,9 +222,13 @@ class Trainer:
 
     def state(self) -> TrainerState:
         """The state, as views: the next step changes them. The optimizer's is on the first process alone."""
+        return TrainerState(self.whole_model().state_dict(), self.optimizer.tensors(), self.progress.copy())
+
+    def whole_model(self) -> GPT:
+        """`model`, with the parts that other processes have updated."""
         if self.weights.computing is not self.weights.vector:
             self.group.gather_parts(self.weights.vector, self.optimizer.regions)
-        return TrainerState(self.model.state_dict(), self.optimizer.tensors(), self.progress.copy())
+        return self.model
 
     def load(self, state: TrainerState | None) -> None:
         """Continue from `state`, which a trainer of the same model and optimizer gave: that of the first process."""

@@ -239,7 +239,9 @@ def picture(results: Path, file: Path) -> None:
 
     rows = [row for row in results_of(results) if "rate" in row]
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
-    figure, places = pyplot.subplots(2, len(kinds), figsize=(3.2 * len(kinds), 5), sharey="row", layout="constrained")
+    figure, places = pyplot.subplots(
+        2, len(kinds), figsize=(3.2 * len(kinds), 5), sharey="row", layout="constrained", squeeze=False
+    )
     for column, kind in enumerate(kinds):
         speeds, shares = places[:, column]
         for task, style in (("training", "o-"), ("writing", "s--")):

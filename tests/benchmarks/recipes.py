@@ -182,16 +182,17 @@ def rows_of(page: Path) -> list[Row]:
 
 def law(constants: Tensor, n: Tensor, d: Tensor, text: Tensor) -> Tensor:
     """The loss relative to that of the n-gram model, as in chargpt/training/recipes.py; `text` is the length of the text."""
-    floor, size, size_power, seen, seen_power, repeats, useful, text_power, _ = constants.exp()
+    floor, size, size_power, seen, seen_power, repeats, useful, text_power, growth, _ = constants.exp()
     epochs = (d / text - 1).clamp(min=0)
     d = torch.where(d <= text, d, text * (1 + repeats * (1 - torch.exp(-epochs / repeats))))
+    learned = seen * (n / 1e5) ** growth * (1e6 / d) ** seen_power
     n = 1 / (1 / n + 1 / (useful * text))
-    return (text / 1e6).clamp(max=1) ** text_power * (floor + size * (1e5 / n) ** size_power + seen * (1e6 / d) ** seen_power)
+    return (text / 1e6).clamp(max=1) ** text_power * (floor + size * (1e5 / n) ** size_power + learned)
 
 
-NAMES = ("FLOOR", "SIZE", "SIZE_POWER", "SEEN", "SEEN_POWER", "REPEATS", "MAX_USEFUL", "TEXT_POWER", "ADAMW_SEES")
-PRIOR = (0.65, 0.12, 0.35, 0.18, 0.4, 15.0, 15.0, 0.05, 0.4)  # where the data say nothing; Hoffmann et al. 2022 for the powers
-LOOSE = (0.1, 1.0, 0.3, 1.0, 0.3, 0.7, 0.7, 1.0, 0.5)  # how far the logarithms of the constants may be from it
+NAMES = ("FLOOR", "SIZE", "SIZE_POWER", "SEEN", "SEEN_POWER", "REPEATS", "MAX_USEFUL", "TEXT_POWER", "GROWTH", "ADAMW_SEES")
+PRIOR = (0.65, 0.12, 0.35, 0.18, 0.4, 15.0, 15.0, 0.05, 0.05, 0.4)  # where the data say nothing; Hoffmann et al. 2022 for the powers
+LOOSE = (0.1, 1.0, 0.5, 1.0, 0.3, 0.7, 0.7, 1.0, 1.0, 0.5)  # how far the logarithms of the constants may be from it
 
 
 def fit(pages: list[Path]) -> None:

@@ -85,7 +85,8 @@ def test_an_evaluation_in_several_batches_is_shared(runs, text, tmp_path):
 
 def test_bfloat16_is_shared_as_it_is_computed_with(runs):
     for size in (1, 2):
-        settings = ("runtime.precision=bfloat16", "optim.name=muon", "train.max_steps=2", "train.eval_interval=2")
+        often = ("train.max_steps=6", "train.eval_interval=3", "checkpoint.interval=100", "train.sample_length=100")
+        settings = ("runtime.precision=bfloat16", "optim.name=muon", "optim.learning_rate=0.05", *often)
         assert runs.begin(f"bfloat16-{size}", size, *settings).codes == [0] * size
     assert runs.result("bfloat16-1") == runs.result("bfloat16-2")
 

@@ -1,10 +1,15 @@
 """The samples of a training: those of its weights as they are, always from the same random numbers, and of no others."""
 
+import signal
+
 import pytest
 import torch
+from helpers import after_each_piece
 
 from chargpt.interrupt import Interrupt
-from chargpt.sampling.decoder import first_id, stream
+from chargpt.kernels.decode import load_kernel
+from chargpt.sampling import sample_writer
+from chargpt.sampling.decoder import Decoder, first_id, stream
 from chargpt.sampling.sample_writer import SAMPLING, SampleWriter
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT, POSITIONS, GPTConfig
@@ -28,12 +33,31 @@ def writer_for(model: GPT, *, length: int = 60, seed: int = 5) -> SampleWriter:
     return SampleWriter(TOKENIZER, model.config, device=CPU, length=length, seed=seed)
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_a_sample_is_the_text_of_the_plain_decoder(positions):
-    model = random_model(positions)
+def expected_text(model: GPT) -> str:
     prompt, generator = torch.tensor([[first_id(TOKENIZER)]]), torch.Generator().manual_seed(5)
-    expected = TOKENIZER.decode(int(id) for id in stream(model, prompt, 60, SAMPLING, generator=generator))
+    return TOKENIZER.decode(int(id) for id in stream(model, prompt, 60, SAMPLING, generator=generator))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_sample_is_the_text_of_the_plain_decoder_and_is_made_by_the_compiled_one(compiled, positions, monkeypatch):
+    compiled(load_kernel)  # or skip
+    model, pieces = random_model(positions), []
+    expected = expected_text(model)
+    after_each_piece(monkeypatch, lambda: pieces.append(1))
     assert writer_for(model).write(model, Interrupt()) == expected and len(expected) == 60 and model.training
+    assert len(pieces) < 60 / 2  # one at a time, without the kernel
+
+
+@pytest.mark.parametrize("problem", ["no compiler", "no memory"])
+def test_without_the_compiled_decoder_the_text_is_the_same(problem, monkeypatch):
+    def no_memory(*_: object, **__: object) -> Decoder:
+        raise MemoryError
+
+    decoder = Decoder if problem == "no compiler" else no_memory
+    monkeypatch.setattr(sample_writer, "choose_decoder", lambda *_: (decoder, ""))
+    model = random_model()
+    writer = writer_for(model)
+    assert [writer.write(model, Interrupt()) for _ in range(2)] == 2 * [expected_text(model)]
 
 
 def test_each_sample_is_of_the_weights_as_they_are_then():
@@ -52,7 +76,19 @@ def test_a_sample_takes_no_random_numbers_of_the_training():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_signal_cuts_a_sample_short_and_no_length_is_no_text():
-    model, interrupt = random_model(), Interrupt()
-    interrupt.signal = 2
-    assert writer_for(model).write(model, interrupt) == "" == writer_for(model, length=0).write(model, Interrupt())
+def test_a_signal_cuts_a_sample_short(monkeypatch):
+    model, interrupt, done = random_model(), Interrupt(), []
+
+    def stop_after_two() -> None:
+        done.append(1)
+        if len(done) == 2:
+            interrupt.signal = signal.SIGINT
+
+    after_each_piece(monkeypatch, stop_after_two)
+    text = writer_for(model).write(model, interrupt)
+    assert 0 < len(text) < 60 and expected_text(model).startswith(text)
+
+
+def test_no_length_is_no_text():
+    model = random_model()
+    assert writer_for(model, length=0).write(model, Interrupt()) == ""

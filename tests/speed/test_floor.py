@@ -76,6 +76,6 @@ def test_sampling_reads_the_weights_and_the_cache_or_multiplies_with_them():
     assert sampling_floor(SHAPE, 8, **settings, gflops=1e-6) == flop / 1e3
 
 
-def test_a_long_context_takes_time_that_the_weights_do_not():
+def test_the_limit_of_sampling_grows_with_the_context():
     long, settings = dataclasses.replace(SHAPE, block_size=1 << 14), {"vocab_size": 50, "device": CPU, "seconds": 0.01}
     assert sampling_floor(long, 1, **settings, gflops=1e9) > 2 * sampling_floor(SHAPE, 1, **settings, gflops=1e9)

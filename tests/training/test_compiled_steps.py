@@ -19,8 +19,9 @@ from torch import Tensor, fx
 
 import model as model_file
 from chargpt.config import Config, OptimConfig, TrainConfig
-from chargpt.sampling.decoder import stream
-from chargpt.sampling.rules import Sampling
+from chargpt.interrupt import Interrupt
+from chargpt.sampling.sample_writer import SampleWriter
+from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 from chargpt.training.preview import seconds_per_step
 from chargpt.training.runtime import Runtime, _why_not_compile
@@ -106,12 +107,13 @@ def make_trainer(config: Config = CONFIG, *, compile: bool, precision: torch.dty
 def run(trainer: Trainer) -> list[Step]:
     """The steps of a run with what happens between them: rehearsals, evaluations, samples, a state that is loaded again."""
     steps: list[Step] = []
+    tokenizer = Tokenizer("".join(chr(65 + id) for id in range(VOCABULARY)))
+    writer = SampleWriter(tokenizer, trainer.config.model, device=trainer.runtime.device, length=3, seed=1)
     trainer.rehearse()
     while not trainer.is_finished:
         if trainer.progress.step in (0, 7):
             evaluate(trainer.weights.working, IDS[:100])
-            prompt, generator = torch.zeros(1, 1, dtype=torch.long), torch.Generator().manual_seed(1)
-            list(stream(trainer.weights.working, prompt, 3, Sampling(), generator=generator))
+            writer.write(trainer.whole_model(), Interrupt())
         if trainer.progress.step == 7:
             trainer.load(copy.deepcopy(trainer.state()))
         steps.append(trainer.step())

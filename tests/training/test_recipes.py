@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.training.recipes import (
-    LOWEST_RATE,
+    LOWEST_LIMIT,
     MAX_EPOCHS,
-    MEMORIES,
+    MAX_TIMESCALES,
     SHAPES,
     Text,
     effective_characters,
@@ -71,10 +71,10 @@ def test_a_recipe_is_one_that_can_be_trained(text, parameters, seen, optimizer):
 
 
 @given(texts, sizes, st.floats(1e3, 1e12), st.floats(1.0, 10.0))
-def test_the_rate_of_a_long_run_lets_its_weights_remember(text, parameters, seen, factor):
-    """More characters never ask for a higher rate, and the weights are forgotten no more often than MEMORIES, or slowly."""
+def test_the_rate_of_a_long_run_is_limited_by_its_weight_decay(text, parameters, seen, factor):
+    """More steps of the same size never have a higher rate."""
     recipe, longer = (recipe_for(text, parameters=parameters, seen=seen * f, optimizer="muon") for f in (1.0, factor))
     steps = seen / recipe.characters_per_step
-    assert recipe.learning_rate * recipe.weight_decay * steps <= 1.05 * MEMORIES or recipe.learning_rate <= LOWEST_RATE
+    assert recipe.learning_rate * recipe.weight_decay * steps <= 1.05 * MAX_TIMESCALES or recipe.learning_rate <= LOWEST_LIMIT
     if recipe.characters_per_step == longer.characters_per_step:
         assert longer.learning_rate <= recipe.learning_rate

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import SHORT_RUN, bits, last_step, logged_without_speed
+from helpers import SHORT_RUN, after_each_piece, bits, last_step, logged_without_speed
 from torch.nn.modules.module import register_module_forward_hook
 
 import train
@@ -54,7 +54,6 @@ def check_that_it_goes_on(run: Path) -> None:
 STAGES: dict[str, Callable[[torch.nn.Module, torch.Tensor], bool]] = {
     "step": lambda model, idx: model.training,
     "evaluation": lambda model, idx: not model.training and idx.size(1) > 1,
-    "sample": lambda model, idx: not model.training and idx.size(1) == 1,
 }
 
 
@@ -63,14 +62,14 @@ AT_ONE = [
     ("SIGTERM", "step", 7),
     ("SIGHUP", "step", 12),
     ("SIGHUP", "evaluation", 3),
-    ("SIGINT", "sample", 9),
+    ("SIGINT", "sample", 3),
 ]
 
 
 @pytest.mark.parametrize("name, stage, number", AT_ONE)
-def test_a_signal_during_a_stage_of_the_run_loses_nothing(folder, text, name, stage, number):
-    """It comes at the end of the `number`-th forward pass of that stage."""
-    run, passes = folder / f"{name}-{stage}-{number}", dict.fromkeys(STAGES, 0)
+def test_a_signal_during_a_stage_of_the_run_loses_nothing(folder, text, name, stage, number, monkeypatch):
+    """It comes at the end of the `number`-th forward pass of that stage, or after that piece of a sample."""
+    run, passes = folder / f"{name}-{stage}-{number}", dict.fromkeys([*STAGES, "sample"], 0)
 
     def pass_done(module: torch.nn.Module, inputs: tuple, out: torch.Tensor) -> None:
         if not isinstance(module, GPT):
@@ -78,11 +77,19 @@ def test_a_signal_during_a_stage_of_the_run_loses_nothing(folder, text, name, st
         for name_of_stage, is_stage in STAGES.items():
             # The passes in training mode before the first evaluation estimate the run's time; they are no steps.
             passes[name_of_stage] += is_stage(module, inputs[0]) and (name_of_stage != "step" or passes["evaluation"] > 0)
+        send_if_due()
+
+    def piece_done() -> None:
+        passes["sample"] += 1
+        send_if_due()
+
+    def send_if_due() -> None:
         if passes[stage] == number and not sent:
             sent.append(number)
             send(name)
 
     sent: list[int] = []
+    after_each_piece(monkeypatch, piece_done)
     hook = register_module_forward_hook(pass_done)
     try:
         assert begin(run, text) == CODES[name]

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import SHORT_RUN
-from torch.nn.modules.module import register_module_forward_hook
+from helpers import SHORT_RUN, after_each_piece
 
 import train
 from chargpt.training import thread_waiting
 from chargpt.training.runtime import Runtime
 from chargpt.training.thread_waiting import CHOSEN_BY_USER, ThreadWaiting
-from model import GPT
 
 ROOT = Path(__file__).parents[2]
 CHECK_SECONDS = 0.25  # here, instead of a second
@@ -85,7 +83,7 @@ def test_on_a_busy_machine_threads_sleep_from_the_start(machine):
 
 @pytest.mark.parametrize(
     "processors, others, asleep",
-    [(THREADS, 1.0, True), (THREADS, 0.1, False), (THREADS + 8, 8.0, False), (THREADS + 8, 9.5, True)],
+    [(THREADS, 1.0, True), (THREADS, 0.1, False), (THREADS + 8, 8.0, False), (THREADS + 8, 12.0, True)],
 )
 def test_threads_spin_again_when_others_leave_them_their_processors(tmp_path, processors, others, asleep):
     machine = Machine(tmp_path, processors=processors)
@@ -221,22 +219,16 @@ def test_beside_other_programs_threads_sleep_until_the_last_sample_is_written(tm
     for name in CHOSEN_BY_USER:
         monkeypatch.delenv(name, raising=False)
     asleep = []
-
-    def pass_done(module: torch.nn.Module, inputs: tuple, out: torch.Tensor) -> None:
-        if isinstance(module, GPT) and not module.training and inputs[0].size(1) == 1:  # a character of a sample
-            asleep.append(any("_idle_team" in thread.name for thread in threading.enumerate()))
-
+    after_each_piece(monkeypatch, lambda: asleep.append(any("_idle_team" in thread.name for thread in threading.enumerate())))
     threads = torch.get_num_threads()
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(THREADS)]
-    hook = register_module_forward_hook(pass_done)
     try:
         time.sleep(0.5)  # until they run
         settings = [*SHORT_RUN, f"runtime.threads={THREADS}", f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
         assert train.main([str(text), *settings, "train.max_steps=4"]) == 0
     finally:
-        hook.remove()
         torch.set_num_threads(threads)
         for loop in loops:
             loop.kill()
             loop.wait()
-    assert len(asleep) >= 2 * 4 and all(asleep)  # of both evaluations
+    assert len(asleep) >= 2 and all(asleep)  # of both evaluations
