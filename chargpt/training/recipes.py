@@ -31,9 +31,9 @@ class Recipe(NamedTuple):
 
 
 # The loss is that of the n-gram model times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (N / 1e5)^GROWTH (1e6 / d)^SEEN_POWER,
-# with N parameters in the blocks, of which n are useful, and d useful characters: a large model learns more slowly. All of this
-# times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters: of a short text, a network learns more than n-grams
-# do.
+# with N parameters in the blocks, of which n are useful, and d useful characters: a large model learns more slowly. All of
+# this times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters: of a short text, a network learns more than
+# n-grams do.
 FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.587, 0.169, 0.406, 0.214, 0.324, 0.0544, 0.0526
 REPEATS = 6.55  # epochs after which a further one adds little: R* of Muennighoff et al.
 MAX_USEFUL = 11.9  # useful parameters for each character of the text
