@@ -53,6 +53,10 @@ SHAPES = (
 )
 
 
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def gemm_floor(shape: Shape, dtype: torch.dtype) -> Floor:
     """The matrix products of one step."""
     model = GPTConfig(n_layer=shape.n_layer, n_head=shape.n_head, n_embd=shape.n_embd, block_size=shape.block_size)
@@ -211,9 +215,12 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="settings for ours, such as runtime.precision=float32")
     arguments = parser.parse_intermixed_args()
     text = arguments.text.resolve()
+    is_float32 = "runtime.precision=float32" in arguments.settings or not torch.cpu._is_avx512_bf16_supported()
+    used = torch.float32 if is_float32 else torch.bfloat16  # by ours
     print(f"{machine_name(torch.device('cpu'))}, torch {torch.__version__}; {limits(torch.device('cpu'))}\n")
     print(
-        "| shape | | ms a step | characters a second | ratio | mean loss of the last steps | share of the bf16 floor | peak MB |"
+        f"| shape | | ms a step | characters a second | ratio | mean loss of the last steps | share of the {name_of(used)} floor "
+        "| peak MB |"
     )
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
@@ -223,22 +230,22 @@ def main() -> None:
         for number, shape in enumerate(SHAPES):
             if arguments.only not in (None, number):
                 continue
-            floors = {dtype: gemm_floor(shape, dtype) for dtype in (torch.float32, torch.bfloat16)}
+            floors = {dtype: gemm_floor(shape, dtype) for dtype in dict.fromkeys((torch.float32, used))}
             rounds = {"ours": [], "nanoGPT": []}
             for _ in range(arguments.rounds):
                 if arguments.nanogpt:
                     rounds["nanoGPT"].append(train_nanogpt(shape, folder))
                 rounds["ours"].append(train_ours(text, shape, folder, *arguments.settings))
             for dtype, floor in floors.items():
-                name, ms = str(dtype).removeprefix("torch."), 1000 * floor.seconds
-                speed = f"{name} products: {floor.gflops:,.0f} GFLOP/s"
+                ms = 1000 * floor.seconds
+                speed = f"{name_of(dtype)} products: {floor.gflops:,.0f} GFLOP/s"
                 print(f"| {shape.name} | floor, {speed} | {ms:.1f} | {1000 * shape.chars / ms:,.0f} | | | | |")
             median = {
                 who: {key: statistics.median(r[key] for r in rows) for key in rows[0]} for who, rows in rounds.items() if rows
             }
             for who, row in median.items():
                 ratio = f"{median['nanoGPT']['ms'] / row['ms']:.2f} x" if "nanoGPT" in median else ""
-                share = f"{100_000 * floors[torch.bfloat16].seconds / row['ms']:.0f} %"
+                share = f"{100_000 * floors[used].seconds / row['ms']:.0f} %"
                 print(
                     f"| {shape.name} | {who} | {row['ms']:.1f} | {1000 * shape.chars / row['ms']:,.0f} | {ratio} | {row['loss']:.3f} "
                     f"| {share} | {row['peak']:,.0f} |",
