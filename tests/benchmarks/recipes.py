@@ -191,7 +191,8 @@ def law(constants: Tensor, n: Tensor, d: Tensor, text: Tensor) -> Tensor:
 
 
 NAMES = ("FLOOR", "SIZE", "SIZE_POWER", "SEEN", "SEEN_POWER", "REPEATS", "MAX_USEFUL", "TEXT_POWER", "GROWTH", "ADAMW_SEES")
-PRIOR = (0.65, 0.12, 0.35, 0.18, 0.4, 15.0, 15.0, 0.05, 0.05, 0.4)  # where the data say nothing; Hoffmann et al. 2022 for the powers
+# Where the data say nothing; Hoffmann et al. 2022 for the powers.
+PRIOR = (0.65, 0.12, 0.35, 0.18, 0.4, 15.0, 15.0, 0.05, 0.05, 0.4)
 LOOSE = (0.1, 1.0, 0.5, 1.0, 0.3, 0.7, 0.7, 1.0, 1.0, 0.5)  # how far the logarithms of the constants may be from it
 
 
