@@ -97,12 +97,17 @@ def seconds_per_step(trainer: Trainer) -> float:
     return min(seconds) * trainer.config.train.accumulate
 
 
+def memory_needed(config: Config, *, parameters: int, vocab_size: int) -> int:
+    """About how many bytes a training takes beyond torch: weights, gradient, optimizer, and what a step computes."""
+    per_character = 37 * config.model.n_layer * config.model.n_embd + 5 * vocab_size
+    return 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
+
+
 def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_per_second: float) -> str:
     """What that many parameters, trained as `config` says, mean for this text and this machine."""
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
     minutes = config.train.max_steps * config.chars_per_step / characters_per_second / 60
-    per_character = 37 * config.model.n_layer * config.model.n_embd + 5 * corpus.tokenizer.vocab_size
-    memory = 16 * parameters + 4 * config.train.batch_size * config.model.block_size * per_character
+    memory = memory_needed(config, parameters=parameters, vocab_size=corpus.tokenizer.vocab_size)
     expected = _overfitting(len(corpus.train), config, epochs=epochs, parameters=parameters)
     cost = f"about {clock(60 * minutes)} and {max(memory, 1e8) / 1e9:.1f} GB"
     return f"{epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"

@@ -51,8 +51,8 @@ RATES = {  # up to so many parameters in the blocks
 }
 STEPS = 1200  # about; fewer and larger ones learn less from the same characters, more and smaller ones take more time
 # A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
-# arXiv 2405.13698). At its highest rate, a run takes at most so many timescales, unless this limits the rate to less than the
-# second number. The rates of large models and of AdamW are not above that one.
+# arXiv 2405.13698). The rate is limited so that a run takes at most MAX_TIMESCALES at it. The limit is never below
+# LOWEST_LIMIT, so it does not affect AdamW and large models, whose rates are lower.
 MAX_TIMESCALES, LOWEST_LIMIT = 10, 4e-3
 MIN_STEPS = 10  # of a run, however short its text
 

@@ -8,8 +8,9 @@ Kinds: parameters, context, vocabulary, batch (each as training and as writing o
 train.py on a generated text of so many MB). Each point is a process of its own, so that its peak memory is its own. RESULTS gets
 a JSON object for each point as soon as it is measured; a second call goes on with the points that are not in it. `--budget` ends
 a call after so many seconds, before the next point. With `--processor`, times are processor seconds of one thread: on a machine
-that other programs use too, these change less. `show` prints the tables, and `picture` draws them, which needs matplotlib. The formula for memory is that of the `outlook`
-that train.py prints, and what a process with torch takes without a model is left out of the measured memory.
+that other programs use too, these change less. `show` prints the tables, and `picture` draws them, which needs matplotlib. The
+formula for memory is that of the `outlook` that train.py prints, and what a process with torch takes without a model is left out
+of the measured memory.
 """
 
 import argparse
@@ -30,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 from chargpt.speed.floor import sampling_floor, training_floor, training_flop  # noqa: E402
 from chargpt.speed.machine import limits, machine_name, product_speed  # noqa: E402
 from chargpt.speed.rates import Size, runtime_for, sampling_speed, training_seconds  # noqa: E402
+from chargpt.training.preview import memory_needed  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -106,8 +108,7 @@ def measure_training(point: dict, seconds: float) -> dict:
     memory = peak_memory() - without  # before the floor, whose matrices would count
     floor = training_floor(size.model, **shape, dtype=runtime.precision, device=CPU, seconds=seconds / 20)
     parameters = GPT(size.model, size.vocab_size).parameter_count()
-    per_character = 37 * size.model.n_layer * size.model.n_embd + 5 * size.vocab_size  # chargpt/training/preview.py
-    formula = (16 * parameters + 4 * size.characters * per_character) / 1e6
+    formula = memory_needed(config, parameters=parameters, vocab_size=size.vocab_size) / 1e6
     return {
         "parameters": parameters,
         "seconds": step,

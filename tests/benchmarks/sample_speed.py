@@ -1,14 +1,14 @@
 """Characters per second of sampling, by us and by others, beside the bound that this machine's memory sets.
 
-    python tests/benchmarks/sample_speed.py [--nanogpt DIR] [--llama2c BINARY] [--llamacpp] [--transformers] [--run RUN] [--rounds N]
+    python tests/benchmarks/sample_speed.py [--nanogpt DIR] [--llama2c BINARY] [--llamacpp] [--transformers]
+        [--run RUN] [--rounds N]
 
 All models have random weights and 65 characters. They take turns, so that a drift in the machine's speed affects all of them;
 medians are printed. A text grows from one character to the whole block. nanoGPT has no cache and would take minutes, so it is
 timed in the middle of the block, where the cost of a character is average. BINARY is llama2.c's run.c, built by
-gcc -Ofast -march=native -fopenmp run.c -lm; its network is as large as ours. llama.cpp, in the package xllamacpp, gets our GGUF
-export with its matrices in F16 and in Q8_0, and its own clock counts one text, without the prompt. The floor is reading every weight once per
-character: the time that torch takes to sum as many numbers, in large pages as ours are. Memory beyond the caches is read in the
-same way, for comparison.
+gcc -Ofast -march=native -fopenmp run.c -lm; its network is as large as ours. llama.cpp, in the package xllamacpp, gets our
+GGUF export with its matrices in F16 and in Q8_0. The floor is reading every weight once per character: the time that torch takes
+to sum as many numbers, in large pages as ours are. Memory beyond the caches is read in the same way, for comparison.
 """
 
 import argparse
@@ -151,50 +151,64 @@ def llama2c(binary: Path, shape: Shape, folder: Path) -> Callable[[], float]:
     return write
 
 
-def llamacpp(model: GPT, kind: str, texts: int, folder: Path) -> Callable[[], float]:
-    """A function -> characters a second of so many texts by llama.cpp, with the matrices of weights in F16 or Q8_0."""
+def gguf_file(model: GPT, kind: str, folder: Path) -> Path:
+    """Our GGUF export of a model, with its matrices of weights in F16 or Q8_0."""
     import gguf
-    import xllamacpp
 
     from chargpt.exchange.gguf_model import write_gguf
     from chargpt.text.tokenizer import Tokenizer
 
-    T, source, path = model.config.block_size, folder / "float32.gguf", folder / f"{kind}.gguf"
+    source, path = folder / "float32.gguf", folder / f"{kind}.gguf"
+    if path.exists():
+        return path
     if not source.exists():
         write_gguf(source, model, Tokenizer("".join(chr(48 + i) for i in range(VOCAB))))
-    if not path.exists():
-        reader, quantized = gguf.GGUFReader(source), gguf.GGMLQuantizationType[kind]
-        writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
-        for field in reader.fields.values():
-            if not field.name.startswith("GGUF.") and field.name not in ("general.architecture", "general.file_type"):
-                is_list = field.types[0] == gguf.GGUFValueType.ARRAY
-                writer.add_key_value(field.name, field.contents(), field.types[0], field.types[-1] if is_list else None)
-        writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
-        for tensor in reader.tensors:
-            if tensor.data.ndim == 2 and "position" not in tensor.name:
-                writer.add_tensor(tensor.name, gguf.quants.quantize(tensor.data, quantized), raw_dtype=quantized)
-            else:
-                writer.add_tensor(tensor.name, tensor.data)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+    reader, quantized = gguf.GGUFReader(source), gguf.GGMLQuantizationType[kind]
+    writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name not in ("general.architecture", "general.file_type"):
+            is_list = field.types[0] == gguf.GGUFValueType.ARRAY
+            writer.add_key_value(field.name, field.contents(), field.types[0], field.types[-1] if is_list else None)
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
+    for tensor in reader.tensors:
+        if tensor.data.ndim == 2 and "position" not in tensor.name:
+            writer.add_tensor(tensor.name, gguf.quants.quantize(tensor.data, quantized), raw_dtype=quantized)
+        else:
+            writer.add_tensor(tensor.name, tensor.data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def llamacpp(model: GPT, kind: str, texts: int, folder: Path) -> Callable[[], float]:
+    """A function -> characters a second of so many texts by llama.cpp, with the matrices of weights in F16 or Q8_0.
+
+    One text is timed by llama.cpp's own clock. Several are timed by ours, with their prompts and its server.
+    """
+    import xllamacpp
+
+    path, T = gguf_file(model, kind, folder), model.config.block_size
     settings = xllamacpp.CommonParams()
     settings.model.path = str(path)
     settings.n_ctx, settings.n_parallel, settings.n_gpu_layers = T * texts, texts, 0
     settings.cpuparams.n_threads = torch.get_num_threads()
     settings.warmup, settings.verbosity = False, -1
     settings.api_keys = [secrets.token_hex()]  # its server listens on a port
-    server, pool = xllamacpp.Server(settings), ThreadPoolExecutor(texts)
     rules = {"temperature": 0.8, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "ignore_eos": True, "cache_prompt": False}
-    question = {"prompt": [1], "n_predict": T - 3, **rules}
+    question = {"prompt": [1], "n_predict": T - 3, **rules}  # it stops before the context is full
 
     def write() -> float:
-        started = time.perf_counter()
-        answers = list(pool.map(lambda _: server.handle_completions(question)["timings"], range(texts)))
+        server = xllamacpp.Server(settings)  # a new one each time, since its threads would slow down the other programs
+        with ThreadPoolExecutor(texts) as pool:
+            server.handle_completions(question)
+            started = time.perf_counter()
+            answers = list(pool.map(lambda _: server.handle_completions(question)["timings"], range(texts)))
+            seconds = time.perf_counter() - started
         characters = sum(answer["predicted_n"] for answer in answers)
         if texts > 1:
-            return characters / (time.perf_counter() - started)
+            return characters / seconds
         return 1000 * characters / sum(answer["predicted_ms"] for answer in answers)
 
     return write
