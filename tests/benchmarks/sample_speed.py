@@ -14,6 +14,7 @@ to sum as many numbers, in large pages as ours are. Memory beyond the caches is 
 import argparse
 import functools
 import importlib.util
+import multiprocessing
 import re
 import secrets
 import statistics
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,33 +186,37 @@ def gguf_file(model: GPT, kind: str, folder: Path) -> Path:
 def llamacpp(model: GPT, kind: str, texts: int, folder: Path) -> Callable[[], float]:
     """A function -> characters a second of so many texts by llama.cpp, with the matrices of weights in F16 or Q8_0.
 
-    One text is timed by llama.cpp's own clock. Several are timed by ours, with their prompts and its server.
+    It runs in a process of its own, because its threads and those of torch slow each other down.
     """
+    path, T = gguf_file(model, kind, folder), model.config.block_size
+
+    def write() -> float:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(llamacpp_rate, path, T, texts, threads=torch.get_num_threads()).result()
+
+    return write
+
+
+def llamacpp_rate(path: Path, context: int, texts: int, *, threads: int) -> float:
+    """Characters a second. One text is timed by llama.cpp's own clock, several by ours, with their prompts and its server."""
     import xllamacpp
 
-    path, T = gguf_file(model, kind, folder), model.config.block_size
     settings = xllamacpp.CommonParams()
     settings.model.path = str(path)
-    settings.n_ctx, settings.n_parallel, settings.n_gpu_layers = T * texts, texts, 0
-    settings.cpuparams.n_threads = torch.get_num_threads()
+    settings.n_ctx, settings.n_parallel, settings.n_gpu_layers = context * texts, texts, 0
+    settings.cpuparams.n_threads = threads
     settings.warmup, settings.verbosity = False, -1
     settings.api_keys = [secrets.token_hex()]  # its server listens on a port
     rules = {"temperature": 0.8, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "ignore_eos": True, "cache_prompt": False}
-    question = {"prompt": [1], "n_predict": T - 3, **rules}  # it stops before the context is full
-
-    def write() -> float:
-        server = xllamacpp.Server(settings)  # a new one each time, since its threads would slow down the other programs
-        with ThreadPoolExecutor(texts) as pool:
-            server.handle_completions(question)
-            started = time.perf_counter()
-            answers = list(pool.map(lambda _: server.handle_completions(question)["timings"], range(texts)))
-            seconds = time.perf_counter() - started
-        characters = sum(answer["predicted_n"] for answer in answers)
-        if texts > 1:
-            return characters / seconds
-        return 1000 * characters / sum(answer["predicted_ms"] for answer in answers)
-
-    return write
+    question = {"prompt": [1], "n_predict": context - 3, **rules}  # it stops before the context is full
+    server = xllamacpp.Server(settings)
+    with ThreadPoolExecutor(texts) as pool:
+        server.handle_completions(question)
+        started = time.perf_counter()
+        answers = list(pool.map(lambda _: server.handle_completions(question)["timings"], range(texts)))
+        seconds = time.perf_counter() - started
+    characters = sum(answer["predicted_n"] for answer in answers)
+    return characters / seconds if texts > 1 else 1000 * characters / answers[0]["predicted_ms"]
 
 
 def reading(numbers: int) -> Callable[[], float]:
