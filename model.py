@@ -335,9 +335,7 @@ class GPT(nn.Module):
         return torch.stack(weights)
 
     @torch.no_grad()
-    def generate(
-        self, idx: Tensor, length: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def generate(self, idx: Tensor, length: int, *, temperature: float = 1, generator: torch.Generator | None = None) -> Tensor:
         """The slow reference for chargpt/sampling/decoder.py: append `length` ids to idx (B, T), each after reading the last
         block_size ids. `temperature` 0 takes the most likely id."""
         for _ in range(length):
@@ -345,6 +343,8 @@ class GPT(nn.Module):
             if temperature == 0:
                 new = logits.argmax(dim=-1, keepdim=True)
             else:
-                new = torch.multinomial((logits / temperature).softmax(dim=-1), 1, generator=generator)
+                uniform = torch.rand(len(idx), 1, dtype=torch.float64, generator=generator).to(logits)
+                cumulative = (logits / temperature).softmax(dim=-1).cumsum(dim=-1)
+                new = torch.searchsorted(cumulative, (1 - uniform) * cumulative[:, -1:])
             idx = torch.cat((idx, new), dim=1)
         return idx

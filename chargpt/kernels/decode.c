@@ -52,6 +52,7 @@ enum {
     STEP = 2,             /* inputs summed separately when there is one row */
     ROWS = 96,            /* rows that go through the layers together */
     KEYS = 64,            /* keys stored side by side */
+    SUMMED = 256,         /* weights of ids summed at a time when one is drawn */
     LINE = 16,            /* numbers in a cache line */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
     SPINS = 3000,         /* reads of a variable before a thread sleeps: about 100 microseconds, */
@@ -99,7 +100,7 @@ typedef struct { /* the rules of chargpt/sampling; temperature 0 takes the likel
 typedef struct { /* one step: read `count` ids of each text, then choose one more for each unless `chosen` is NULL */
     const Rules *rules;
     const int64_t *ids;
-    const float *noise;
+    const double *uniform;
     int64_t *chosen;
     float *log_probabilities;
     int start, count;
@@ -127,7 +128,8 @@ typedef struct { /* a share of the model, and the thread that computes it */
     float *keys, *values;           /* the cache, see `cache_offset` */
     float *scores;                  /* (capacity) */
     size_t capacity;                /* positions that the cache has memory for, a multiple of KEYS */
-    Candidate *candidates;          /* (V,) */
+    Candidate *candidates;          /* (V,), */
+    float *chances;                 /* and (V,): for choosing an id */
     void *memory, *cache;           /* the allocations of the matrices; of keys, values and scores */
     pthread_t thread;
     struct Decoder *decoder;
@@ -548,42 +550,69 @@ static int count_kept(const Candidate *sorted, int n, const Rules *rules)
     return n;
 }
 
-/* The next id after `logits` (V,): the largest probability / noise among the candidates, or the likeliest at temperature 0, as
- * in chargpt/sampling/rules.py. `log_probability`, in nats, is of the model's distribution before any rule. */
-static int choose(
-    const float *logits, int V, const Rules *rules, const float *noise, Candidate *candidates, float *log_probability)
+/* Sets the weights of the ids to 0 that top_k, top_p and min_p do not keep. The weight of an id is e^value, with the value
+ * (logit - likeliest) / temperature. */
+static void filter(float *weights, const float *logits, int V, float likeliest, const Rules *rules, Candidate *candidates)
 {
-    float highest = logits[0], total = 0, best = -1;
-    int n = 0, winner = -1;
+    int n = 0;
     for (int id = 0; id < V; id++)
-        highest = max(highest, logits[id]);
-    for (int id = 0; id < V; id++)
-        total += exponential(logits[id] - highest);
-    for (int id = 0; id < V; id++)
-        if (!rules->forbidden[id]) {
-            candidates[n++] = (Candidate){ logits[id], id };
-            if (winner < 0 || logits[id] > logits[winner])
-                winner = id;
-        }
-    if (rules->temperature > 0) {
-        const float likeliest = logits[winner];
-        for (int i = 0; i < n; i++)
-            candidates[i].value = (candidates[i].value - likeliest) / rules->temperature;
-        if (rules->top_k || rules->top_p < 1 || rules->min_p > 0) {
-            qsort(candidates, n, sizeof *candidates, by_value);
-            n = count_kept(candidates, n, rules);
-        }
-        for (int i = 0; i < n; i++) {
-            const int id = candidates[i].id;
-            const float race = exponential(candidates[i].value) / max(noise[id], FLT_MIN);
-            if (race > best || (race == best && id < winner)) {
-                best = race;
-                winner = id;
-            }
-        }
+        if (!rules->forbidden[id])
+            candidates[n++] = (Candidate){ (logits[id] - likeliest) / rules->temperature, id };
+    qsort(candidates, n, sizeof *candidates, by_value);
+    for (int i = count_kept(candidates, n, rules); i < n; i++)
+        weights[candidates[i].id] = 0;
+}
+
+static double sum(const float *weights, int n)
+{
+    double total = 0;
+    for (int i = 0; i < n; i++)
+        total += weights[i];
+    return total;
+}
+
+/* The first id at which the sum of the weights, in the order of the ids, reaches 1 - uniform of their total. */
+static int draw(const float *weights, int V, double uniform)
+{
+    const double share = (1 - uniform) * sum(weights, V);
+    double before = 0, next;
+    int id = 0;
+    for (; id + SUMMED < V && (next = before + sum(weights + id, SUMMED)) < share; id += SUMMED)
+        before = next;
+    for (; id < V; id++)
+        if ((before += weights[id]) >= share && weights[id] > 0)
+            return id;
+    for (id = V - 1; id > 0 && weights[id] == 0; id--) /* the order of the additions has kept the sum below the total */
+        ;
+    return id;
+}
+
+/* The next id after `logits` (V,): drawn as in chargpt/sampling/rules.py, or the likeliest at temperature 0. `weights` and
+ * `candidates`, (V,) each, are overwritten. `log_probability`, in nats, is of the model's distribution before any rule. */
+static int choose(const float *logits, int V, const Rules *rules, double uniform, float *restrict weights,
+                  Candidate *candidates, float *log_probability)
+{
+    const float temperature = rules->temperature;
+    const uint8_t *forbidden = rules->forbidden;
+    float highest = logits[0], total = 0, likeliest = -FLT_MAX;
+    int id = 0;
+    for (int i = 0; i < V; i++) {
+        highest = max(highest, logits[i]);
+        likeliest = max(likeliest, forbidden[i] ? -FLT_MAX : logits[i]);
     }
-    *log_probability = logits[winner] - highest - logf(total);
-    return winner;
+    for (int i = 0; i < V; i++)
+        total += exponential(logits[i] - highest);
+    if (temperature > 0) {
+        for (int i = 0; i < V; i++)
+            weights[i] = forbidden[i] ? 0 : exponential((logits[i] - likeliest) / temperature);
+        if (rules->top_k || rules->top_p < 1 || rules->min_p > 0)
+            filter(weights, logits, V, likeliest, rules, candidates);
+        id = draw(weights, V, uniform);
+    } else
+        while (id < V - 1 && (forbidden[id] || logits[id] < likeliest))
+            id++;
+    *log_probability = logits[id] - highest - logf(total);
+    return id;
 }
 
 /* A thread's part of a step. */
@@ -596,9 +625,10 @@ static void work(Decoder *decoder, int thread)
     barrier(decoder);
     for (int text = thread; text < texts && job->chosen; text += job->active) {
         const float *logits = decoder->shape.logits + text * padded(V, PANEL);
-        const float *noise = job->noise ? job->noise + (size_t)text * V : NULL;
-        Candidate *candidates = decoder->rank[thread].candidates;
-        job->chosen[text] = choose(logits, V, job->rules, noise, candidates, &job->log_probabilities[text]);
+        const double uniform = job->uniform ? job->uniform[text] : 0;
+        Rank *my = &decoder->rank[thread];
+        float *log_probability = &job->log_probabilities[text];
+        job->chosen[text] = choose(logits, V, job->rules, uniform, my->chances, my->candidates, log_probability);
     }
     barrier(decoder); /* no thread reads the job after this */
 }
@@ -743,19 +773,19 @@ static void run_step(Decoder *decoder)
 }
 
 /* Reads `count` ids of each text, (texts, count), the first at position `start`, then chooses `steps` more for each. At most
- * block_size positions are read. `noise` is (steps, texts, V), exponentially distributed, or NULL at temperature 0. Results are
+ * block_size positions are read. `uniform` is (steps, texts), numbers in [0, 1), or NULL at temperature 0. Results are
  * `chosen` and `log_probabilities`, (steps, texts) each; the last chosen ids are not read. With steps = 0, the result is
  * shape.logits. Returns 0, or -1 and changes nothing if there is not enough memory for the cache. */
 int decoder_run(Decoder *decoder, const Rules *rules, int start, int count, const int64_t *ids, int steps,
-                const float *noise, int64_t *chosen, float *log_probabilities)
+                const double *uniform, int64_t *chosen, float *log_probabilities)
 {
-    const size_t texts = decoder->shape.texts, V = decoder->shape.vocab_size;
+    const size_t texts = decoder->shape.texts;
     Job *job = &decoder->job;
     if (!reserve(decoder, (size_t)start + count + (steps > 1 ? steps - 1 : 0)))
         return -1;
     *job = (Job){ .rules = rules, .ids = ids, .start = start, .count = count };
     for (int step = 0; step == 0 || step < steps; step++) {
-        job->noise = noise ? noise + step * texts * V : NULL;
+        job->uniform = uniform ? uniform + step * texts : NULL;
         job->chosen = steps ? chosen + step * texts : NULL;
         job->log_probabilities = steps ? log_probabilities + step * texts : NULL;
         run_step(decoder);
@@ -781,7 +811,8 @@ static bool allocate(Rank *my, const Shape *shape)
         total += ROWS * matrices[i]->stride;
     float *at = zeros(total, &my->memory);
     my->candidates = calloc(shape->vocab_size, sizeof *my->candidates);
-    if (!at || !my->candidates)
+    my->chances = calloc(shape->vocab_size, sizeof *my->chances);
+    if (!at || !my->candidates || !my->chances)
         return false;
     for (int i = 0; i < n; at += ROWS * matrices[i++]->stride)
         matrices[i]->data = at;
@@ -793,6 +824,7 @@ static void release(Rank *my)
     free(my->memory);
     free(my->cache);
     free(my->candidates);
+    free(my->chances);
 }
 
 /* Ends the threads and frees the memory. */

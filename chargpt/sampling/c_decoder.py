@@ -211,19 +211,19 @@ class CDecoder(Decoder):
     ) -> Piece:
         """Read `ids` (B, T) at positions from `start`, and choose `steps` more."""
         V = self.model.token_embedding.num_embeddings
-        noise = None
+        uniform = None
         if sampling.temperature > 0:
-            noise = torch.empty(steps, len(ids), V)
-            for text, generator in zip(noise.unbind(dim=1), generators):
-                text.exponential_(generator=generator)  # the numbers that `steps` draws of one row would take
+            uniform = torch.empty(steps, len(ids), dtype=torch.float64)
+            for text, generator in zip(uniform.unbind(dim=1), generators):
+                text.uniform_(generator=generator)  # the numbers that `steps` draws of one row would take
         mask = torch.zeros(V, dtype=torch.uint8).index_fill_(0, forbidden, 1)
         temperature = max(sampling.temperature, 1e-30) if sampling.temperature else 0.0
         rules = Rules(temperature, sampling.top_p, sampling.min_p, min(sampling.top_k, V), mask.data_ptr())
         piece = Piece(torch.empty(steps, len(ids), dtype=torch.long), torch.empty(steps, len(ids)))
-        self._run(rules, start, ids, noise, piece)
+        self._run(rules, start, ids, uniform, piece)
         return piece
 
-    def _run(self, rules: Rules, start: int, ids: Tensor, noise: Tensor | None = None, piece: Piece | None = None) -> None:
+    def _run(self, rules: Rules, start: int, ids: Tensor, uniform: Tensor | None = None, piece: Piece | None = None) -> None:
         ids = ids.contiguous()
         chosen, log_probabilities = (tensor.data_ptr() for tensor in piece) if piece else (None, None)
         failed = self._kernel.decoder_run(
@@ -233,7 +233,7 @@ class CDecoder(Decoder):
             ids.size(1),
             ids.data_ptr(),
             len(piece.ids) if piece else 0,
-            None if noise is None else noise.data_ptr(),
+            None if uniform is None else uniform.data_ptr(),
             chosen,
             log_probabilities,
         )

@@ -1,10 +1,9 @@
 """Sampling rules: from logits to the next character.
 
-How a character is drawn: each row of a batch has its own random generator. For every character the generator gives one
-exponential number per id of the vocabulary, and the id with the largest probability / number wins. torch.multinomial draws one
-id in the same way (the exponential race, or Gumbel-max trick: arXiv 1411.0030), so a row equals what `GPT.generate` writes
-with the same generator. It follows that a row does not depend on the other rows, and that a character depends on the seed and
-its position in the stream, not on how its logits were computed.
+How a character is drawn: each row of a batch has its own random generator. For every character the generator gives one number
+u, uniform in [0, 1). The probabilities are summed in the order of the ids, and the first id at which the sum reaches 1 - u is
+taken. It follows that a row does not depend on the other rows, and that a character depends on the seed and its position in the
+stream, not on how its logits were computed. `GPT.generate` draws in the same way.
 """
 
 import math
@@ -86,11 +85,12 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def draw(probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """Draw an id for each row of probs (B, V) with the row's own generator; returns (B,)."""
-    V = probs.size(-1)
-    noise = torch.stack([torch.empty(V, device=g.device).exponential_(generator=g) for g in generators]).to(probs.device)
-    # A generator may return exactly 0, and 0 / 0 would select an impossible id.
-    return (probs / noise.clamp_min_(torch.finfo(noise.dtype).tiny)).argmax(dim=-1)
+    """Draw an id for each row of probs (B, V) with the row's own generator, which is a CPU's; returns (B,)."""
+    uniform = torch.stack([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])  # (B, 1)
+    exact = torch.float32 if probs.device.type == "mps" else torch.float64  # MPS has no float64
+    cumulative = probs.to(exact).cumsum(dim=-1)
+    # 1 - u is above 0 and at most 1, so the sum reaches it at an id whose own probability is not 0.
+    return (cumulative < (1 - uniform).to(probs.device, exact) * cumulative[:, -1:]).sum(dim=-1)
 
 
 def choose(logits: Tensor, sampling: Sampling, *, generators: Sequence[torch.Generator]) -> Tensor:

@@ -81,7 +81,7 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model fits
     what was given.
     """
-    text = Text(len(corpus.train), _entropy(corpus), mark_to_beat(corpus))
+    text = text_of(corpus)
     names = ["optim.name=muon", "model.positions=rotary"] if muon else ["optim.name=adamw", "model.positions=learned"]
     shapes = _shapes(config, corpus, names, given=given)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
@@ -97,7 +97,7 @@ def _candidates(
     shapes: Iterator[Config], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float, processes: int
 ) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
-    in_steps = max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))
+    in_steps = seconds_in_steps(seconds)
     deadline = None
     done: list[Candidate] = []
     for shape in shapes:
@@ -110,7 +110,7 @@ def _candidates(
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         if not done or timing < deadline - time.perf_counter():
             try:
-                speed = processes * _speed(shaped, corpus)
+                speed = processes * training_speed(shaped, corpus)
             except torch.OutOfMemoryError:  # of a GPU
                 if done:
                     return
@@ -128,6 +128,16 @@ def _candidates(
         yield done[-1]
         if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
             return
+
+
+def seconds_in_steps(seconds: float) -> float:
+    """How much of a run's time it spends in steps; the rest is for starting, evaluating and saving."""
+    return max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))
+
+
+def text_of(corpus: Corpus) -> Text:
+    """What the law knows of a corpus."""
+    return Text(len(corpus.train), _entropy(corpus), mark_to_beat(corpus))
 
 
 def _entropy(corpus: Corpus) -> float:
@@ -206,7 +216,7 @@ def _unless(given: Collection[str], settings: list[str]) -> list[str]:
     return [setting for setting in settings if setting.partition("=")[0] not in given]
 
 
-def _speed(config: Config, corpus: Corpus) -> float:
+def training_speed(config: Config, corpus: Corpus) -> float:
     """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded."""
     config = apply_overrides(config, ["runtime.compile=off"])  # compiling takes longer than the choice may
     runtime = choose_runtime(config)

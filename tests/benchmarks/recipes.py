@@ -13,20 +13,23 @@ uses one thread, so on a CPU as many jobs as there are cores are fastest. Losses
 
     python tests/benchmarks/recipes.py table RESULTS        the results as the table of docs/recipes.md
     python tests/benchmarks/recipes.py fit docs/recipes.md  the constants of chargpt/training/recipes.py, from such tables
-    python tests/benchmarks/recipes.py compare RESULTS TEXT ... --minutes M
+    python tests/benchmarks/recipes.py plan TEXT ... --minutes M > PLAN
+    python tests/benchmarks/recipes.py compared PLAN RESULTS
 
-The last one trains each text for M minutes as `--minutes` chooses, and in six other ways, one after the other, which takes
-an idle machine. It, too, goes on where it stopped.
+`plan` prints experiments for each text: what `--minutes M` chooses, and other ways to spend the same time. It times steps of all
+of them on one core, in turns, which takes an idle machine; a run then sees the characters that fit into the time. `compared`
+prints their losses as the table of docs/recipes.md.
 """
 
 import argparse
 import json
+import math
 import os
 import re
-import subprocess
+import statistics
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
@@ -36,12 +39,13 @@ from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.config import Config, apply_overrides  # noqa: E402
-from chargpt.runs.checkpoint import read_state, steps  # noqa: E402
-from chargpt.text.corpus import load_corpus  # noqa: E402
+from chargpt.config import Config, apply_overrides, to_dict  # noqa: E402
+from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.text.report import mark_to_beat  # noqa: E402
+from chargpt.training.choice import SHORTEST_CONTEXT, choose, seconds_in_steps, text_of, training_speed  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
-from chargpt.training.recipes import HEAD_SIZE, SHAPES, Text, recipe_for  # noqa: E402
+from chargpt.training.presets import load_settings  # noqa: E402
+from chargpt.training.recipes import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 from model import GPT  # noqa: E402
@@ -51,14 +55,16 @@ HEADER = """\
 | text | training characters | n-gram loss | layers x width | windows x context | seen | settings | on the way | loss | training loss |
 |---|---|---|---|---|---|---|---|---|---|"""
 SHAPE = re.compile(r"\d+x\d+")
+CHOSEN = "chosen"
+PRESETS = ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")
+ROUNDS = 5  # in which steps of all ways to spend a time are timed
 POINTS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # parts of a run after which it is evaluated
 
 
 def experiment(line: str, folder: str) -> dict:
     """Run the experiment of a line of the plan, and return its result."""
     torch.set_num_threads(1)
-    name, first, chars, shape, batch, *settings = line.split()
-    (layers, width), (windows, context) = shape.split("x"), batch.split("x")
+    name, first, *_ = line.split()
     text = Path(folder, f"{Path(name).stem}-{first}.txt")
     if not text.exists():
         whole = Path(name).read_text(encoding="utf-8")
@@ -66,16 +72,13 @@ def experiment(line: str, folder: str) -> dict:
         aside = text.with_suffix(f".{os.getpid()}")
         aside.write_text(part, encoding="utf-8")
         os.replace(aside, text)
-    sizes = [f"model.n_layer={layers}", f"model.n_embd={width}", f"model.n_head={int(width) // HEAD_SIZE}"]
-    sizes += [f"train.batch_size={windows}", f"model.block_size={context}", f"data.cache={folder}/cache"]
-    steps = int(chars) // (int(windows) * int(context))
-    length = [f"train.max_steps={steps}", f"optim.warmup_steps={min(100, steps // 10)}"]
-    config = apply_overrides(Config(), [*BASE, *sizes, *length, *settings])
+    config = config_of(line, f"data.cache={folder}/cache")
     corpus = load_corpus([str(text)], config.data, root=ROOT, block_size=config.model.block_size)
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))
     started, points, train_loss = time.process_time(), [], []
+    steps = config.train.max_steps
     due = {max(1, round(steps * part)) for part in POINTS}
     while not trainer.is_finished:
         step = trainer.step()
@@ -90,11 +93,22 @@ def experiment(line: str, folder: str) -> dict:
         "vocabulary": corpus.tokenizer.vocab_size,
         "mark": round(mark_to_beat(corpus), 4),
         "parameters": model.parameter_count(),
-        "seen": steps * config.chars_per_step,
+        "seen": trainer.progress.step * config.chars_per_step,
         "points": points,
         "train_loss": round(sum(train_loss) / len(train_loss), 4),
         "seconds": round(time.process_time() - started, 1),
     }
+
+
+def config_of(line: str, *more: str) -> Config:
+    """The settings of an experiment; `more` are further ones."""
+    _, _, chars, shape, batch, *settings = line.split()
+    (layers, width), (windows, context) = shape.split("x"), batch.split("x")
+    sizes = [f"model.n_layer={layers}", f"model.n_embd={width}", f"model.n_head={int(width) // HEAD_SIZE}"]
+    sizes += [f"train.batch_size={windows}", f"model.block_size={context}"]
+    steps = int(chars) // (int(windows) * int(context))
+    length = [f"train.max_steps={steps}", f"optim.warmup_steps={min(100, steps // 10)}"]
+    return apply_overrides(Config(), [*BASE, *sizes, *length, *settings, *more])
 
 
 def lines_of(plan: Path) -> list[str]:
@@ -230,57 +244,92 @@ def fit(pages: list[Path]) -> None:
             print(f"{row.text} {row.in_blocks:,} {row.seen:,}: {row.loss:.4f} expected {value:.4f}, {row.loss - value:+.4f}")
 
 
-def compare(results: Path, texts: list[str], minutes: float) -> None:
-    """What `--minutes` chooses, against other models and trainings in the same time."""
-    done = {(r["text"], r["minutes"], r["way"]): r for r in results_of(results)}
-
-    def result_of(text: str, way: str, settings: list[str]) -> dict:
-        if (text, minutes, way) not in done:
-            result = {"text": text, "minutes": minutes, "way": way, **trained(text, minutes, settings)}
-            with results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result) + "\n")
-            print(result, flush=True)
-            return result
-        return done[text, minutes, way]
-
-    for text in texts:
-        chosen = result_of(text, "chosen", [])
-        for way, settings in alternatives(chosen).items():
-            result_of(text, way, settings)
+def plan(texts: list[str], minutes: float, others: int) -> None:
+    """Print experiments: what `--minutes` chooses for each text, and `others` other ways, with what they see in the time."""
+    torch.set_num_threads(1)
+    for name in texts:
+        corpus = load_corpus([name], Config().data, root=ROOT, block_size=SHORTEST_CONTEXT)
+        configs = dict(ways(corpus, minutes * 60, others))
+        speeds: dict[str, list[float]] = {way: [] for way in configs}
+        for _ in range(ROUNDS):
+            for way, config in configs.items():
+                speeds[way].append(training_speed(config, corpus))
+        for way, config in configs.items():
+            seen = min(statistics.median(speeds[way]) * seconds_in_steps(minutes * 60), longest_useful(text_of(corpus)))
+            print(f"{line_of(name, config, int(seen))}  # {way}, {minutes:g} minute{'s' * (minutes != 1)}", flush=True)
 
 
-def alternatives(chosen: dict) -> dict[str, list[str]]:
-    """Six other ways to train for the same time."""
-    place = SHAPES.index((chosen["layers"], chosen["width"]))
-    ways = {"one size larger": SHAPES[place + 1]}
-    ways |= {"one size smaller": SHAPES[place - 1]} if place else {"two sizes larger": SHAPES[place + 2]}
-    ways["twice the rate"] = SHAPES[place]
-    sized = {way: [f"model.n_layer={layers}", f"model.n_embd={width}"] for way, (layers, width) in ways.items()}
-    sized["twice the rate"].append(f"optim.learning_rate={2 * chosen['rate']}")
-    presets = {f"--config {name}": ["--config", name] for name in ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")}
-    return {**sized, **presets}
+def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Config]]:
+    """The training that is chosen for a time, and so many other ones."""
+
+    def chosen(*settings: str) -> Config:
+        config = apply_overrides(Config(), ["runtime.threads=1", *settings])
+        given = {setting.partition("=")[0] for setting in settings}
+        return choose(config, corpus, given=given, seconds=seconds, muon=True).config
+
+    best = chosen()
+    yield CHOSEN, best
+    place = SHAPES.index((best.model.n_layer, best.model.n_embd))
+    near = {"one size larger": place + 1, "one size smaller": place - 1}
+    if place == 0:
+        near = {"one size larger": 1, "two sizes larger": 2}
+    sized = {way: [f"model.n_layer={SHAPES[at][0]}", f"model.n_embd={SHAPES[at][1]}"] for way, at in near.items()}
+    same = [f"model.n_layer={best.model.n_layer}", f"model.n_embd={best.model.n_embd}"]
+    sized["twice the rate"] = [*same, f"optim.learning_rate={2 * best.optim.learning_rate}"]
+    for way, settings in list(sized.items())[:others]:
+        yield way, chosen(*settings)
+    for name in PRESETS[: max(0, others - len(sized))]:
+        yield f"`--config {name}`", load_settings(name, ["runtime.threads=1"], presets=ROOT / "configs").config
 
 
-def trained(text: str, minutes: float, settings: list[str]) -> dict:
-    """Train a text in its own process for some minutes; what its model is, and its loss."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = [text, "--minutes", str(minutes), "--run", f"{folder}/run", *settings]
-        started = time.perf_counter()
-        command = [sys.executable, str(ROOT / "train.py"), *words]
-        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-        seconds = time.perf_counter() - started
-        state = read_state(steps(Path(folder, "run"))[-1])
-    config, progress = state.config, state.progress
-    expected = re.search(r"expected +validation loss [\d.]+ \(([\d.]+) to ([\d.]+)\)", output)
-    return {
-        "layers": config.model.n_layer,
-        "width": config.model.n_embd,
-        "rate": config.optim.learning_rate,
-        "seen": progress.step * config.chars_per_step,
-        "loss": round(progress.best_loss, 4),
-        "expected": expected and [float(number) for number in expected.groups()],
-        "seconds": round(seconds, 1),
-    }
+def line_of(name: str, config: Config, seen: int) -> str:
+    """The experiment that trains `config` on a whole text until it has seen so many characters."""
+    model = config.model
+    windows = config.train.batch_size * config.train.accumulate
+    line = f"{name} 0 {seen} {model.n_layer}x{model.n_embd} {windows}x{model.block_size}"
+    old, new = (to_dict(one) for one in (config_of(line), config))
+    changed = [
+        f"{part}.{key}={value}" for part in ("model", "optim") for key, value in new[part].items() if old[part][key] != value
+    ]
+    return " ".join([line, *(setting.replace(" ", "") for setting in changed)])
+
+
+def compared(plan: Path, results: Path) -> None:
+    """Print the losses of the experiments of a plan as a table for each time, with a column for each text."""
+    done = {result["experiment"]: result for result in results_of(results)}
+    tables: dict[str, dict[str, dict[str, dict]]] = {}
+    for line in plan.read_text(encoding="utf-8").splitlines():
+        experiment, _, comment = line.partition("#")
+        way, _, minutes = comment.strip().rpartition(", ")
+        result = done.get(" ".join(experiment.split()), {})
+        if "points" in result:
+            tables.setdefault(minutes, {}).setdefault(Path(experiment.split()[0]).stem, {})[way] = result
+    for minutes, texts in tables.items():
+        print(f"| {minutes} | {' | '.join(texts)} |", "|---|" + "---|" * len(texts), sep="\n")
+        best = {text: min(map(lowest, results.values())) for text, results in texts.items()}
+        for way in dict.fromkeys(way for results in texts.values() for way in results):
+            cells = (cell(results[way], best[text]) if way in results else "" for text, results in texts.items())
+            print(f"| {way} | {' | '.join(cells)} |")
+        ranges = (expected_range(results[CHOSEN]) if CHOSEN in results else "" for results in texts.values())
+        print(f"| expected of the chosen | {' | '.join(ranges)} |\n")
+
+
+def lowest(result: dict) -> float:
+    """The loss of the best checkpoint."""
+    return min(loss for _, loss in result["points"])
+
+
+def cell(result: dict, best: float) -> str:
+    loss = f"{lowest(result):.3f}"
+    shape = result["experiment"].split()[3]
+    return f"{f'**{loss}**' if lowest(result) == best else loss} ({shape}, {result['seen'] / 1e6:.2f}M)"
+
+
+def expected_range(result: dict) -> str:
+    layers, width = map(int, result["experiment"].split()[3].split("x"))
+    text = Text(result["train"], math.inf, result["mark"])
+    loss = expected_loss(text, parameters=12 * layers * width**2, seen=result["seen"], optimizer="muon")
+    return f"{loss * (1 - SPREAD):.2f} to {loss * (1 + SPREAD):.2f}"
 
 
 def main() -> None:
@@ -294,13 +343,18 @@ def main() -> None:
     parts.add_argument("results", type=Path)
     parts = commands.add_parser("fit", help="fit the law to tables in Markdown")
     parts.add_argument("pages", type=Path, nargs="+")
-    parts = commands.add_parser("compare", help="train in the time that is given, as chosen and in other ways")
-    parts.add_argument("results", type=Path)
+    parts = commands.add_parser("plan", help="print experiments: the choice for a time, and other ways")
     parts.add_argument("texts", nargs="+")
     parts.add_argument("--minutes", type=float, required=True)
+    parts.add_argument("--others", type=int, default=6, help="so many other ways")
+    parts = commands.add_parser("compared", help="print the results of such a plan as Markdown")
+    parts.add_argument("plan", type=Path)
+    parts.add_argument("results", type=Path)
     options = parser.parse_args()
-    if options.command == "compare":
-        compare(options.results, options.texts, options.minutes)
+    if options.command == "plan":
+        plan(options.texts, options.minutes, options.others)
+    elif options.command == "compared":
+        compared(options.plan, options.results)
     elif options.command == "run":
         run(options.plan, options.results, options.jobs)
     elif options.command == "table":

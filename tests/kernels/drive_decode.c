@@ -62,20 +62,20 @@ static void generate(Decoder *decoder, const Rules *rules)
         const int left = shape->block_size - position;
         const int reads = count < left ? count : left, room = left - reads + 1, chosen_steps = steps < room ? steps : room;
         int64_t *ids = malloc(texts * reads * sizeof *ids), *chosen = malloc(texts * chosen_steps * sizeof *chosen);
-        float *noise = malloc((size_t)chosen_steps * texts * V * sizeof *noise);
+        double *drawn = malloc(texts * chosen_steps * sizeof *drawn);
         float *log_probabilities = malloc(texts * chosen_steps * sizeof *log_probabilities);
         for (int i = 0; i < texts * reads; i++)
             ids[i] = i % V;
-        for (size_t i = 0; i < (size_t)chosen_steps * texts * V; i++)
-            noise[i] = fabsf(uniform());
-        if (decoder_run(decoder, rules, position, reads, ids, chosen_steps, rules->temperature > 0 ? noise : NULL, chosen,
+        for (int i = 0; i < texts * chosen_steps; i++) /* now and then, the smallest and the largest number */
+            drawn[i] = i % 7 == 0 ? 0 : i % 7 == 1 ? 1 - 0x1p-53 : fabsf(uniform());
+        if (decoder_run(decoder, rules, position, reads, ids, chosen_steps, rules->temperature > 0 ? drawn : NULL, chosen,
                         log_probabilities))
             abort();
         for (int i = 0; i < texts * chosen_steps; i++)
             if (chosen[i] < 0 || chosen[i] >= V || !(log_probabilities[i] <= 1e-4f))
                 abort();
         position += reads + (chosen_steps ? chosen_steps - 1 : 0);
-        void *buffers[] = { ids, chosen, noise, log_probabilities };
+        void *buffers[] = { ids, chosen, drawn, log_probabilities };
         for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
             free(buffers[i]);
     }

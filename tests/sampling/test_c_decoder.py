@@ -1,4 +1,5 @@
 import functools
+import math
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -136,6 +137,26 @@ def test_every_setting_chooses_as_the_torch_decoder_does(c_decoder, sampling, ne
     assert torch.equal(written(model, c_decoder, 80, sampling, *range(5), **options), expected)
 
 
+@pytest.mark.parametrize("never_sampled", [(), tuple(range(0, 700, 2))])
+@pytest.mark.parametrize("sampling", [Sampling(temperature=2.0), Sampling(temperature=2.0, top_p=0.9)], ids=Sampling.describe)
+def test_of_many_characters_each_is_drawn_as_by_the_torch_decoder(c_decoder, sampling, never_sampled):
+    model = random_model(block_size=64, vocab_size=700, scale=2.0)
+    options = dict(never_sampled=never_sampled, overflow="refill")
+    expected = written(model, Decoder, 60, sampling, *range(20), **options)
+    assert torch.equal(written(model, c_decoder, 60, sampling, *range(20), **options), expected)
+    assert len(expected.unique()) > 200 and not set(expected.unique().tolist()) & set(never_sampled)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_of_logits_that_are_not_finite_some_id_of_the_vocabulary_is_chosen(c_decoder, bad):
+    for vocab_size in (5, 600):
+        model = random_model(vocab_size=vocab_size, block_size=16)
+        torch.nn.init.constant_(model.token_embedding.weight, bad)
+        for sampling in (Sampling(temperature=0), Sampling(), Sampling(top_p=0.5)):
+            ids = written(model, c_decoder, 15, sampling, 0, never_sampled=(0, vocab_size - 1), overflow="refill")
+            assert 0 <= ids.min() and ids.max() < vocab_size
+
+
 def test_where_all_are_equal_the_lower_ids_go_first(c_decoder):
     model = random_model()
     torch.nn.init.zeros_(model.token_embedding.weight)
@@ -165,11 +186,12 @@ def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size):
     assert [int(end) for end in ends] == [1, 2]
 
 
-def test_a_tensor_of_noise_is_what_its_rows_would_draw_one_by_one():
-    for V in (1, 5, 65, 1000):
+def test_many_uniform_numbers_are_those_that_are_drawn_one_by_one():
+    for count in (1, 5, 65, 1000):
         one, other = (torch.Generator().manual_seed(3) for _ in range(2))
-        rows = torch.stack([torch.empty(V).exponential_(generator=one) for _ in range(20)])
-        assert torch.equal(torch.empty(20, V).exponential_(generator=other), rows)
+        apart = torch.cat([torch.rand(1, dtype=torch.float64, generator=one) for _ in range(count)])
+        column = torch.empty(count, 2, dtype=torch.float64)[:, 1]
+        assert torch.equal(column.uniform_(generator=other), apart)
         assert torch.equal(one.get_state(), other.get_state())
 
 

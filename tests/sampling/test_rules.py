@@ -75,15 +75,23 @@ def test_rows_of_a_batch_do_not_depend_on_one_another(sampling):
     assert choose(logits, sampling, generators=seeded(*range(6))).tolist() == alone
 
 
-def test_an_id_is_drawn_as_torch_draws_it():
-    """By the row's own generator, which each draw advances."""
+def test_the_rows_own_generator_gives_one_number_and_it_decides():
     logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(4))
-    ours, torchs = seeded(7), torch.Generator().manual_seed(7)
+    ours, again = seeded(7), torch.Generator().manual_seed(7)
     for temperature in (0.5, 1.0, 2.0):
-        sampling = Sampling(temperature=temperature)
+        probs = (logits[0].double() / temperature).softmax(-1).tolist()
         for _ in range(20):
-            expected = torch.multinomial((logits / temperature).softmax(-1), 1, generator=torchs)
-            assert choose(logits, sampling, generators=ours).tolist() == expected[0].tolist()
+            left = 1 - float(torch.rand(1, dtype=torch.float64, generator=again))
+            expected = next(id for id in range(50) if sum(probs[: id + 1]) >= left)
+            assert choose(logits, Sampling(temperature=temperature), generators=ours).item() == expected
+
+
+@pytest.mark.parametrize("extreme", [0.0, 1 - 2**-53])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_extremes_of_the_generator_draw_no_impossible_id(monkeypatch, extreme, dtype):
+    monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.full(shape, extreme, dtype=torch.float64))
+    probs = torch.tensor([[0.0, 0.1, 0.2, 0.0, 0.7, 0.0]], dtype=dtype) / 3
+    assert draw(probs, seeded(1)).item() == (4 if extreme == 0 else 1)
 
 
 def test_the_smallest_temperature_takes_the_likeliest_of_any_logits():
