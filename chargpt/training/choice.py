@@ -13,21 +13,23 @@ from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.training import recipes
+from chargpt.training.evaluation import validation_part
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import HEAD_SIZE, SPREAD, Text
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
-from chargpt.training.time_budget import MIN_EVALUATIONS
+from chargpt.training.time_budget import EVALUATION_SHARE
 from chargpt.training.trainer import Trainer
 from model import GPT
 
 DEFAULT_SECONDS = 180.0  # of a run for which the user has chosen no length
 TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most this part of the run's time
 STEADY_SECONDS = 0.15  # of steps that are timed: in a shorter time, another program may have disturbed each of them
-STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # the rest of a run's time is for evaluating and saving
+STARTING_SECONDS, IN_STEPS = 4.0, 0.92  # the rest of a run's time, besides evaluations, is for saving and as a reserve
 SLOWER = 0.8  # power of the parameters with which a step becomes slower; the calls of small models take much of theirs
 FIRST_GUESS = 30_000  # characters a second of the smallest model
-MAX_EVALUATIONS, EVALUATION_SHARE = 10, 0.1  # and the part of the time that more than a few of them may take
+MAX_EVALUATIONS = 10
+EVALUATES_FASTER = 2.5  # times, than training: there is no gradient
 PATIENT_EPOCHS = 4  # a run that sees its text more often ends early if the model begins to memorise it
 CLEARLY_WORSE = 0.045  # nats above the next smaller model: still larger ones are not considered
 NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
@@ -97,14 +99,14 @@ def _candidates(
     shapes: Iterator[Config], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float, processes: int
 ) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
-    in_steps = seconds_in_steps(seconds)
+    longest = max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))  # in steps, if evaluations took no time
     deadline = None
     done: list[Candidate] = []
     for shape in shapes:
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
         # What was measured for a smaller model tells how long a larger one takes.
         speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER if done else FIRST_GUESS
-        recipe = recipes.recipe_for(text, parameters=in_blocks(shape), seen=int(speed * in_steps), optimizer=shape.optim.name)
+        recipe = recipes.recipe_for(text, parameters=in_blocks(shape), seen=int(speed * longest), optimizer=shape.optim.name)
         batch = f"train.batch_size={_batch_size(shape, recipe.characters_per_step)}"
         shaped = apply_overrides(shape, _unless(given, [batch]))
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
@@ -117,9 +119,10 @@ def _candidates(
                 raise
         if deadline is None:  # the first time of all includes what torch does once
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
+        evaluation = len(validation_part(corpus.val, shaped.train.eval_chars)) / (EVALUATES_FASTER * speed)  # seconds
+        evaluations = max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
+        in_steps = max(0.3 * seconds, longest - (1 + evaluations) * evaluation)  # the first one comes before the first step
         seen = min(int(speed * in_steps), recipes.longest_useful(text))
-        evaluation = min(len(corpus.val), shaped.train.eval_chars or len(corpus.val)) / 3 / speed  # without a gradient
-        evaluations = max(MIN_EVALUATIONS, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
         complete = _complete(shaped, text, given=given, seen=seen, evaluations=evaluations)
         loss = recipes.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
         if done and loss > done[-1].loss + CLEARLY_WORSE and len(done) > 1:
@@ -128,11 +131,6 @@ def _candidates(
         yield done[-1]
         if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
             return
-
-
-def seconds_in_steps(seconds: float) -> float:
-    """How much of a run's time it spends in steps; the rest is for starting, evaluating and saving."""
-    return max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))
 
 
 def text_of(corpus: Corpus) -> Text:

@@ -9,7 +9,8 @@ SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill cac
 SETTLED_SECONDS = 3.0
 SLOW, RECOVERED = 2.0, 1.5  # times the fastest time of a step
 MAX_STEPS = 10**12  # as train.max_steps allows
-MIN_EVALUATIONS = 5  # evaluations of a run that is fitted to its time
+MIN_EVALUATIONS = 5  # evaluations of a run that is fitted to its time, if they take at most this part of it:
+EVALUATION_SHARE = 0.1
 BESIDES_SECONDS = 5.0  # on an idle machine: to import torch before train.py takes the time, for the report, and to end
 PROBE_SECONDS = 0.03  # of a processor's time
 
@@ -86,15 +87,15 @@ class TimeBudget:
     def length_that_fits(self, step: int, *, eval_interval: int) -> tuple[int, int]:
         """The length of a run at `step`, and its train.min_evaluations: the user's where `eval_interval` is short enough.
 
-        Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take a quarter of the time that is
-        left; the earlier steps of a resumed run are counted as if they had been evaluated as often.
+        Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take EVALUATION_SHARE of what is left
+        of the time; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
         seconds, fits = self._seconds_for_training(), self.steps_that_fit(eval_interval=eval_interval)
         least = self._min_evaluations
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
             return min(step + max(1, fits), MAX_STEPS), least
         share = fits / max(1, self.steps + fits)  # of this process's steps that are still to come
-        affordable = seconds / 4 / max(self.evaluation_seconds, 1e-9)
+        affordable = EVALUATION_SHARE * seconds / max(self.evaluation_seconds, 1e-9)
         wanted = min(MIN_EVALUATIONS * share, affordable)
         fits = max(1, int(max(0.0, seconds - (1 + wanted) * self.evaluation_seconds) / self.seconds_per_step))
         interval = max(1, fits / wanted) if wanted > 1 else step + fits  # there is time for the last evaluation alone

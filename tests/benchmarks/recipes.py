@@ -42,7 +42,7 @@ sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides, to_dict  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.text.report import mark_to_beat  # noqa: E402
-from chargpt.training.choice import SHORTEST_CONTEXT, choose, seconds_in_steps, text_of, training_speed  # noqa: E402
+from chargpt.training.choice import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.presets import load_settings  # noqa: E402
 from chargpt.training.recipes import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
@@ -57,6 +57,7 @@ HEADER = """\
 SHAPE = re.compile(r"\d+x\d+")
 CHOSEN = "chosen"
 PRESETS = ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")
+STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # after so many seconds, a run spends this part of its time in steps
 ROUNDS = 5  # in which steps of all ways to spend a time are timed
 POINTS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # parts of a run after which it is evaluated
 
@@ -255,7 +256,8 @@ def plan(texts: list[str], minutes: float, others: int) -> None:
             for way, config in configs.items():
                 speeds[way].append(training_speed(config, corpus))
         for way, config in configs.items():
-            seen = min(statistics.median(speeds[way]) * seconds_in_steps(minutes * 60), longest_useful(text_of(corpus)))
+            in_steps = IN_STEPS * (minutes * 60 - STARTING_SECONDS)
+            seen = min(statistics.median(speeds[way]) * in_steps, longest_useful(text_of(corpus)))
             print(f"{line_of(name, config, int(seen))}  # {way}, {minutes:g} minute{'s' * (minutes != 1)}", flush=True)
 
 
