@@ -152,7 +152,7 @@ class RuntimeConfig:
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 0
-    attention: Literal["auto", "plain"] = "auto"  # auto: on a CPU in bfloat16, compiled from C if possible
+    attention: Literal["auto", "plain"] = "auto"  # auto: on a CPU, compiled from C if possible
     compile: Literal["auto", "on", "off"] = "auto"  # by torch; auto: on a GPU, for a run long enough to make up for it
     timeout: int = 300  # seconds after which a process that does not answer ends the run, with several processes
 

@@ -1,4 +1,4 @@
-"""Causal self-attention for training in bfloat16 on the CPU: attention.c, its loading, and the models it supports.
+"""Causal self-attention for training on the CPU: its C sources for float32 and bfloat16, and the models they support.
 
 It reads queries, keys and values from the projection's output without copying them into heads, and skips the keys after each
 query. Where it does not compile, the attention of model.py is used.
@@ -17,13 +17,13 @@ from torch.autograd.function import once_differentiable
 from chargpt.kernels.compiler import Unavailable, check_sizes, load
 from model import GPTConfig
 
-SOURCE = Path(__file__).with_name("attention.c")
+SOURCES = {dtype: Path(__file__).with_name(f"attention_{str(dtype)[6:]}.c") for dtype in (torch.float32, torch.bfloat16)}
 FLAGS = ("-O3", "-std=gnu11", "-fopenmp")
 # Linked without -fopenmp, which would load a second OpenMP library, whose threads would compete with torch's for the cores.
 # The library that torch has loaded is used instead; where torch has none, loading fails.
 LINK = ("-lm",)
 
-PANEL = 32  # attention.c pads sizes to multiples of this
+PANEL = 32  # sizes are padded to multiples of this
 
 Attention = Callable[[Tensor, int, Tensor | None], Tensor]
 
@@ -33,7 +33,7 @@ class _Shape(Structure):
 
 
 def supports(config: GPTConfig) -> bool:
-    """Whether attention.c computes this model's attention. Other models keep the attention of model.py."""
+    """Whether a kernel computes this model's attention. Other models keep the attention of model.py."""
     if config.n_embd % config.n_head or config.block_size * (config.n_embd // config.n_head + PANEL) >= 2**31:
         return False
     if config.positions == "rotary":
@@ -41,9 +41,9 @@ def supports(config: GPTConfig) -> bool:
     return config.positions in ("learned", "sinusoidal")  # added before attention
 
 
-def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """attention.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. Raises Unavailable."""
-    kernel = load(SOURCE, flags=flags, link=LINK, cache=cache)
+def load_kernel(dtype: torch.dtype, cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
+    """The kernel for a dtype, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. Raises Unavailable."""
+    kernel = load(SOURCES[dtype], flags=flags, link=LINK, cache=cache)
     check_sizes(kernel, attention_shape_size=_Shape)
     kernel.attention_scratch_size.argtypes = [POINTER(_Shape)]
     kernel.attention_scratch_size.restype = c_size_t
@@ -53,20 +53,21 @@ def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) ->
     return kernel
 
 
-def fused_attention(kernel: ctypes.CDLL | None = None) -> Attention | None:
-    """The attention of attention.c, or None where it does not compile or load. `kernel` is one already loaded.
+def fused_attention(dtype: torch.dtype, kernel: ctypes.CDLL | None = None) -> Attention | None:
+    """The attention of a kernel, or None where it does not compile or load. `kernel` is one already loaded for `dtype`.
 
-    The function takes the projection's output (B, T, 3 C) in bfloat16, the number of heads, and the rotary table (2, T, d / 2)
-    or None. It returns the outputs of the heads side by side, (B, T, C). It is for models that `supports` accepts.
+    The function takes the projection's output (B, T, 3 C) in `dtype`, float32 or bfloat16, the number of heads, and the rotary
+    table (2, T, d / 2) or None. It returns the outputs of the heads side by side, (B, T, C). It is for models that `supports`
+    accepts.
     """
     try:
-        return functools.partial(_attend, kernel or load_kernel())
+        return functools.partial(_attend, kernel or load_kernel(dtype), dtype)
     except Unavailable:
         return None
 
 
-def _attend(kernel: ctypes.CDLL, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
-    assert qkv.is_cpu and qkv.dtype == torch.bfloat16, (qkv.device, qkv.dtype)
+def _attend(kernel: ctypes.CDLL, dtype: torch.dtype, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
+    assert qkv.is_cpu and qkv.dtype == dtype, (qkv.device, qkv.dtype)
     return _FusedAttention.apply(qkv.contiguous(), n_head, rotary, kernel)
 
 
@@ -76,7 +77,7 @@ class _FusedAttention(torch.autograd.Function):
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
         shape = _Shape(B, T, n_head, C // n_head, torch.get_num_threads())
         if rotary is not None:
-            ctx.tables = tuple(table.to(torch.bfloat16).contiguous() for table in rotary)  # the shape points to them
+            ctx.tables = tuple(table.to(qkv.dtype).contiguous() for table in rotary)  # the shape points to them
             shape.cosine, shape.sine = (table.data_ptr() for table in ctx.tables)
         y, log2_sum = qkv.new_empty(B, T, C), qkv.new_empty(B, n_head, T, dtype=torch.float32)
         scratch = torch.empty(shape.threads * kernel.attention_scratch_size(byref(shape)), dtype=torch.uint8)

@@ -34,16 +34,16 @@ class Recipe(NamedTuple):
 # with N parameters in the blocks, of which n are useful, and d useful characters: a large model learns more slowly. All of
 # this times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters: of a short text, a network learns more than
 # n-grams do.
-FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.587, 0.169, 0.406, 0.214, 0.324, 0.0544, 0.0526
-REPEATS = 6.55  # epochs after which a further one adds little: R* of Muennighoff et al.
-MAX_USEFUL = 11.9  # useful parameters for each character of the text
-ADAMW_SEES = 0.377  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
+FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.585, 0.175, 0.417, 0.214, 0.333, 0.0597, 0.0576
+REPEATS = 5.6  # epochs after which a further one adds little: R* of Muennighoff et al.
+MAX_USEFUL = 12.7  # useful parameters for each character of the text
+ADAMW_SEES = 0.379  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
 
-WEIGHT_DECAY = ((3, 0.1), (8, 0.5), (math.inf, 1.0))  # up to so many epochs
-# Up to so many epochs times parameters for each character. A small model needs no dropout for epochs in which a large one
+WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))  # up to so many epochs
+# Up to so many epochs^2 times parameters for each character. A small model needs no dropout for epochs in which a large one
 # memorises the text.
-DROPOUT = ((100, 0.0), (400, 0.1), (1500, 0.2), (math.inf, 0.3))
+DROPOUT = ((2500, 0.0), (12_000, 0.1), (50_000, 0.2), (math.inf, 0.3))
 MAX_EPOCHS = 60  # more do not lower the loss
 RATES = {  # up to so many parameters in the blocks
     "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
@@ -93,7 +93,7 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
 def regularization(text: Text, *, parameters: int, seen: float) -> tuple[float, float]:
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
-    repeated_parameters = epochs * parameters / text.characters
+    repeated_parameters = epochs**2 * parameters / text.characters
     decay = next(decay for most, decay in WEIGHT_DECAY if epochs <= most)
     return decay, next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
 

@@ -93,9 +93,9 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Grou
             f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or omit it"
         )
     compile = compile and not trouble
-    # The kernel in C computes in bfloat16 on the CPU; model.py's own attention does everything else.
-    by_kernel = asked.attention == "auto" and device.type == "cpu" and precision == torch.bfloat16 and supports(config.model)
-    attention = fused_attention() if by_kernel and not compile else None
+    # The kernels in C are for the CPU; model.py's own attention does everything else.
+    by_kernel = asked.attention == "auto" and device.type == "cpu" and supports(config.model)
+    attention = fused_attention(precision) if by_kernel and not compile else None
     threads = torch.get_num_threads()
     return Runtime(device=device, precision=precision, threads=threads, attention=attention, compile=compile, trouble=trouble)
 

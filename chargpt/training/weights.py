@@ -31,8 +31,8 @@ class FlatWeights:
     """The parameters of `model`, which become views of `vector`; `working` is the model to compute with.
 
     `spans` gives each parameter's place in the vector. Parameters of one kind are next to each other, in the order of kinds.
-    In a precision other than float32, `working` is a copy of `model`, which uses `attention`, if given, in place of its own.
-    The parameters of `working` are views of `computing`, which in float32 is `vector` itself.
+    In float32, `working` is `model` itself; in another precision it is a copy, whose parameters are views of `computing`.
+    `working` uses `attention`, if given, in place of its own.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class FlatWeights:
             self.working = copy.deepcopy(model).to(precision)
             self.computing = self.vector.to(precision)
             self._view(self.working, self.computing)
-            for block in self.working.blocks:
-                block.attn.fused = attention
+        for block in self.working.blocks:
+            block.attn.fused = attention
         parameters = dict(self.working.named_parameters())
         self._inputs = [parameters[name] for name in self.spans]
         self._slots = [self.gradient[span].view(parameters[name].shape) for name, span in self.spans.items()]

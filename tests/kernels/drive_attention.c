@@ -1,6 +1,13 @@
-/* Runs attention.c over odd shapes, for the sanitizers. Every buffer is exactly as large as the kernel may assume. */
+/* Runs attention_bfloat16.c, or with FLOAT32 attention_float32.c, over odd shapes, for the sanitizers. Every buffer is exactly as
+ * large as the kernel may assume. */
 
-#include "../../chargpt/kernels/attention.c"
+#ifdef FLOAT32
+#include "../../chargpt/kernels/attention_float32.c"
+typedef float Number;
+#else
+#include "../../chargpt/kernels/attention_bfloat16.c"
+typedef bfloat Number;
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,25 +20,30 @@ static float uniform(void) /* -1 to 1 */
     return (int32_t)state / 2147483648.0f;
 }
 
-static bfloat *numbers(size_t n)
+static Number *numbers(size_t n)
 {
-    bfloat *x = malloc(n * sizeof *x);
+    Number *x = malloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++) {
         const float value = uniform();
-        memcpy(&x[i], (const char *)&value + 2, 2); /* the upper half of a little-endian float */
+        memcpy(&x[i], (const char *)&value + 4 - sizeof *x, sizeof *x); /* bfloat16: the upper half of a little-endian float */
     }
     return x;
 }
 
-static int is_finite(bfloat x) { return (x & 0x7f80) != 0x7f80; }
+static int is_finite(Number x)
+{
+    float value = 0;
+    memcpy((char *)&value + 4 - sizeof x, &x, sizeof x);
+    return isfinite(value);
+}
 
 static void drive(int B, int T, int h, int d, int threads, int rotary)
 {
     const size_t C = h * d, half = (size_t)T * (d / 2);
-    bfloat *qkv = numbers(B * T * 3 * C), *dy = numbers(B * T * C), *y = malloc(B * T * C * sizeof *y);
-    bfloat *dqkv = malloc(B * T * 3 * C * sizeof *dqkv), *cosine = numbers(half), *sine = numbers(half);
+    Number *qkv = numbers(B * T * 3 * C), *dy = numbers(B * T * C), *y = malloc(B * T * C * sizeof *y);
+    Number *dqkv = malloc(B * T * 3 * C * sizeof *dqkv), *cosine = numbers(half), *sine = numbers(half);
     float *log2_sum = malloc(B * h * T * sizeof *log2_sum);
-    const Shape shape = { B, T, h, d, threads, { rotary ? cosine : NULL, rotary ? sine : NULL } };
+    const Shape shape = { B, T, h, d, threads, rotary ? cosine : NULL, rotary ? sine : NULL };
     char *scratch = aligned_alloc(64, threads * attention_scratch_size(&shape));
     attention_forward(&shape, qkv, y, log2_sum, scratch);
     attention_backward(&shape, qkv, y, log2_sum, dy, dqkv, scratch);

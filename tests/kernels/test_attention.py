@@ -28,27 +28,41 @@ from model import (
 EMULATION = Path(__file__).parent / "emulation"
 
 
-@pytest.fixture(scope="module")
-def native(kernel_cache):
+ROUNDING = {torch.float32: 2**-24, torch.bfloat16: 2**-8}
+ERROR = {torch.float32: 4e-6, torch.bfloat16: 0.01}  # the largest one, relative to the output or to the numbers of its size
+AS_TORCH = {torch.float32: 3, torch.bfloat16: 1.5}  # times torch's error; in float32, both are a few roundings
+KERNELS = {
+    "float32": (torch.float32, FLAGS),
+    "float32, 4 lanes": (torch.float32, (*FLAGS, "-mno-avx")),
+    "float32, 16 lanes": (torch.float32, (*FLAGS, "-Wno-psabi", "-D__AVX512F__=1")),
+    "bfloat16": (torch.bfloat16, FLAGS),
+    "bfloat16, emulated": (torch.bfloat16, (*FLAGS, "-O2", "-Wno-psabi", "-I", str(EMULATION))),
+}
+
+
+SLOW_TO_COMPILE = "float32, 16 lanes"
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(k, marks=pytest.mark.nightly) if k == SLOW_TO_COMPILE else k for k in KERNELS]
+)
+def kernel(request, kernel_cache):
+    """A dtype and its kernel, compiled for this CPU's instructions, and for others that this CPU can run or emulate."""
+    dtype, flags = KERNELS[request.param]
     try:
-        return fused_attention(load_kernel(kernel_cache))
+        return dtype, fused_attention(dtype, load_kernel(dtype, kernel_cache, flags=flags))
     except Unavailable as reason:
-        pytest.skip(f"needs a C compiler, and a CPU that multiplies bfloat16 numbers: {reason}")
+        pytest.skip(f"needs a C compiler with OpenMP, or a CPU that multiplies bfloat16 numbers: {reason}")
 
 
-@pytest.fixture(scope="module")
-def emulated(kernel_cache):
-    flags = (*FLAGS, "-O2", "-Wno-psabi", "-I", str(EMULATION))
-    try:
-        return fused_attention(load_kernel(kernel_cache, flags=flags))
-    except Unavailable as reason:
-        pytest.skip(f"needs a C compiler with OpenMP: {reason}")
+@pytest.fixture
+def dtype(kernel):
+    return kernel[0]
 
 
-@pytest.fixture(params=["native", "emulated"])
-def fused(request):
-    """attention.c, compiled for this CPU's instructions and for emulated ones."""
-    return request.getfixturevalue(request.param)
+@pytest.fixture
+def fused(kernel):
+    return kernel[1]
 
 
 def unfused(attend, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
@@ -103,11 +117,17 @@ def by_loops(qkv: Tensor, dy: Tensor, n_head: int, rotary: Tensor | None = None)
     return torch.from_numpy(y.reshape(B, T, -1)), *parts
 
 
-def inputs(B: int, T: int, n_head: int, d: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+def inputs(B: int, T: int, n_head: int, d: int, *, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """qkv, and the gradient of the output."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     sizes = (B, T, 3 * n_head * d), (B, T, n_head * d)
-    return tuple(torch.randn(size, generator=generator).bfloat16() for size in sizes)
+    return tuple(torch.randn(size, generator=generator).to(dtype) for size in sizes)
+
+
+def table(positions: str, T: int, d: int, dtype: torch.dtype) -> Tensor | None:
+    if positions == "rotary" and d % 2:
+        pytest.skip("rotary positions turn pairs")
+    return rotary_table(T, d).to(dtype) if positions == "rotary" else None
 
 
 def results(attend, qkv: Tensor, dy: Tensor, n_head: int, rotary: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -135,39 +155,35 @@ SHAPES = [
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 @pytest.mark.parametrize("B, n_head, T, d", SHAPES)
-def test_it_is_as_exact_as_model_py_in_bfloat16(fused, B, n_head, T, d, positions):
-    if positions == "rotary" and d % 2:
-        pytest.skip("rotary positions turn pairs")
-    rotary = rotary_table(T, d).bfloat16() if positions == "rotary" else None
-    qkv, dy = inputs(B, T, n_head, d)
+def test_it_is_as_exact_as_model_py(fused, dtype, B, n_head, T, d, positions):
+    rotary = table(positions, T, d, dtype)
+    qkv, dy = inputs(B, T, n_head, d, dtype=dtype)
     right = results(exact, qkv.double(), dy.double(), n_head, None if rotary is None else rotary.double())
     for name, truth, expected, found in zip(
         ("y", "dq", "dk", "dv"), right, results(plain, qkv, dy, n_head, rotary), results(fused, qkv, dy, n_head, rotary)
     ):
         # A gradient may vanish, as that of scores does at T = 1, so both errors are given a rounding of the inputs' size.
-        rounding = 2**-8 * math.sqrt(truth.numel())
-        assert (found - truth).norm() <= 1.5 * (expected - truth).norm() + rounding * (T < 3), name
-        assert (found - truth).norm() <= 0.01 * right[0].norm().clamp(min=math.sqrt(truth.numel())), name
+        rounding = ROUNDING[dtype] * math.sqrt(truth.numel())
+        assert (found - truth).norm() <= AS_TORCH[dtype] * (expected - truth).norm() + rounding * (T < 3), name
+        assert (found - truth).norm() <= ERROR[dtype] * right[0].norm().clamp(min=math.sqrt(truth.numel())), name
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 @pytest.mark.parametrize("B, n_head, T, d", [(1, 1, 1, 1), (2, 3, 5, 2), (1, 2, 9, 7), (2, 1, 33, 20), (1, 1, 66, 34)])
-def test_it_and_model_py_give_what_the_definition_gives(fused, B, n_head, T, d, positions):
-    if positions == "rotary" and d % 2:
-        pytest.skip("rotary positions turn pairs")
-    rotary = rotary_table(T, d).bfloat16() if positions == "rotary" else None
-    qkv, dy = inputs(B, T, n_head, d)
+def test_it_and_model_py_give_what_the_definition_gives(fused, dtype, B, n_head, T, d, positions):
+    rotary = table(positions, T, d, dtype)
+    qkv, dy = inputs(B, T, n_head, d, dtype=dtype)
     truth = by_loops(qkv, dy, n_head, rotary)
     in_double = results(exact, qkv.double(), dy.double(), n_head, None if rotary is None else rotary.double())
     for name, right, double, found in zip(("y", "dq", "dk", "dv"), truth, in_double, results(fused, qkv, dy, n_head, rotary)):
         torch.testing.assert_close(double, right, rtol=1e-12, atol=1e-12, msg=name)
         size = max(float(right.norm()), float(truth[0].norm()), math.sqrt(right.numel()))
-        assert (found - right).norm() <= 2**-7 * size, name  # two roundings to bfloat16
+        assert (found - right).norm() <= ERROR[dtype] * size, name
 
 
 @pytest.mark.parametrize("T, d", [(17, 8), (70, 32), (130, 20)])
-def test_no_character_sees_the_future(fused, T, d):
-    qkv, dy = inputs(2, T, 2, d)
+def test_no_character_sees_the_future(fused, dtype, T, d):
+    qkv, dy = inputs(2, T, 2, d, dtype=dtype)
     for t in (0, T // 2, T - 2):
         dy_t = torch.zeros_like(dy)
         dy_t[:, t] = dy[:, t]
@@ -177,8 +193,8 @@ def test_no_character_sees_the_future(fused, T, d):
         assert torch.equal(fused(qkv, 2)[:, : t + 1], fused(later, 2)[:, : t + 1])
 
 
-def test_the_same_input_gives_the_same_bits(fused):
-    qkv, dy = inputs(3, 100, 3, 32)
+def test_the_same_input_gives_the_same_bits(fused, dtype):
+    qkv, dy = inputs(3, 100, 3, 32, dtype=dtype)
     first = results(fused, qkv, dy, 3)
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
@@ -186,8 +202,8 @@ def test_the_same_input_gives_the_same_bits(fused):
 
 
 @pytest.mark.parametrize("size", [20, 1e4])
-def test_large_logits_stay_finite(fused, size):
-    qkv, dy = inputs(1, 70, 2, 32)
+def test_large_logits_stay_finite(fused, dtype, size):
+    qkv, dy = inputs(1, 70, 2, 32, dtype=dtype)
     found = results(fused, qkv * size, dy, 2)
     assert all(tensor.isfinite().all() for tensor in found)
     truth = exact((qkv * size).double(), 2)
@@ -195,8 +211,8 @@ def test_large_logits_stay_finite(fused, size):
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_a_number_that_is_none_reaches_every_row_that_sees_it(fused, part):
-    qkv, dy = inputs(1, 70, 1, 32)
+def test_a_number_that_is_none_reaches_every_row_that_sees_it(fused, dtype, part):
+    qkv, dy = inputs(1, 70, 1, 32, dtype=dtype)
     qkv[0, 33, 32 * part] = math.nan
     y, *gradients = results(fused, qkv, dy, 1)
     sees = [33] if part == 0 else list(range(33, 70))
@@ -204,25 +220,24 @@ def test_a_number_that_is_none_reaches_every_row_that_sees_it(fused, part):
     assert any(gradient.isnan().any() for gradient in gradients)
 
 
-def test_a_model_attends_by_it_where_nothing_else_is_needed(fused):
+def test_a_model_attends_by_it_where_nothing_else_is_needed(fused, dtype):
     torch.manual_seed(0)
     model = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=16, bias=True, positions="rotary"), 7)
-    calls = []
-    weights = FlatWeights(model, torch.bfloat16, attention=lambda *given: calls.append(given) or fused(*given))
-    idx = torch.randint(7, (2, 16))
+    calls, idx = [], torch.randint(7, (2, 16))
+    expected = model(idx)
+    weights = FlatWeights(model, dtype, attention=lambda *given: calls.append(given) or fused(*given))
     logits = weights.working(idx)
     assert len(calls) == 2
-    assert (logits - model(idx)).abs().max() < 0.05
+    assert (logits - expected).abs().max() < 5 * ERROR[dtype]
     weights.working(idx, cache=weights.working.new_cache(2))
     assert len(calls) == 2
 
 
-def test_dropout_is_the_same_with_it_and_without(fused):
+def test_dropout_is_the_same_with_it_and_without(fused, dtype):
     torch.manual_seed(0)
-    attn = (
-        CausalSelfAttention(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, bias=True, dropout=0.5)).bfloat16().train()
-    )
-    x, results = torch.randn(2, 16, 32).bfloat16(), []
+    config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, bias=True, dropout=0.5)
+    attn = CausalSelfAttention(config).to(dtype).train()
+    x, results = torch.randn(2, 16, 32).to(dtype), []
     for attn.fused in (None, fused):
         torch.manual_seed(1)
         results.append(attn(x))
@@ -230,8 +245,8 @@ def test_dropout_is_the_same_with_it_and_without(fused):
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux to see which libraries are loaded")
-def test_it_brings_no_threads_of_its_own(fused):
-    fused(inputs(1, 4, 2, 8)[0], 2)
+def test_it_brings_no_threads_of_its_own(fused, dtype):
+    fused(inputs(1, 4, 2, 8, dtype=dtype)[0], 2)
     maps = Path("/proc/self/maps").read_text().splitlines()
     assert len({line.split()[-1] for line in maps if "libgomp" in line or "libomp" in line or "libiomp" in line}) == 1
 
@@ -266,4 +281,4 @@ def test_the_emulated_instructions_do_what_the_cpus_do(tmp_path, emulation):
 def test_without_a_compiler_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert fused_attention() is None
+    assert fused_attention(torch.float32) is None and fused_attention(torch.bfloat16) is None

@@ -1,4 +1,4 @@
-"""All C sources under the compiler's sanitizers, over odd shapes. attention.c is compiled for emulated instructions."""
+"""All C sources under the compiler's sanitizers, over odd shapes; attention_bfloat16.c with emulated instructions."""
 
 import shutil
 import subprocess
@@ -33,16 +33,16 @@ def run(program: Path) -> None:
     assert int(done.stdout.split()[0]) > 50
 
 
-@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", ["FLOAT32", pytest.param("BFLOAT16", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_attention_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer):
+def test_attention_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer, dtype):
     compiler, program, objects = compiler_with(sanitizer, tmp_path), tmp_path / "drive", []
     macros = subprocess.run([compiler[0], "-dM", "-E", "-"], input=b"", capture_output=True, timeout=60).stdout
     # threads.c is the OpenMP library of gcc's programs, so -fopenmp is not given to the linker. Others have one thread here.
     openmp = ["-Wno-unknown-pragmas"] if b"__clang__" in macros else ["-fopenmp"]
     for source in (HERE / "drive_attention.c", EMULATION / "threads.c"):
         objects.append(str(tmp_path / f"{source.stem}.o"))
-        command = [*compiler, *openmp, "-I", str(EMULATION), "-c", str(source), "-o", objects[-1]]
+        command = [*compiler, *openmp, f"-D{dtype}", "-I", str(EMULATION), "-c", str(source), "-o", objects[-1]]
         subprocess.run(command, check=True, timeout=120)
     subprocess.run([*compiler, *objects, "-o", str(program), "-lm"], check=True, timeout=60)
     run(program)

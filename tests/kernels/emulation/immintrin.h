@@ -1,4 +1,4 @@
-/* The AVX-512 intrinsics of chargpt/kernels/attention.c in plain C, so that the kernel can be tested on every machine.
+/* The AVX-512 intrinsics of chargpt/kernels/attention_bfloat16.c in plain C, so that the kernel can be tested on every machine.
  *
  * With this folder in -I, it replaces the compiler's own header. Each function follows Intel's manual ("Intel 64 and IA-32
  * Architectures Software Developer's Manual", volume 2) and the Intel Intrinsics Guide, except that floating-point exceptions

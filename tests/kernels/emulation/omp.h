@@ -1,3 +1,3 @@
-/* What attention.c uses of OpenMP. See threads.c. */
+/* What the attention kernels use of OpenMP. See threads.c. */
 
 int omp_get_thread_num(void);

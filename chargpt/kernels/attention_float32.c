@@ -1,0 +1,370 @@
+/* Causal self-attention and its gradient, for training in float32: model.py's `reference_attention` between the projections.
+ *
+ * For one head, with queries Q, keys K and values V, (T, d) each:
+ *
+ *     forward     L = log2(rowsum(2^(c Q K^T)))     c = log2(e) / sqrt(d); the sum is over the keys up to the query's position
+ *                 P = 2^(c Q K^T - L)               softmax of the scores; 0 for keys after the query
+ *                 y = P V
+ *     backward    D = rowsum(y * dy)
+ *                 dV = P^T dy       dP = dy V^T     dS = P * (dP - D)
+ *                 dQ = dS K / sqrt(d)               dK = dS^T Q / sqrt(d)
+ *
+ * As in FlashAttention (arXiv 2205.14135), the forward pass saves L instead of P, and the backward pass computes P again:
+ * memory is slower than arithmetic. A thread computes one head of one sequence at a time, whose numbers fit into its cache.
+ *
+ * The letters are model.py's: B sequences, T characters, h heads, d head size, C = h d. Every product is made of tiles of ROWS
+ * rows and PANEL columns, whose sums stay in registers. T' and d' are T and d padded with zeros: d' to a multiple of PANEL, T'
+ * to the last panel of the last tile.
+ */
+
+#include <math.h>
+#include <omp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+enum { LANES = 16, ROWS = 12 }; /* the sums of a tile fill three quarters of the registers */
+#elif defined(__AVX__)
+enum { LANES = 8, ROWS = 6 };
+#elif defined(__aarch64__)
+enum { LANES = 4, ROWS = 12 };
+#else
+enum { LANES = 4, ROWS = 6 };
+#endif
+
+enum {
+    PANEL = 2 * LANES, /* columns of a tile */
+    QUERIES = 96,      /* rows of P and dS that the backward pass holds at a time, a multiple of ROWS */
+};
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define LOG2_E 1.44269504f
+
+typedef float vector __attribute__((vector_size(4 * LANES)));
+typedef int32_t integers __attribute__((vector_size(4 * LANES)));
+typedef vector Tile[ROWS][2];
+
+typedef struct { /* attention.py has the same structure */
+    int B, T, h, d, threads;
+    const float *cosine, *sine; /* (T, d / 2) each; NULL where positions are not rotary */
+} Shape;
+
+typedef struct { /* the left operand of a product: number (row, k) is data[row * stride + k * step] */
+    const float *data;
+    size_t stride, step;
+} Left;
+
+size_t attention_shape_size(void) { return sizeof(Shape); }
+
+static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
+static size_t padded_T(const Shape *shape) { return padded(padded(shape->T, ROWS), PANEL); }
+
+/* The numbers 0, 1, 2 ... */
+static inline integers counting(void)
+{
+    integers lanes;
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = i;
+    return lanes;
+}
+
+/* Lane by lane, `yes` where the mask is set and `no` elsewhere. */
+static inline vector choose(integers mask, vector yes, vector no)
+{
+    return (vector)((mask & (integers)yes) | (~mask & (integers)no));
+}
+
+/* 2^x, to one or two units in the last place: a polynomial for the fraction, -1/2 to 1/2, and the exponent for the rest. */
+static inline vector exp2_of(vector x)
+{
+    const vector zero = { 0 }, rounding = zero + 12582912.0f; /* 1.5 * 2^23: adding it drops the fraction */
+    const integers tiny = x < zero - 126, huge = x > zero + 127;
+    const vector bounded = choose(tiny, zero - 126, choose(huge, zero + 127, x)), whole = (bounded + rounding) - rounding;
+    const vector f = bounded - whole;
+    const vector p = 1 + f * (0.693147181f + f * (0.240226507f + f * (5.55041087e-2f + f * (9.61812911e-3f + f * (1.33335581e-3f + f * 1.54035304e-4f)))));
+    const integers power = (__builtin_convertvector(whole, integers) + 127) << 23;
+    return choose(tiny, zero, p * (vector)power);
+}
+
+/* sum (ROWS, PANEL) += left (ROWS, count) right (count, PANEL). Rows of `right` are `stride` numbers apart. */
+static ALWAYS_INLINE void multiply_add(Tile sum, Left left, const float *right, size_t stride, int count)
+{
+    for (int k = 0; k < count; k++, left.data += left.step, right += stride) {
+        const vector a = *(const vector *)right, b = *(const vector *)(right + LANES);
+#pragma GCC unroll 16
+        for (int row = 0; row < ROWS; row++) {
+            sum[row][0] += left.data[row * left.stride] * a;
+            sum[row][1] += left.data[row * left.stride] * b;
+        }
+    }
+}
+
+/* Stores a tile in rows that are `stride` numbers apart. */
+static ALWAYS_INLINE void store_tile(float *to, size_t stride, Tile tile)
+{
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; row++)
+        memcpy(to + row * stride, tile[row], sizeof tile[row]);
+}
+
+/* rows (T', d') = one head's (T, d), whose rows are `stride` numbers apart in `from`; rotated, as by model.py's `rotate`, if
+ * `rotary`. */
+static void load_head(float *restrict rows, const float *restrict from, size_t stride, const Shape *shape, int rotary)
+{
+    const int d = shape->d, half = d / 2, width = padded(d, PANEL);
+    memset(rows, 0, padded_T(shape) * width * sizeof *rows);
+    for (int t = 0; t < shape->T; t++, rows += width, from += stride) {
+        const float *restrict cosine = shape->cosine + t * half, *restrict sine = shape->sine + t * half;
+        for (int i = 0; rotary && i < half; i++) {
+            rows[i] = from[i] * cosine[i] - from[i + half] * sine[i];
+            rows[i + half] = from[i + half] * cosine[i] + from[i] * sine[i];
+        }
+        if (!rotary)
+            memcpy(rows, from, d * sizeof *rows);
+    }
+}
+
+/* The reverse of `load_head` for rows [t, t + count) of a head: `to` = scale * rows (count, d'), rotated back if `rotary`. */
+static void store_head(float *restrict to, size_t stride, const float *restrict rows, int t, int count, float scale,
+                       const Shape *shape, int rotary)
+{
+    const int d = shape->d, half = d / 2, width = padded(d, PANEL);
+    to += t * stride;
+    for (int end = t + count < shape->T ? t + count : shape->T; t < end; t++, rows += width, to += stride) {
+        const float *restrict cosine = shape->cosine + t * half, *restrict sine = shape->sine + t * half;
+        for (int i = 0; rotary && i < half; i++) {
+            to[i] = scale * (rows[i] * cosine[i] + rows[i + half] * sine[i]);
+            to[i + half] = scale * (rows[i + half] * cosine[i] - rows[i] * sine[i]);
+        }
+        for (int i = 0; !rotary && i < d; i++)
+            to[i] = scale * rows[i];
+    }
+}
+
+/* (d', T') = the transpose of rows (T', d'), in squares that stay in the cache. */
+static void transpose(float *restrict to, const float *restrict rows, const Shape *shape)
+{
+    const size_t T = padded_T(shape), d = padded(shape->d, PANEL);
+    for (size_t t = 0; t < T; t += LANES)
+        for (size_t i = 0; i < d; i += LANES)
+            for (size_t row = t; row < t + LANES; row++)
+                for (size_t column = i; column < i + LANES; column++)
+                    to[column * T + row] = rows[row * d + column];
+}
+
+/* Where head `item` of the B h heads begins in rows of `width` numbers. In rows of qkv, keys follow C later, values 2 C. */
+static size_t head_offset(const Shape *shape, int item, size_t width)
+{
+    return (size_t)(item / shape->h) * shape->T * width + item % shape->h * shape->d;
+}
+
+/* Bytes of scratch memory, aligned to 64, that each thread needs: those of `backward`, which needs more than `forward`. */
+size_t attention_scratch_size(const Shape *shape)
+{
+    const size_t T = padded_T(shape), d = padded(shape->d, PANEL);
+    return sizeof(float) * (8 * T * d + QUERIES * d + 2 * QUERIES * T + padded(2 * T, PANEL));
+}
+
+/* One row of the softmax before the division by its sum, in place: p[s] = 2^(scale * p[s] - max) for s < visible, 0 up to
+ * `end`. max is the largest scale * p[s]; *sum is their sum. Returns log2 of what normalises the row, max + log2(sum). */
+static float softmax_row(float *p, int visible, int end, float scale, float *sum)
+{
+    const vector none = (vector){ 0 } - INFINITY;
+    const integers lanes = counting();
+    vector max = none, total = { 0 };
+    for (int s = 0; s < visible; s += LANES) {
+        const vector x = choose(lanes + s < visible, *(vector *)(p + s), none);
+        max = choose(x > max, x, max);
+    }
+    float highest = -INFINITY;
+    for (int i = 0; i < LANES; i++)
+        highest = max[i] > highest ? max[i] : highest;
+    highest *= scale;
+    for (int s = 0; s < end; s += LANES) {
+        const vector value = exp2_of(*(vector *)(p + s) * scale - highest);
+        *(vector *)(p + s) = choose(lanes + s < visible, value, (vector){ 0 });
+        total += *(vector *)(p + s);
+    }
+    *sum = 0;
+    for (int i = 0; i < LANES; i++)
+        *sum += total[i];
+    return highest + log2f(*sum);
+}
+
+/* One head: y = P V and L, ROWS queries at a time: S = Q K^T, p = 2^(c S - max) by `softmax_row`, y = p V / rowsum(p).
+ * qkv (B, T, 3 C), y (B, T, C), log2_sum (B, h, T) is L. */
+static void forward(const Shape *shape, const float *qkv, float *y, float *log2_sum, int item, float *scratch)
+{
+    const size_t T = padded_T(shape), d = padded(shape->d, PANEL), C = shape->h * shape->d;
+    const int rotary = shape->cosine != NULL;
+    const float scale = LOG2_E / sqrtf(shape->d);
+    float *q = scratch, *rows = q + T * d, *k_transposed = rows + T * d;  /* (T', d') twice, (d', T') */
+    float *p = k_transposed + T * d, *out = p + ROWS * T;                 /* (ROWS, T'), (ROWS, d') */
+    qkv += head_offset(shape, item, 3 * C);
+    y += head_offset(shape, item, C);
+    log2_sum += (size_t)item * shape->T;
+    load_head(rows, qkv + C, 3 * C, shape, rotary);
+    transpose(k_transposed, rows, shape);
+    load_head(rows, qkv + 2 * C, 3 * C, shape, 0);
+    load_head(q, qkv, 3 * C, shape, rotary);
+    for (int t = 0; t < shape->T; t += ROWS) {
+        const int end = padded(t + ROWS, PANEL);
+        float sum[ROWS];
+        for (int s = 0; s < end; s += PANEL) {
+            Tile tile = { 0 };
+            multiply_add(tile, (Left){ q + t * d, d, 1 }, k_transposed + s, T, shape->d);
+            store_tile(p + s, T, tile);
+        }
+        for (int row = 0; row < ROWS; row++) {
+            const float logarithm = softmax_row(p + row * T, t + row + 1, end, scale, &sum[row]);
+            if (t + row < shape->T)
+                log2_sum[t + row] = logarithm;
+        }
+        for (size_t c = 0; c < d; c += PANEL) {
+            Tile tile = { 0 };
+            multiply_add(tile, (Left){ p, T, 1 }, rows + c, d, t + ROWS);
+#pragma GCC unroll 16
+            for (int row = 0; row < ROWS; row++)
+                for (int n = 0; n < 2; n++)
+                    tile[row][n] /= sum[row];
+            store_tile(out + c, d, tile);
+        }
+        store_head(y, C, out, t, ROWS, 1, shape, 0);
+    }
+}
+
+/* sums (ROWS, d') += left (ROWS, count) right (count, d'). With `overwrite` the sums start from zero. d is padded. */
+static inline void accumulate(float *sums, Left left, const float *right, size_t d, int count, int overwrite)
+{
+    for (size_t c = 0; c < d; c += PANEL) {
+        Tile tile = { 0 };
+#pragma GCC unroll 16
+        for (int row = 0; row < ROWS && !overwrite; row++)
+            memcpy(tile[row], sums + row * d + c, sizeof tile[row]);
+        multiply_add(tile, left, right + c, d, count);
+        store_tile(sums + c, d, tile);
+    }
+}
+
+typedef struct { /* the scratch memory of `backward`. T and d are padded. */
+    size_t T, d;
+    float *q, *k, *dy, *k_transposed, *v_transposed, *dk, *dv, *rows; /* T d numbers each; rows holds v and y in turn */
+    float *dq, *p, *ds;                                               /* (QUERIES, d), (QUERIES, T) twice */
+    float *log2_sum, *row_dot;                                        /* L and D, (T) each */
+} Workspace;
+
+static inline Workspace workspace(float *scratch, const Shape *shape)
+{
+    const size_t T = padded_T(shape), d = padded(shape->d, PANEL), size = T * d;
+    Workspace w = { .T = T, .d = d };
+    float **parts[] = { &w.q, &w.k, &w.dy, &w.k_transposed, &w.v_transposed, &w.dk, &w.dv, &w.rows };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++, scratch += size)
+        *parts[i] = scratch;
+    w.dq = scratch;
+    w.p = w.dq + QUERIES * d;
+    w.ds = w.p + QUERIES * T;
+    w.log2_sum = w.ds + QUERIES * T;
+    w.row_dot = w.log2_sum + T;
+    return w;
+}
+
+/* Loads one head's q, k, v, dy and L, and computes D = rowsum(y * dy). All point to the head's first number. */
+static inline void load_operands(const Workspace *w, const Shape *shape, const float *qkv, const float *y,
+                                 const float *log2_sum, const float *dy)
+{
+    const size_t C = shape->h * shape->d;
+    const int rotary = shape->cosine != NULL;
+    load_head(w->rows, y, C, shape, 0);
+    load_head(w->dy, dy, C, shape, 0);
+    for (size_t t = 0; t < w->T; t++) {
+        vector sum = { 0 };
+        for (size_t i = t * w->d; i < (t + 1) * w->d; i += LANES)
+            sum += *(vector *)(w->rows + i) * *(vector *)(w->dy + i);
+        w->row_dot[t] = 0;
+        for (int i = 0; i < LANES; i++)
+            w->row_dot[t] += sum[i];
+        w->log2_sum[t] = t < (size_t)shape->T ? log2_sum[t] : 0;
+    }
+    load_head(w->rows, qkv + 2 * C, 3 * C, shape, 0);
+    transpose(w->v_transposed, w->rows, shape);
+    load_head(w->k, qkv + C, 3 * C, shape, rotary);
+    transpose(w->k_transposed, w->k, shape);
+    load_head(w->q, qkv, 3 * C, shape, rotary);
+}
+
+/* P = 2^(c q k^T - L) for keys up to the query's position, else 0; dP = dy v^T; dS = P * (dP - D): of ROWS queries from `t` and
+ * PANEL keys from `s`, into the rows of P and dS, the first of which is query `begin`. */
+static ALWAYS_INLINE void score_gradients(const Workspace *w, const Shape *shape, int begin, int t, int s)
+{
+    const integers lanes = counting();
+    const float scale = LOG2_E / sqrtf(shape->d);
+    Tile p = { 0 }, ds = { 0 };
+    multiply_add(p, (Left){ w->q + t * w->d, w->d, 1 }, w->k_transposed + s, w->T, shape->d);
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 2
+        for (int n = 0; n < 2; n++) {
+            const vector value = exp2_of(p[row][n] * scale - w->log2_sum[t + row]);
+            p[row][n] = choose(lanes + (s + n * LANES) <= t + row, value, (vector){ 0 });
+        }
+    store_tile(w->p + (t - begin) * w->T + s, w->T, p);
+    multiply_add(ds, (Left){ w->dy + t * w->d, w->d, 1 }, w->v_transposed + s, w->T, shape->d);
+    const float *p_row = w->p + (t - begin) * w->T + s;
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 2
+        for (int n = 0; n < 2; n++)
+            ds[row][n] = *(const vector *)(p_row + row * w->T + n * LANES) * (ds[row][n] - w->row_dot[t + row]);
+    store_tile(w->ds + (t - begin) * w->T + s, w->T, ds);
+}
+
+/* One head: dqkv from dy, QUERIES queries at a time: P and dS, then dQ = dS K / sqrt(d) of these queries, and their part of the
+ * sums dK = dS^T Q / sqrt(d) and dV = P^T dy. qkv and dqkv (B, T, 3 C), y and dy (B, T, C), log2_sum (B, h, T). */
+static void backward(const Shape *shape, const float *qkv, const float *y, const float *log2_sum, const float *dy, float *dqkv,
+                     int item, float *scratch)
+{
+    const Workspace w = workspace(scratch, shape);
+    const size_t C = shape->h * shape->d, d = w.d, T = w.T, offset = head_offset(shape, item, C);
+    const int rotary = shape->cosine != NULL, count = padded(shape->T, ROWS);
+    const float scale = 1 / sqrtf(shape->d);
+    qkv += head_offset(shape, item, 3 * C);
+    dqkv += head_offset(shape, item, 3 * C);
+    load_operands(&w, shape, qkv, y + offset, log2_sum + (size_t)item * shape->T, dy + offset);
+    for (int begin = 0; begin < count; begin += QUERIES) {
+        const int end = begin + QUERIES < count ? begin + QUERIES : count;
+        for (int s = 0; s < end; s += PANEL) /* from the tile with query s on: those before it do not see these keys */
+            for (int t = s > begin ? s / ROWS * ROWS : begin; t < end; t += ROWS)
+                score_gradients(&w, shape, begin, t, s);
+        for (int t = begin; t < end; t += ROWS)
+            accumulate(w.dq + (t - begin) * d, (Left){ w.ds + (t - begin) * T, T, 1 }, w.k, d, t + ROWS, 1);
+        store_head(dqkv, 3 * C, w.dq, begin, end - begin, scale, shape, rotary);
+        for (int s = 0; s < end; s += ROWS) { /* ROWS keys, and the queries from `from` on that see them */
+            const int from = s > begin ? s : begin;
+            const size_t at = (from - begin) * T + s;
+            accumulate(w.dk + s * d, (Left){ w.ds + at, 1, T }, w.q + from * d, d, end - from, s >= begin);
+            accumulate(w.dv + s * d, (Left){ w.p + at, 1, T }, w.dy + from * d, d, end - from, s >= begin);
+        }
+    }
+    store_head(dqkv + C, 3 * C, w.dk, 0, shape->T, scale, shape, rotary);
+    store_head(dqkv + 2 * C, 3 * C, w.dv, 0, shape->T, 1, shape, 0);
+}
+
+/* y (B, T, C) and L, log2_sum (B, h, T), from the queries, keys and values, qkv (B, T, 3 C). `scratch` is for all threads. */
+void attention_forward(const Shape *shape, const float *qkv, float *y, float *log2_sum, char *scratch)
+{
+    const size_t size = attention_scratch_size(shape);
+#pragma omp parallel for schedule(static) num_threads(shape->threads)
+    for (int item = 0; item < shape->B * shape->h; item++)
+        forward(shape, qkv, y, log2_sum, item, (float *)(scratch + omp_get_thread_num() * size));
+}
+
+/* dqkv (B, T, 3 C), the gradient of qkv, from that of y, dy (B, T, C), and what `attention_forward` computed. */
+void attention_backward(const Shape *shape, const float *qkv, const float *y, const float *log2_sum, const float *dy,
+                        float *dqkv, char *scratch)
+{
+    const size_t size = attention_scratch_size(shape);
+#pragma omp parallel for schedule(static) num_threads(shape->threads)
+    for (int item = 0; item < shape->B * shape->h; item++)
+        backward(shape, qkv, y, log2_sum, dy, dqkv, item, (float *)(scratch + omp_get_thread_num() * size));
+}
