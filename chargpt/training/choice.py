@@ -156,9 +156,9 @@ def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collecti
     longest = min(len(corpus.train) // 2, len(corpus.val) - 1)
     seen, problem = [], None
     for n_layer, n_embd in recipes.SHAPES:
-        context = max(SHORTEST_CONTEXT, min(recipes.context_for(n_embd), longest))
         heads = config.model.n_head if "model.n_head" in given else None
         width = config.model.n_embd if "model.n_embd" in given else _multiple(n_embd, of=2 * (heads or 1))
+        context = max(SHORTEST_CONTEXT, min(recipes.context_for(width), longest))
         changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or _heads(width)}"]
         try:
             shaped = apply_overrides(config, _unless(given, [*names, *changes, f"model.block_size={context}"]))

@@ -43,7 +43,7 @@ SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because tex
 WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))  # up to so many epochs
 # Up to so many epochs^2 times parameters for each character. A small model needs no dropout for epochs in which a large one
 # memorises the text.
-DROPOUT = ((2500, 0.0), (12_000, 0.1), (50_000, 0.2), (math.inf, 0.3))
+DROPOUT = ((3000, 0.0), (12_000, 0.1), (50_000, 0.2), (math.inf, 0.3))
 MAX_EPOCHS = 60  # more do not lower the loss
 RATES = {  # up to so many parameters in the blocks
     "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),

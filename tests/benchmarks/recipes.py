@@ -57,7 +57,7 @@ HEADER = """\
 SHAPE = re.compile(r"\d+x\d+")
 CHOSEN = "chosen"
 PRESETS = ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")
-STARTING_SECONDS, IN_STEPS = 4.0, 0.85  # after so many seconds, a run spends this part of its time in steps
+STARTING_SECONDS, IN_STEPS = 4.0, 0.9  # after so many seconds, a run spends this part of its time in steps
 ROUNDS = 5  # in which steps of all ways to spend a time are timed
 POINTS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # parts of a run after which it is evaluated
 

@@ -1,7 +1,9 @@
 """What is chosen for a text and a time: it fits both, what the user gave stays, and every choice is said."""
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from chargpt.config import Config, DataConfig, apply_overrides, difference
@@ -71,6 +73,18 @@ def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_ste
     train = choice_for(corpora[3000], "train.batch_size=1", "model.block_size=32", seconds=seconds).config.train
     rest = train.max_steps % train.eval_interval
     assert train.max_steps > 400 and (rest == 0 or rest > train.eval_interval / 2)
+
+
+def test_a_long_validation_part_is_evaluated_less_often(corpora):
+    settings, corpus = ["model.n_layer=2", "model.n_embd=64", "train.batch_size=4", "train.eval_chars=0"], corpora[100_000]
+    large = dataclasses.replace(corpus, val=np.tile(corpus.train, 30))
+    few, many = (choice_for(one, *settings, seconds=10.0).config.train for one in (large, corpus))
+    assert few.max_steps / few.eval_interval <= 2 < many.max_steps / many.eval_interval
+
+
+@pytest.mark.parametrize(("width", "context"), [(64, 128), (128, 128), (192, 256)])
+def test_the_context_is_that_for_the_width_which_was_given(width, context, corpora):
+    assert choice_for(corpora[100_000], "model.n_layer=1", f"model.n_embd={width}").config.model.block_size == context
 
 
 @pytest.mark.parametrize("length", [400, 3000])
