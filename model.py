@@ -343,8 +343,8 @@ class GPT(nn.Module):
             if temperature == 0:
                 new = logits.argmax(dim=-1, keepdim=True)
             else:
-                uniform = torch.rand(len(idx), 1, dtype=torch.float64, generator=generator).to(logits)
+                share = (1 - torch.rand(len(idx), 1, dtype=torch.float64, generator=generator)).to(logits)  # above 0
                 cumulative = (logits / temperature).softmax(dim=-1).cumsum(dim=-1)
-                new = torch.searchsorted(cumulative, (1 - uniform) * cumulative[:, -1:])
+                new = torch.searchsorted(cumulative, share * cumulative[:, -1:])
             idx = torch.cat((idx, new), dim=1)
         return idx

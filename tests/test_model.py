@@ -365,3 +365,15 @@ def test_generate_crops_the_context_and_is_repeatable():
 def test_impossible_shapes_are_named(settings):
     with pytest.raises(ValueError, match=rf"^({'|'.join(settings)}): .*use|must be even"):
         GPTConfig(**{**SHAPE, **settings})
+
+
+@pytest.mark.parametrize("extreme", [0.0, 1 - 2**-53])
+def test_generate_draws_no_impossible_id(monkeypatch, extreme):
+    """With the smallest and the largest random number, and ids of probability 0 at both ends."""
+    model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=4, block_size=8, bias=True), 5).eval()
+    with torch.no_grad():  # every logit is the sum of the id's embedding
+        model.norm.weight.zero_()
+        model.norm.bias.fill_(1)
+        model.token_embedding.weight.copy_(torch.tensor([-1000.0, 0, 1, 0, -1000])[:, None].expand(5, 4))
+    monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.full(shape, extreme, dtype=torch.float64))
+    assert model.generate(torch.tensor([[2]]), 1)[0, 1] == (3 if extreme == 0 else 1)

@@ -5,8 +5,6 @@ query. Where it does not compile, the attention of model.py is used.
 """
 
 import ctypes
-import functools
-from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_int, c_size_t, c_void_p
 from pathlib import Path
 
@@ -24,8 +22,6 @@ FLAGS = ("-O3", "-std=gnu11", "-fopenmp")
 LINK = ("-lm",)
 
 PANEL = 32  # sizes are padded to multiples of this
-
-Attention = Callable[[Tensor, int, Tensor | None], Tensor]
 
 
 class _Shape(Structure):
@@ -53,29 +49,35 @@ def load_kernel(dtype: torch.dtype, cache: Path | None = None, *, flags: tuple[s
     return kernel
 
 
-def fused_attention(dtype: torch.dtype, kernel: ctypes.CDLL | None = None) -> Attention | None:
-    """The attention of a kernel, or None where it does not compile or load. `kernel` is one already loaded for `dtype`.
+class FusedAttention:
+    """The attention of a kernel that was loaded for `dtype`, float32 or bfloat16. It is for models that `supports` accepts."""
 
-    The function takes the projection's output (B, T, 3 C) in `dtype`, float32 or bfloat16, the number of heads, and the rotary
-    table (2, T, d / 2) or None. It returns the outputs of the heads side by side, (B, T, C). It is for models that `supports`
-    accepts.
-    """
+    def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
+        self._kernel, self._dtype = kernel, dtype
+        self.build = Path(kernel._name).stem.rpartition("-")[2][:8]  # depends on the source, the compiler and this CPU
+
+    def __call__(self, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
+        """The outputs of the heads side by side, (B, T, C), from the projection's output `qkv` (B, T, 3 C).
+
+        `rotary` is the table of rotary positions (2, T, d / 2), or None.
+        """
+        assert qkv.is_cpu and qkv.dtype == self._dtype, (qkv.device, qkv.dtype)
+        return _Attend.apply(qkv.contiguous(), n_head, rotary, self._kernel)
+
+
+def fused_attention(dtype: torch.dtype) -> FusedAttention | None:
+    """The fastest attention for `dtype` on this CPU, or None where it does not compile or load."""
     try:
-        return functools.partial(_attend, kernel or load_kernel(dtype), dtype)
+        return FusedAttention(load_kernel(dtype), dtype)
     except Unavailable:
         return None
 
 
-def _attend(kernel: ctypes.CDLL, dtype: torch.dtype, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
-    assert qkv.is_cpu and qkv.dtype == dtype, (qkv.device, qkv.dtype)
-    return _FusedAttention.apply(qkv.contiguous(), n_head, rotary, kernel)
-
-
-class _FusedAttention(torch.autograd.Function):
+class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx, qkv: Tensor, n_head: int, rotary: Tensor | None, kernel: ctypes.CDLL) -> Tensor:
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
-        shape = _Shape(B, T, n_head, C // n_head, torch.get_num_threads())
+        shape = _Shape(B, T, n_head, C // n_head, min(torch.get_num_threads(), B * n_head))
         if rotary is not None:
             ctx.tables = tuple(table.to(qkv.dtype).contiguous() for table in rotary)  # the shape points to them
             shape.cosine, shape.sine = (table.data_ptr() for table in ctx.tables)

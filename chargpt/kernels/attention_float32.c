@@ -10,7 +10,8 @@
  *                 dQ = dS K / sqrt(d)               dK = dS^T Q / sqrt(d)
  *
  * As in FlashAttention (arXiv 2205.14135), the forward pass saves L instead of P, and the backward pass computes P again:
- * memory is slower than arithmetic. A thread computes one head of one sequence at a time, whose numbers fit into its cache.
+ * memory is slower than arithmetic. A thread computes one head of one sequence at a time, whose numbers fit into its cache. With
+ * fewer heads than threads, some threads have nothing to do.
  *
  * The letters are model.py's: B sequences, T characters, h heads, d head size, C = h d. Every product is made of tiles of ROWS
  * rows and PANEL columns, whose sums stay in registers. T' and d' are T and d padded with zeros: d' to a multiple of PANEL, T'
@@ -115,7 +116,7 @@ static void load_head(float *restrict rows, const float *restrict from, size_t s
     const int d = shape->d, half = d / 2, width = padded(d, PANEL);
     memset(rows, 0, padded_T(shape) * width * sizeof *rows);
     for (int t = 0; t < shape->T; t++, rows += width, from += stride) {
-        const float *restrict cosine = shape->cosine + t * half, *restrict sine = shape->sine + t * half;
+        const float *cosine = rotary ? shape->cosine + t * half : NULL, *sine = rotary ? shape->sine + t * half : NULL;
         for (int i = 0; rotary && i < half; i++) {
             rows[i] = from[i] * cosine[i] - from[i + half] * sine[i];
             rows[i + half] = from[i + half] * cosine[i] + from[i] * sine[i];
@@ -132,7 +133,7 @@ static void store_head(float *restrict to, size_t stride, const float *restrict 
     const int d = shape->d, half = d / 2, width = padded(d, PANEL);
     to += t * stride;
     for (int end = t + count < shape->T ? t + count : shape->T; t < end; t++, rows += width, to += stride) {
-        const float *restrict cosine = shape->cosine + t * half, *restrict sine = shape->sine + t * half;
+        const float *cosine = rotary ? shape->cosine + t * half : NULL, *sine = rotary ? shape->sine + t * half : NULL;
         for (int i = 0; rotary && i < half; i++) {
             to[i] = scale * (rows[i] * cosine[i] + rows[i + half] * sine[i]);
             to[i + half] = scale * (rows[i + half] * cosine[i] - rows[i] * sine[i]);
@@ -163,7 +164,7 @@ static size_t head_offset(const Shape *shape, int item, size_t width)
 size_t attention_scratch_size(const Shape *shape)
 {
     const size_t T = padded_T(shape), d = padded(shape->d, PANEL);
-    return sizeof(float) * (8 * T * d + QUERIES * d + 2 * QUERIES * T + padded(2 * T, PANEL));
+    return sizeof(float) * (8 * T * d + QUERIES * d + 2 * QUERIES * T + 2 * T);
 }
 
 /* One row of the softmax before the division by its sum, in place: p[s] = 2^(scale * p[s] - max) for s < visible, 0 up to

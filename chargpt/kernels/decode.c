@@ -52,7 +52,7 @@ enum {
     STEP = 2,             /* inputs summed separately when there is one row */
     ROWS = 96,            /* rows that go through the layers together */
     KEYS = 64,            /* keys stored side by side */
-    SUMMED = 256,         /* weights of ids summed at a time when one is drawn */
+    SUMMED = 256,         /* chances of ids summed at a time when one is drawn */
     LINE = 16,            /* numbers in a cache line */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
     SPINS = 3000,         /* reads of a variable before a thread sleeps: about 100 microseconds, */
@@ -128,8 +128,8 @@ typedef struct { /* a share of the model, and the thread that computes it */
     float *keys, *values;           /* the cache, see `cache_offset` */
     float *scores;                  /* (capacity) */
     size_t capacity;                /* positions that the cache has memory for, a multiple of KEYS */
-    Candidate *candidates;          /* (V,), */
-    float *chances;                 /* and (V,): for choosing an id */
+    Candidate *candidates;          /* (V,), for choosing an id */
+    float *chances;                 /* (V,), the same */
     void *memory, *cache;           /* the allocations of the matrices; of keys, values and scores */
     pthread_t thread;
     struct Decoder *decoder;
@@ -550,9 +550,9 @@ static int count_kept(const Candidate *sorted, int n, const Rules *rules)
     return n;
 }
 
-/* Sets the weights of the ids to 0 that top_k, top_p and min_p do not keep. The weight of an id is e^value, with the value
+/* Sets the chances of the ids to 0 that top_k, top_p and min_p do not keep. The chance of an id is e^value, with the value
  * (logit - likeliest) / temperature. */
-static void filter(float *weights, const float *logits, int V, float likeliest, const Rules *rules, Candidate *candidates)
+static void filter(float *chances, const float *logits, int V, float likeliest, const Rules *rules, Candidate *candidates)
 {
     int n = 0;
     for (int id = 0; id < V; id++)
@@ -560,36 +560,36 @@ static void filter(float *weights, const float *logits, int V, float likeliest, 
             candidates[n++] = (Candidate){ (logits[id] - likeliest) / rules->temperature, id };
     qsort(candidates, n, sizeof *candidates, by_value);
     for (int i = count_kept(candidates, n, rules); i < n; i++)
-        weights[candidates[i].id] = 0;
+        chances[candidates[i].id] = 0;
 }
 
-static double sum(const float *weights, int n)
+static double sum(const float *chances, int n)
 {
     double total = 0;
     for (int i = 0; i < n; i++)
-        total += weights[i];
+        total += chances[i];
     return total;
 }
 
-/* The first id at which the sum of the weights, in the order of the ids, reaches 1 - uniform of their total. */
-static int draw(const float *weights, int V, double uniform)
+/* The first id at which the sum of the chances, in the order of the ids, reaches 1 - uniform of their total. */
+static int draw(const float *chances, int V, double uniform)
 {
-    const double share = (1 - uniform) * sum(weights, V);
+    const double share = (1 - uniform) * sum(chances, V);
     double before = 0, next;
     int id = 0;
-    for (; id + SUMMED < V && (next = before + sum(weights + id, SUMMED)) < share; id += SUMMED)
+    for (; id + SUMMED < V && (next = before + sum(chances + id, SUMMED)) < share; id += SUMMED)
         before = next;
     for (; id < V; id++)
-        if ((before += weights[id]) >= share && weights[id] > 0)
+        if ((before += chances[id]) >= share && chances[id] > 0)
             return id;
-    for (id = V - 1; id > 0 && weights[id] == 0; id--) /* the order of the additions has kept the sum below the total */
+    for (id = V - 1; id > 0 && chances[id] == 0; id--) /* the order of the additions has kept the sum below the total */
         ;
     return id;
 }
 
-/* The next id after `logits` (V,): drawn as in chargpt/sampling/rules.py, or the likeliest at temperature 0. `weights` and
+/* The next id after `logits` (V,): drawn as in chargpt/sampling/rules.py, or the likeliest at temperature 0. `chances` and
  * `candidates`, (V,) each, are overwritten. `log_probability`, in nats, is of the model's distribution before any rule. */
-static int choose(const float *logits, int V, const Rules *rules, double uniform, float *restrict weights,
+static int choose(const float *logits, int V, const Rules *rules, double uniform, float *restrict chances,
                   Candidate *candidates, float *log_probability)
 {
     const float temperature = rules->temperature;
@@ -598,16 +598,16 @@ static int choose(const float *logits, int V, const Rules *rules, double uniform
     int id = 0;
     for (int i = 0; i < V; i++) {
         highest = max(highest, logits[i]);
-        likeliest = max(likeliest, forbidden[i] ? -FLT_MAX : logits[i]);
+        likeliest = max(forbidden[i] ? -FLT_MAX : logits[i], likeliest); /* in this order, as NaN is not larger */
     }
     for (int i = 0; i < V; i++)
         total += exponential(logits[i] - highest);
     if (temperature > 0) {
         for (int i = 0; i < V; i++)
-            weights[i] = forbidden[i] ? 0 : exponential((logits[i] - likeliest) / temperature);
+            chances[i] = forbidden[i] ? 0 : exponential((logits[i] - likeliest) / temperature);
         if (rules->top_k || rules->top_p < 1 || rules->min_p > 0)
-            filter(weights, logits, V, likeliest, rules, candidates);
-        id = draw(weights, V, uniform);
+            filter(chances, logits, V, likeliest, rules, candidates);
+        id = draw(chances, V, uniform);
     } else
         while (id < V - 1 && (forbidden[id] || logits[id] < likeliest))
             id++;

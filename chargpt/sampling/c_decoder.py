@@ -1,4 +1,4 @@
-"""The decoder that uses decode.c. For a seed it gives the text of the decoder in PyTorch, up to ties within float32's rounding.
+"""The decoder that uses decode.c. For a seed it gives the text of the decoder in PyTorch, up to float32's rounding.
 
 Tried and left out because the gain was below a third: speculative decoding from the text so far (at temperature 0.8 a step of
 four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, also while a thread waits for another.

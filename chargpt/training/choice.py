@@ -55,6 +55,7 @@ class Candidate(NamedTuple):
     config: Config
     parameters: int
     speed: float  # characters a second
+    evaluating: float  # seconds of the run
     seen: int  # characters, in the whole run
     loss: float  # expected, nats per character
 
@@ -91,7 +92,7 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     best = next(candidate for candidate in candidates if candidate.loss <= lowest + NEGLIGIBLE)
     used = seconds
     if best.seen >= recipes.longest_useful(text):  # the text has no more to give
-        used = min(seconds, STARTING_SECONDS + best.seen / best.speed / IN_STEPS)
+        used = min(seconds, STARTING_SECONDS + (best.seen / best.speed + best.evaluating) / IN_STEPS)
     return Choice(best.config, used, list(_notices(best, candidates, text, seconds=seconds, used=used)))
 
 
@@ -121,13 +122,13 @@ def _candidates(
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         evaluation = len(validation_part(corpus.val, shaped.train.eval_chars)) / (EVALUATES_FASTER * speed)  # seconds
         evaluations = max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
-        in_steps = max(0.3 * seconds, longest - (1 + evaluations) * evaluation)  # the first one comes before the first step
-        seen = min(int(speed * in_steps), recipes.longest_useful(text))
+        evaluating = (1 + evaluations) * evaluation  # the first one comes before the first step
+        seen = min(int(speed * max(0.3 * seconds, longest - evaluating)), recipes.longest_useful(text))
         complete = _complete(shaped, text, given=given, seen=seen, evaluations=evaluations)
         loss = recipes.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
         if done and loss > done[-1].loss + CLEARLY_WORSE and len(done) > 1:
             return
-        done.append(Candidate(complete, parameters, speed, seen, loss))
+        done.append(Candidate(complete, parameters, speed, evaluating, seen, loss))
         yield done[-1]
         if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
             return

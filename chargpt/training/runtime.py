@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chargpt.config import Config
 from chargpt.device import choose_device
-from chargpt.kernels.attention import Attention, fused_attention, supports
+from chargpt.kernels.attention import FusedAttention, fused_attention, supports
 from chargpt.parallel.group import Group
 from chargpt.terminal import UserError, one_line
 from model import GPT
@@ -28,7 +28,7 @@ class Runtime:
     device: torch.device
     precision: torch.dtype
     threads: int
-    attention: Attention | None = None  # a faster equal of model.py's, if there is one
+    attention: FusedAttention | None = None  # a faster equal of model.py's, if there is one
     compile: bool = False
     trouble: str = ""  # why torch does not compile, although it should
 
@@ -48,7 +48,7 @@ class Runtime:
             "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             "precision": str(self.precision).removeprefix("torch."),
             "threads": self.threads,
-            "attention": "plain" if self.attention is None else "compiled",
+            "attention": "plain" if self.attention is None else f"compiled {self.attention.build}",
             "compile": self.compile,
         }
 

@@ -31,8 +31,8 @@ class FlatWeights:
     """The parameters of `model`, which become views of `vector`; `working` is the model to compute with.
 
     `spans` gives each parameter's place in the vector. Parameters of one kind are next to each other, in the order of kinds.
-    In float32, `working` is `model` itself; in another precision it is a copy, whose parameters are views of `computing`.
-    `working` uses `attention`, if given, in place of its own.
+    The parameters of `working` are views of `computing`, which in float32 is `vector` itself. `working` uses `attention`, if
+    given, in place of its own; `model` stays as it is.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class FlatWeights:
         self._outdated = True  # the gradient belongs to earlier weights
         self._view(model, self.vector)
         if precision == torch.float32:
-            self.working, self.computing = model, self.vector
+            tensors = (*model.parameters(), *model.buffers())
+            self.working, self.computing = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}), self.vector
         else:
             self.working = copy.deepcopy(model).to(precision)
             self.computing = self.vector.to(precision)
@@ -96,5 +97,5 @@ class FlatWeights:
         With `part`, only that part of the vector has changed.
         """
         self._outdated = True
-        if self.working is not self.model:
+        if self.computing is not self.vector:
             self.computing[part].copy_(self.vector[part])

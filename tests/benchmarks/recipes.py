@@ -272,9 +272,8 @@ def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Con
     best = chosen()
     yield CHOSEN, best
     place = SHAPES.index((best.model.n_layer, best.model.n_embd))
-    near = {"one size larger": place + 1, "one size smaller": place - 1}
-    if place == 0:
-        near = {"one size larger": 1, "two sizes larger": 2}
+    near = {"one size larger": place + 1, "one size smaller": place - 1, "two sizes larger": place + 2 if place == 0 else -1}
+    near = {way: at for way, at in near.items() if 0 <= at < len(SHAPES)}
     sized = {way: [f"model.n_layer={SHAPES[at][0]}", f"model.n_embd={SHAPES[at][1]}"] for way, at in near.items()}
     same = [f"model.n_layer={best.model.n_layer}", f"model.n_embd={best.model.n_embd}"]
     sized["twice the rate"] = [*same, f"optim.learning_rate={2 * best.optim.learning_rate}"]

@@ -45,7 +45,9 @@ static void drive(int B, int T, int h, int d, int threads, int rotary)
     float *log2_sum = malloc(B * h * T * sizeof *log2_sum);
     const Shape shape = { B, T, h, d, threads, rotary ? cosine : NULL, rotary ? sine : NULL };
     char *scratch = aligned_alloc(64, threads * attention_scratch_size(&shape));
+    memset(scratch, 0xff, threads * attention_scratch_size(&shape)); /* what is read before it is written becomes NaN */
     attention_forward(&shape, qkv, y, log2_sum, scratch);
+    memset(scratch, 0xff, threads * attention_scratch_size(&shape));
     attention_backward(&shape, qkv, y, log2_sum, dy, dqkv, scratch);
     for (size_t i = 0; i < B * T * C; i++)
         if (!is_finite(y[i]) || !is_finite(dqkv[3 * i]) || !is_finite(dqkv[3 * i + 1]) || !is_finite(dqkv[3 * i + 2]))

@@ -33,16 +33,26 @@ def run(program: Path) -> None:
     assert int(done.stdout.split()[0]) > 50
 
 
-@pytest.mark.parametrize("dtype", ["FLOAT32", pytest.param("BFLOAT16", marks=pytest.mark.nightly)])
+ATTENTION = {  # which instructions the kernel is compiled for decides how many numbers it computes at once
+    "float32": ["-DFLOAT32"],
+    "float32, native": ["-DFLOAT32", "-march=native"],
+    "float32, 16 lanes": ["-DFLOAT32", "-march=native", "-D__AVX512F__=1"],
+    "bfloat16": ["-DBFLOAT16"],
+}
+
+
+@pytest.mark.parametrize(
+    "flags", [pytest.param(f, id=k, marks=[pytest.mark.nightly] * ("16" in k)) for k, f in ATTENTION.items()]
+)
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_attention_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer, dtype):
+def test_attention_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer, flags):
     compiler, program, objects = compiler_with(sanitizer, tmp_path), tmp_path / "drive", []
     macros = subprocess.run([compiler[0], "-dM", "-E", "-"], input=b"", capture_output=True, timeout=60).stdout
     # threads.c is the OpenMP library of gcc's programs, so -fopenmp is not given to the linker. Others have one thread here.
     openmp = ["-Wno-unknown-pragmas"] if b"__clang__" in macros else ["-fopenmp"]
     for source in (HERE / "drive_attention.c", EMULATION / "threads.c"):
         objects.append(str(tmp_path / f"{source.stem}.o"))
-        command = [*compiler, *openmp, f"-D{dtype}", "-I", str(EMULATION), "-c", str(source), "-o", objects[-1]]
+        command = [*compiler, *openmp, *flags, "-I", str(EMULATION), "-c", str(source), "-o", objects[-1]]
         subprocess.run(command, check=True, timeout=120)
     subprocess.run([*compiler, *objects, "-o", str(program), "-lm"], check=True, timeout=60)
     run(program)

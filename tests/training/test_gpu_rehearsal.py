@@ -215,7 +215,7 @@ ALL_RULES = Sampling(temperature=0.8, top_k=3, top_p=0.9, min_p=0.05, repetition
 @pytest.mark.parametrize("overflow, sampling", [("exact", ALL_RULES), ("refill", Sampling(temperature=0))])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_sampling_keeps_every_tensor_on_its_device(positions, overflow, sampling):
-    """With the cache, past the context. Each character that is drawn costs the copy of its noise, and none costs a read."""
+    """With the cache, past the context. Each drawn character costs the copy of a random number, and none costs a read."""
     model = GPT(dataclasses.replace(SHAPE, positions=positions, block_size=4), VOCABULARY).to(META)
     prompt = torch.zeros(2, 3, dtype=torch.long, device=META)
     generators = [torch.Generator().manual_seed(row) for row in range(2)]

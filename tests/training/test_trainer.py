@@ -56,8 +56,7 @@ def test_steps_are_those_of_plain_training_in_float64(name, clip):
     optim = OptimConfig(name=name, learning_rate=2e-2, weight_decay=0.2, grad_clip=clip, warmup_steps=2)
     config = dataclasses.replace(CONFIG, model=model, optim=optim)
     trainer = make_trainer(config)
-    plain = GPT(model, trainer.model.vocab_size).double()
-    plain.load_state_dict(trainer.model.state_dict())
+    plain = copy.deepcopy(trainer.model).double()
     parameters = dict(plain.named_parameters())
     reference = ReferenceOptimizer(
         {key: value.detach().numpy() for key, value in parameters.items()},

@@ -78,6 +78,9 @@ def test_gradients_in_bfloat16_stay_right_over_many_characters():
         assert (rough[span] - exact[span]).norm() < 0.03 * exact[span].norm(), name
 
 
-def test_in_float32_the_model_computes_itself():
-    _, weights = make()
-    assert weights.working is weights.model
+def test_in_float32_both_models_have_the_same_tensors_and_only_one_the_attention():
+    model, _ = make()
+    weights = FlatWeights(model, torch.float32, attention=lambda qkv, n_head, rotary: qkv[..., : qkv.size(-1) // 3])
+    for kind in ("parameters", "buffers"):
+        assert all(one is other for one, other in zip(getattr(weights.working, kind)(), getattr(model, kind)(), strict=True))
+    assert all(block.attn.fused is None for block in model.blocks) and all(block.attn.fused for block in weights.working.blocks)
