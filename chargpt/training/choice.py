@@ -136,7 +136,7 @@ def _candidates(
 
 def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
-    return Text(len(corpus.train), _entropy(corpus), mark_to_beat(corpus))
+    return Text(len(corpus.train), _entropy(corpus), mark_to_beat(corpus), corpus.tokenizer.vocab_size)
 
 
 def _entropy(corpus: Corpus) -> float:
@@ -265,7 +265,7 @@ def _millions(parameters: int) -> str:
 def regularized(config: Config, corpus: Corpus, *, given: Collection[str]) -> tuple[Config, str]:
     """`config`, whose length was given, with weight decay and dropout for its epochs, and a line on it; empty if they stay."""
     seen = config.train.max_steps * config.chars_per_step
-    text = Text(len(corpus.train), 0.0, mark=0.0)
+    text = Text(len(corpus.train), 0.0, mark=0.0, vocabulary=corpus.tokenizer.vocab_size)
     recipe = recipes.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
     settings = [f"optim.weight_decay={recipe.weight_decay:g}", f"model.dropout={recipe.dropout:g}"]
     changed = apply_overrides(config, _unless(given, settings))

@@ -18,6 +18,7 @@ class Text(NamedTuple):
     characters: int  # of the training part
     entropy: float  # of its characters, nats: the loss of a model that knows their frequencies alone
     mark: float  # loss of an n-gram model that has counted the training part, on the validation part: nats per character
+    vocabulary: int = 1  # distinct characters
 
 
 class Recipe(NamedTuple):
@@ -41,6 +42,9 @@ ADAMW_SEES = 0.379  # AdamW with learned positions learns as much from a charact
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
 
 WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))  # up to so many epochs
+# A text that has each of its characters fewer times than this, on average, is memorised from the second epoch on, by the
+# embedding: then the decay is that of RARE_EPOCHS epochs, at least.
+RARE, RARE_EPOCHS = 1000, 4
 # Up to so many epochs^2 times parameters for each character. A small model needs no dropout for epochs in which a large one
 # memorises the text.
 DROPOUT = ((3000, 0.0), (12_000, 0.1), (50_000, 0.2), (math.inf, 0.3))
@@ -94,7 +98,8 @@ def regularization(text: Text, *, parameters: int, seen: float) -> tuple[float, 
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
     repeated_parameters = epochs**2 * parameters / text.characters
-    decay = next(decay for most, decay in WEIGHT_DECAY if epochs <= most)
+    is_rare = epochs > 1 and text.characters < RARE * text.vocabulary
+    decay = next(decay for most, decay in WEIGHT_DECAY if (max(epochs, RARE_EPOCHS) if is_rare else epochs) <= most)
     return decay, next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
 
 

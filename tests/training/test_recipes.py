@@ -19,7 +19,13 @@ from chargpt.training.recipes import (
 
 TEXT = Text(characters=1_000_000, entropy=3.3, mark=1.77)
 sizes = st.integers(10**4, 10**8)
-texts = st.builds(Text, characters=st.integers(1000, 10**10), entropy=st.floats(0.5, 9), mark=st.floats(0.5, 6))
+texts = st.builds(
+    Text,
+    characters=st.integers(1000, 10**10),
+    entropy=st.floats(0.5, 9),
+    mark=st.floats(0.5, 6),
+    vocabulary=st.integers(2, 20_000),
+)
 
 
 @given(texts, sizes, st.floats(1e3, 1e10), st.floats(1.0, 100.0))
@@ -78,3 +84,11 @@ def test_the_rate_of_a_long_run_is_limited_by_its_weight_decay(text, parameters,
     assert recipe.learning_rate * recipe.weight_decay * steps <= 1.05 * MAX_TIMESCALES or recipe.learning_rate <= LOWEST_LIMIT
     if recipe.characters_per_step == longer.characters_per_step:
         assert longer.learning_rate <= recipe.learning_rate
+
+
+@given(texts, sizes, st.floats(0.1, 3.0))
+def test_characters_that_are_rare_need_more_weight_decay_as_soon_as_the_text_repeats(text, parameters, epochs):
+    many = text._replace(vocabulary=text.characters)
+    few = text._replace(vocabulary=1)
+    rare, common = (regularization(one, parameters=parameters, seen=epochs * text.characters)[0] for one in (many, few))
+    assert rare > common if epochs > 1.001 else epochs > 0.999 or rare == common
