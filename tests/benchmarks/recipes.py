@@ -303,7 +303,7 @@ def compared(plan: Path, results: Path) -> None:
         experiment, _, comment = line.partition("#")
         way, _, minutes = comment.strip().rpartition(", ")
         result = done.get(" ".join(experiment.split()), {})
-        if "points" in result:
+        if minutes and "points" in result:
             tables.setdefault(minutes, {}).setdefault(Path(experiment.split()[0]).stem, {})[way] = result
     for minutes, texts in tables.items():
         print(f"| {minutes} | {' | '.join(texts)} |", "|---|" + "---|" * len(texts), sep="\n")

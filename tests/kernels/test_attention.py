@@ -40,12 +40,10 @@ KERNELS = {
 }
 
 
-SLOW_TO_COMPILE = "float32, 16 lanes"
+NIGHTLY = ("float32, 4 lanes", "float32, 16 lanes")  # the latter takes long to compile
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(k, marks=pytest.mark.nightly) if k == SLOW_TO_COMPILE else k for k in KERNELS]
-)
+@pytest.fixture(scope="module", params=[pytest.param(k, marks=pytest.mark.nightly) if k in NIGHTLY else k for k in KERNELS])
 def kernel(request, kernel_cache):
     """A dtype and its kernel, compiled for this CPU's instructions, and for others that this CPU can run or emulate."""
     dtype, flags = KERNELS[request.param]
