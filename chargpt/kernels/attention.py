@@ -15,7 +15,10 @@ from torch.autograd.function import once_differentiable
 from chargpt.kernels.compiler import Unavailable, check_sizes, load
 from model import GPTConfig
 
-SOURCES = {dtype: Path(__file__).with_name(f"attention_{str(dtype)[6:]}.c") for dtype in (torch.float32, torch.bfloat16)}
+SOURCES = {
+    torch.float32: Path(__file__).with_name("attention_float32.c"),
+    torch.bfloat16: Path(__file__).with_name("attention_bfloat16.c"),
+}
 FLAGS = ("-O3", "-std=gnu11", "-fopenmp")
 # Linked without -fopenmp, which would load a second OpenMP library, whose threads would compete with torch's for the cores.
 # The library that torch has loaded is used instead; where torch has none, loading fails.

@@ -99,7 +99,8 @@ def regularization(text: Text, *, parameters: int, seen: float) -> tuple[float, 
     epochs = seen / text.characters
     repeated_parameters = epochs**2 * parameters / text.characters
     is_rare = epochs > 1 and text.characters < RARE * text.vocabulary
-    decay = next(decay for most, decay in WEIGHT_DECAY if (max(epochs, RARE_EPOCHS) if is_rare else epochs) <= most)
+    decaying = max(epochs, RARE_EPOCHS) if is_rare else epochs
+    decay = next(decay for most, decay in WEIGHT_DECAY if decaying <= most)
     return decay, next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
 
 
