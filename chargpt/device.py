@@ -1,4 +1,7 @@
-"""Which device to compute on."""
+"""Which device to compute on, and with how many threads."""
+
+import contextlib
+from collections.abc import Iterator
 
 import torch
 
@@ -17,3 +20,18 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"--device: {name} given, but torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
     return device
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch computes with one thread inside.
+
+    Copies of weights are fast enough with one. Several wait for one another: for milliseconds on an idle machine, for tenths
+    of a second beside other programs.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,9 +1,9 @@
-"""The device is chosen by the machine, and a missing one is a user's mistake."""
+"""The device is chosen by the machine, and a missing one is a user's mistake. Threads are limited for a while only."""
 
 import pytest
 import torch
 
-from chargpt.device import choose_device
+from chargpt.device import choose_device, one_thread
 from chargpt.terminal import UserError
 
 
@@ -19,3 +19,17 @@ def test_a_device_that_the_machine_lacks_is_one_line_that_says_what_to_do():
     if not torch.backends.mps.is_available():
         with pytest.raises(UserError, match="no Metal device; use --device cpu"):
             choose_device("mps")
+
+
+def test_one_thread_lasts_until_the_end_of_the_block_or_an_error():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+        with pytest.raises(KeyError), one_thread():
+            raise KeyError
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

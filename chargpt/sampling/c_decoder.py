@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chargpt.device import one_thread
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import Rules, Shape, Share, load_kernel, supports
 from chargpt.sampling.decoder import Decoder, Piece
@@ -151,9 +152,10 @@ class CDecoder(Decoder):
         config, tokens = model.config, model.token_embedding.weight.contiguous()
         assert tokens.is_cpu and tokens.dtype == torch.float32, (tokens.device, tokens.dtype)
         assert supports(config), config
-        table = model.position_table(config.block_size).contiguous()
         ranks = min(torch.get_num_threads(), config.n_head)
-        layout = Layout(model, ranks, precision=precision, kernel=kernel)
+        with one_thread():
+            table = model.position_table(config.block_size).contiguous()
+            layout = Layout(model, ranks, precision=precision, kernel=kernel)
         self._kernel = kernel
         self._logits = torch.zeros(batch_size, _padded(len(tokens), layout.panel))
         self._steps = 4  # ids in the next piece

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config
-from chargpt.device import choose_device
+from chargpt.device import choose_device, one_thread
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder
@@ -124,9 +124,10 @@ def load_model(
     Raises UserError, and ValueError for an unknown precision.
     """
     place = choose_device(device)
-    checkpoint, warnings = find_checkpoint(run, checkpoints)
-    model, tokenizer, config = restore_model(checkpoint)
-    round_weights(model, precision)
+    with one_thread():
+        checkpoint, warnings = find_checkpoint(run, checkpoints)
+        model, tokenizer, config = restore_model(checkpoint)
+        round_weights(model, precision)
     decoder, engine = choose_decoder(place, config.model, precision=precision)
     state = checkpoint.state
     loaded = LoadedModel(

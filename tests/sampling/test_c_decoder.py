@@ -341,3 +341,26 @@ def test_its_threads_end_with_it(c_decoder):
     assert len(list(Path("/proc/self/task").iterdir())) == before + 1
     del decoder
     assert len(list(Path("/proc/self/task").iterdir())) == before
+
+
+@needs_linux
+def test_reading_and_arranging_weights_starts_no_threads(programs, kernel, tmp_path):
+    """Threads of torch would wait for one another: beside other programs, for longer than all the rest takes."""
+    run = publish_run(tmp_path / "wide", shape=GPTConfig(n_layer=1, n_head=2, n_embd=128, block_size=8))
+    threads = in_a_process(
+        programs,
+        f"""
+import chargpt, gc
+torch.set_num_threads(2)
+def threads(): return len(os.listdir("/proc/self/task"))
+before = threads()
+model = chargpt.load({str(run)!r}, device="cpu")
+print(threads() - before)
+model.generate(length=2, seed=1)
+gc.collect()  # ends the decoder and its threads
+print(threads() - before)
+torch.ones(100_000).isfinite()
+print(threads() - before)
+""",
+    )
+    assert threads.split() == ["0", "0", "1"]
