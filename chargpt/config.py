@@ -64,6 +64,7 @@ class TrainConfig:
     min_evaluations: int = 0  # evaluate more often in a run too short for so many; --minutes sets it
     eval_chars: int = 150_000
     patience: int = 0  # evaluations without a better loss after which the run ends; 0: it never ends early
+    teachers: str = ""  # runs, separated by commas, from whose predictions the model learns as well as from the text
     log_interval: int = 20
     sample_length: int = 300
     log_attention: bool = False  # a picture of all heads for TensorBoard at every evaluation

@@ -17,6 +17,7 @@ from chargpt.training.evaluation import validation_part
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import HEAD_SIZE, SPREAD, Text
 from chargpt.training.runtime import choose_runtime
+from chargpt.training.teaching import load_teachers
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import EVALUATION_SHARE
 from chargpt.training.trainer import Trainer
@@ -86,7 +87,9 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     """
     text = text_of(corpus)
     names = ["optim.name=muon", "model.positions=rotary"] if muon else ["optim.name=adamw", "model.positions=learned"]
-    shapes = _shapes(config, corpus, names, given=given)
+    contexts = [teacher.config.block_size for teacher in load_teachers(config, corpus.tokenizer)]
+    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *contexts)
+    shapes = _shapes(config, corpus, names, given=given, longest=longest)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
     lowest = min(candidate.loss for candidate in candidates)
     best = next(candidate for candidate in candidates if candidate.loss <= lowest + NEGLIGIBLE)
@@ -107,7 +110,7 @@ def _candidates(
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
         # What was measured for a smaller model tells how long a larger one takes.
         speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER if done else FIRST_GUESS
-        recipe = recipes.recipe_for(text, parameters=in_blocks(shape), seen=int(speed * longest), optimizer=shape.optim.name)
+        recipe = _recipe(shape, text, seen=int(speed * longest))
         batch = f"train.batch_size={_batch_size(shape, recipe.characters_per_step)}"
         shaped = apply_overrides(shape, _unless(given, [batch]))
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
@@ -149,12 +152,11 @@ def in_blocks(config: Config) -> int:
     return 12 * config.model.n_layer * config.model.n_embd**2
 
 
-def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collection[str]) -> Iterator[Config]:
+def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collection[str], longest: int) -> Iterator[Config]:
     """`config` with optimizer and positions as in `names` and models of growing size, as far as what was given leaves a choice.
 
-    Raises UserError if no model is possible.
+    The context is `longest` at most. Raises UserError if no model is possible.
     """
-    longest = min(len(corpus.train) // 2, len(corpus.val) - 1)
     seen, problem = [], None
     for n_layer, n_embd in recipes.SHAPES:
         heads = config.model.n_head if "model.n_head" in given else None
@@ -190,9 +192,14 @@ def _batch_size(config: Config, characters: int) -> int:
     return _multiple(windows, of=max(1, config.train.chunks))
 
 
+def _recipe(config: Config, text: Text, *, seen: int) -> recipes.Recipe:
+    taught = bool(config.train.teachers)
+    return recipes.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name, taught=taught)
+
+
 def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, evaluations: int) -> Config:
     """`config` with everything that follows from the characters that are seen: batch, length, rate, regularization."""
-    recipe = recipes.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    recipe = _recipe(config, text, seen=seen)
     batch = f"train.batch_size={_batch_size(config, recipe.characters_per_step)}"
     config = apply_overrides(config, _unless(given, [batch]))
     steps = max(recipes.MIN_STEPS, seen // config.chars_per_step)
@@ -219,7 +226,8 @@ def training_speed(config: Config, corpus: Corpus) -> float:
     """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded."""
     config = apply_overrides(config, ["runtime.compile=off"])  # compiling takes longer than the choice may
     runtime = choose_runtime(config)
-    trainer = Trainer(GPT(config.model, corpus.tokenizer.vocab_size), corpus.train, config, runtime=runtime)
+    model, teachers = GPT(config.model, corpus.tokenizer.vocab_size), load_teachers(config, corpus.tokenizer)
+    trainer = Trainer(model, corpus.train, config, runtime=runtime, teachers=teachers)
     seconds: list[float] = []
     with ThreadWaiting(runtime):
         trainer.step()  # allocates memory
@@ -266,7 +274,7 @@ def regularized(config: Config, corpus: Corpus, *, given: Collection[str]) -> tu
     """`config`, whose length was given, with weight decay and dropout for its epochs, and a line on it; empty if they stay."""
     seen = config.train.max_steps * config.chars_per_step
     text = Text(len(corpus.train), 0.0, mark=0.0, vocabulary=corpus.tokenizer.vocab_size)
-    recipe = recipes.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    recipe = _recipe(config, text, seen=seen)
     settings = [f"optim.weight_decay={recipe.weight_decay:g}", f"model.dropout={recipe.dropout:g}"]
     changed = apply_overrides(config, _unless(given, settings))
     if changed == config:

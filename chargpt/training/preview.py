@@ -19,6 +19,7 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import MAX_EPOCHS, Text, regularization
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
+from chargpt.training.teaching import load_teachers, teacher_names
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
 
@@ -47,6 +48,8 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float |
         f"training    {length} of {config.chars_per_step:,} characters{epochs}; "
         f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
     ]
+    if config.train.teachers:
+        lines.append(f"teachers    {', '.join(map(shown, teacher_names(config)))}")
     if run is not None:
         lines.append(
             f"run         {shown(run.folder)}   (curves: python -m tensorboard.main --logdir {shown(run.folder.parent)})"
@@ -125,7 +128,7 @@ def _overfitting(characters: int, config: Config, *, epochs: float, parameters: 
     if epochs <= 4:
         return "no overfitting expected"
     text = Text(characters, 0.0, mark=0.0)
-    decay, dropout = regularization(text, parameters=parameters, seen=epochs * characters)
+    decay, dropout = regularization(text, parameters=parameters, seen=epochs * characters, taught=bool(config.train.teachers))
     more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
     more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []
     if epochs <= 16 or parameters < characters or (epochs <= MAX_EPOCHS and not more):
@@ -146,7 +149,8 @@ def look_ahead(options: TrainOptions, *, root: Path) -> int:
 def preview(options: TrainOptions, *, root: Path) -> int:
     """Print what a training would begin with and what to expect of it. Makes no run. Returns the exit code."""
     model, corpus, config, minutes = new_model(options, root=root)
-    trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))
+    teachers = load_teachers(config, corpus.tokenizer)
+    trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config), teachers=teachers)
     seconds = None if minutes is None else 60 * minutes
     for line in describe(trainer, corpus, None, seconds):
         print(wrapped(one_line(line)), flush=True)

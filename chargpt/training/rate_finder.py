@@ -11,7 +11,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from chargpt.training.metrics import EventFile, event_file_name
 from chargpt.training.options import TrainOptions
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.startup import new_model
+from chargpt.training.teaching import load_teachers
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import NotFinite, Trainer
 from model import GPT
@@ -52,8 +53,8 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     folder = folder.with_name(f"{folder.name}-find-lr")
     with _locked(folder), Interrupt(STOPPING) as interrupt:
         say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
-        curve = []
-        for rate, loss in try_rates(model, corpus.train, config, runtime=choose_runtime(config), interrupt=interrupt):
+        curve, runtime, teachers = [], choose_runtime(config), load_teachers(config, corpus.tokenizer)
+        for rate, loss in try_rates(model, corpus.train, config, runtime=runtime, teachers=teachers, interrupt=interrupt):
             say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             curve.append((rate, loss))
         if not any(loss < math.inf for _, loss in curve):
@@ -92,7 +93,13 @@ def short_config(config: Config, *, steps: int = STEPS) -> Config:
 
 
 def try_rates(
-    model: GPT, ids: np.ndarray, config: Config, *, runtime: Runtime, interrupt: Interrupt
+    model: GPT,
+    ids: np.ndarray,
+    config: Config,
+    *,
+    runtime: Runtime,
+    interrupt: Interrupt,
+    teachers: Sequence[GPT] = (),
 ) -> Iterator[tuple[float, float]]:
     """Yield each rate and the loss it leads to, until a rate is clearly too high or a signal comes. A loss may be infinite.
 
@@ -101,7 +108,8 @@ def try_rates(
     best = math.inf
     for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):
         at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
-        loss = _final_loss(Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime), interrupt)
+        trainer = Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime, teachers=teachers)
+        loss = _final_loss(trainer, interrupt)
         if interrupt():
             return
         yield rate, loss

@@ -48,6 +48,8 @@ RARE, RARE_EPOCHS = 1000, 4
 # Up to so many epochs^2 times parameters for each character. A small model needs no dropout for epochs in which a large one
 # memorises the text.
 DROPOUT = ((3000, 0.0), (12_000, 0.1), (50_000, 0.2), (math.inf, 0.3))
+# A model that learns from teachers memorises the text late: it needs no dropout, and no more weight decay than this.
+TAUGHT_DECAY = 0.5
 MAX_EPOCHS = 60  # more do not lower the loss
 RATES = {  # up to so many parameters in the blocks
     "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
@@ -83,9 +85,9 @@ def longest_useful(text: Text) -> float:
     return MAX_EPOCHS * text.characters
 
 
-def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> Recipe:
-    """The training of a model with `parameters` in its blocks that sees `seen` characters."""
-    decay, dropout = regularization(text, parameters=parameters, seen=seen)
+def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, taught: bool = False) -> Recipe:
+    """The training of a model with `parameters` in its blocks that sees `seen` characters; `taught` if it has teachers."""
+    decay, dropout = regularization(text, parameters=parameters, seen=seen, taught=taught)
     momentum = 0.9 if parameters < 1e7 else 0.95
     largest = 2048 if parameters < 5e6 else 4096
     characters = min(largest, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
@@ -94,13 +96,15 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> R
     return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
 
 
-def regularization(text: Text, *, parameters: int, seen: float) -> tuple[float, float]:
+def regularization(text: Text, *, parameters: int, seen: float, taught: bool = False) -> tuple[float, float]:
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
     repeated_parameters = epochs**2 * parameters / text.characters
     is_rare = epochs > 1 and text.characters < RARE * text.vocabulary
     decaying = max(epochs, RARE_EPOCHS) if is_rare else epochs
     decay = next(decay for most, decay in WEIGHT_DECAY if decaying <= most)
+    if taught:
+        return min(decay, TAUGHT_DECAY), 0.0
     return decay, next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chargpt.config import Config
 from chargpt.device import choose_device
@@ -56,11 +56,12 @@ class Runtime:
         """Whether the device is a GPU with free memory for a whole text and much more."""
         return self.device.type == "cuda" and 8 * len(ids) < torch.cuda.mem_get_info(self.device)[0]
 
-    def compiled(self, model: GPT) -> Callable[[Tensor, Tensor], Tensor]:
-        """`model` as training calls it: compiled by torch, if that was chosen, with CUDA graphs."""
+    def compiled(self, model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+        """`model`, with all GPTs in it, as training calls it: compiled by torch, if that was chosen, with CUDA graphs."""
         if not self.compile:
             return model
-        model.position_table(model.config.block_size)  # a table that grows in the first step would be compiled twice
+        for gpt in (module for module in model.modules() if isinstance(module, GPT)):
+            gpt.position_table(gpt.config.block_size)  # a table that grows in the first step would be compiled twice
         return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False)
 
 

@@ -18,6 +18,7 @@ from chargpt.terminal import UserError, say
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.options import TrainOptions
 from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.teaching import load_teachers
 from chargpt.training.trainer import Trainer
 
 
@@ -59,7 +60,8 @@ def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
     if corpus is None:
         raise UserError("data.cache: the first process of this machine has encoded the text, but the others do not find it")
     model = blank_model(state.config.model, state.tokenizer.vocab_size)
-    trainer = Trainer(model, corpus.train, state.config, runtime=runtime, group=group)
+    teachers = load_teachers(state.config, state.tokenizer)
+    trainer = Trainer(model, corpus.train, state.config, runtime=runtime, group=group, teachers=teachers)
     if saved is None:
         trainer.share_start()
         return Training(trainer, corpus, SharedRun(None), None)

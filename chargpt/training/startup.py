@@ -24,6 +24,7 @@ from chargpt.training.presets import Settings, load_settings
 from chargpt.training.progress_bar import clock
 from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
 from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
+from chargpt.training.teaching import check_teachers, load_teachers, with_teachers_found
 from chargpt.training.time_budget import SETTLING_STEPS
 from chargpt.training.trainer import Trainer, TrainerState
 from model import GPT
@@ -81,7 +82,8 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
     group.note_begun()
     compare(group, corpus.fingerprint, runtime)
-    trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)
+    teachers = load_teachers(config, corpus.tokenizer)
+    trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
     trainer.share_start()
     return Training(trainer, corpus, run, time_limit(dataclasses.replace(options, minutes=minutes), run, group=group))
 
@@ -108,7 +110,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
         model=shape,
         model_from=options.init_from or "",
     )
-    config, open = settings.config, chooses(settings.given, minutes=options.minutes)
+    config = with_teachers_found(settings.config, root / "checkpoints")
+    open = chooses(settings.given, minutes=options.minutes)
     preset = "the built-in defaults" if settings.file is None else shown(settings.file)
     preset = "chosen for the text and the time" if open and options.config is None else preset
     block_size = SHORTEST_CONTEXT if open and "model.block_size" not in settings.given else config.model.block_size
@@ -119,6 +122,7 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
         batch = [f"train.batch_size={processes}"] if open and "train.batch_size" not in settings.given else []  # any that fits
         config = apply_overrides(config, [f"train.chunks={processes}", *batch])
     config, minutes = _adapted(dataclasses.replace(settings, config=config), corpus, options, processes=processes)
+    check_teachers(config, corpus.fingerprint)
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
@@ -155,6 +159,8 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     for warning in warnings:
         say("warning", warning)
     config = _resumed_config(checkpoint, options)
+    if "train.teachers" in options.given:
+        config = with_teachers_found(config, root / "checkpoints")
     check_processes(config, group)
     given = "data.cache" in options.given
     corpus = corpus_of(checkpoint, config if given else without_cache(config), root=root)
@@ -165,7 +171,8 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
     compare(group, corpus.fingerprint, runtime)
     model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
-    trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group)
+    teachers = load_teachers(config, corpus.tokenizer)
+    trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
     check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
     _say_what_differs(environment, runtime)

@@ -8,7 +8,7 @@ while not trainer.is_finished:
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from chargpt.training.batches import Batches
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import Runtime
 from chargpt.training.schedule import learning_rate
+from chargpt.training.teaching import Taught
 from chargpt.training.weights import FlatWeights
 from model import GPT
 
@@ -38,7 +39,7 @@ class NotFinite(Exception):
 class Step(NamedTuple):
     """What a step reports."""
 
-    loss: float  # mean over the batch, nats per character
+    loss: float  # mean over the batch, nats per character; with teachers, that of Taught
     grad_norm: float  # before clipping
     rate: float  # learning rate
 
@@ -54,13 +55,25 @@ class TrainerState(NamedTuple):
 class Trainer:
     """A model in training on `ids`. `config` is the only copy of the settings; of those, `set_length` changes the length.
 
+    `teachers` are the models that `config.train.teachers` names, in the same order.
+
     The batch is cut into `train.chunks` chunks, and so is the vector of weights into parts. Each process of `group` computes
     the gradients of its chunks, sums them with those of the others, and updates its parts. A chunk and a part are computed
     in the same way by any process, and sums are binary trees over the chunks, so any number of processes gives the same bits.
     All processes call the same methods in the same order.
     """
 
-    def __init__(self, model: GPT, ids: np.ndarray, config: Config, *, runtime: Runtime, group: Group = Group()) -> None:
+    def __init__(
+        self,
+        model: GPT,
+        ids: np.ndarray,
+        config: Config,
+        *,
+        runtime: Runtime,
+        group: Group = Group(),
+        teachers: Sequence[GPT] = (),
+    ) -> None:
+        assert bool(teachers) == bool(config.train.teachers), config.train.teachers
         self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention)
@@ -78,7 +91,8 @@ class Trainer:
             device=runtime.device,
             resident=runtime.has_memory_for(ids),
         )
-        self._loss = runtime.compiled(self.weights.working.train())
+        working = self.weights.working.train()
+        self._loss = runtime.compiled(Taught(working, teachers, runtime=runtime) if teachers else working)
 
     @property
     def model(self) -> GPT:

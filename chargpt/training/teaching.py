@@ -1,0 +1,106 @@
+"""Learning from the predictions of other models as well as from the text (distillation: Hinton et al. 2015, arXiv 1503.02531).
+
+A text says which character came next. A model says how likely each one is, and several models say it better than one. A
+model that learns from both memorises the text later, so a short text teaches it more.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chargpt.config import Config
+from chargpt.kernels.attention import supports
+from chargpt.runs.checkpoint import Checkpoint
+from chargpt.runs.load import find_checkpoint, restore_model
+from chargpt.terminal import UserError, say, shown
+from chargpt.text.tokenizer import Tokenizer
+from chargpt.training.runtime import Runtime
+from model import GPT
+
+SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the character of the text
+
+
+class Taught(nn.Module):
+    """A model as training calls it, with a loss that also compares its predictions with those of `teachers`.
+
+    The teachers compute without dropout, on the device and in the precision of `runtime`, and do not change.
+    """
+
+    def __init__(self, model: GPT, teachers: Sequence[GPT], *, runtime: Runtime) -> None:
+        super().__init__()
+        self.model = model
+        self.teachers = nn.ModuleList(teacher.to(runtime.device, runtime.precision).eval() for teacher in teachers)
+        for teacher in teachers:
+            for block in teacher.blocks:
+                block.attn.fused = runtime.attention if supports(teacher.config) else None
+
+    def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character.
+
+        The target of a position is SHARE times the mean of the teachers' probabilities, and the rest for the character in
+        `targets` (B, T).
+        """
+        with torch.no_grad():
+            probabilities = sum(teacher(idx).float().softmax(dim=-1) for teacher in self.teachers)  # (B, T, V)
+            expected = probabilities.mul_(SHARE / len(self.teachers))
+            expected.scatter_add_(-1, targets.unsqueeze(-1), expected.new_full((*targets.shape, 1), 1 - SHARE))
+        return F.cross_entropy(self.model(idx).float().flatten(0, 1), expected.flatten(0, 1))
+
+
+def with_teachers_found(config: Config, checkpoints: Path) -> Config:
+    """`config` with the best checkpoint of each teacher by its full path, so that it stays the same one from any folder.
+
+    Raises UserError if there is none.
+    """
+    found = []
+    for name in teacher_names(config):
+        checkpoint, warnings = find_checkpoint(name, checkpoints)
+        for warning in warnings:
+            say("warning", warning)
+        found.append(str(checkpoint.path.resolve()))
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, teachers=",".join(found)))
+
+
+def load_teachers(config: Config, tokenizer: Tokenizer) -> list[GPT]:
+    """The models that `config.train.teachers` names, on the CPU.
+
+    Raises UserError if one cannot be read, or has another vocabulary than `tokenizer`.
+    """
+    models = []
+    for name, checkpoint in _checkpoints(config):
+        model, known, _ = restore_model(checkpoint)
+        if known != tokenizer:
+            raise UserError(f"train.teachers: {name}: it has another vocabulary; use runs on the same text")
+        models.append(model)
+    return models
+
+
+def check_teachers(config: Config, fingerprint: str) -> None:
+    """Say which teachers were trained on another text than that of `fingerprint`, which may contain this validation part.
+
+    Raises UserError if one has a shorter context than the model.
+    """
+    for name, checkpoint in _checkpoints(config):
+        context = checkpoint.state.config.model.block_size
+        if context < config.model.block_size:
+            longer = f"its context is {context}, and that of the new model {config.model.block_size}"
+            raise UserError(f"train.teachers: {name}: {longer}; use model.block_size={context}")
+        if checkpoint.state.fingerprint != fingerprint:
+            say("warning", f"{name}: a teacher trained on another text; if that has this validation part, losses are too low")
+
+
+def teacher_names(config: Config) -> list[str]:
+    """The runs or checkpoints in `config.train.teachers`."""
+    return [name for name in config.train.teachers.split(",") if name]
+
+
+def _checkpoints(config: Config) -> Iterator[tuple[str, Checkpoint]]:
+    """The checkpoint of each teacher, and its name for people."""
+    for name in teacher_names(config):
+        if not Path(name).is_dir():
+            raise UserError(f"train.teachers: {shown(name)}: it is not there any more; give the run: train.teachers=RUN,RUN")
+        yield shown(name), find_checkpoint(name, Path(name).parent)[0]

@@ -1,0 +1,160 @@
+"""A model learns from other models' predictions as from the text, and the run says which ones and finds them again."""
+
+import copy
+import dataclasses
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import bits, last_step
+
+import train
+from chargpt.config import Config, apply
+from chargpt.device import choose_device
+from chargpt.terminal import UserError
+from chargpt.training.runtime import Runtime
+from chargpt.training.teaching import SHARE, Taught
+from chargpt.yaml_file import read_yaml
+from model import GPT, GPTConfig
+
+SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8)
+RUNTIME = Runtime(device=choose_device("cpu"), precision=torch.float32, threads=1)
+VOCAB = 7
+TINY = [
+    "--config",
+    "tiny",
+    "train.max_steps=20",
+    "train.eval_interval=10",
+    "checkpoint.interval=10",
+    "train.sample_length=0",
+    "runtime.threads=1",
+]
+
+
+def new_model(seed: int, **changes: object) -> GPT:
+    torch.manual_seed(seed)
+    return GPT(dataclasses.replace(SHAPE, **changes), VOCAB)
+
+
+@pytest.fixture
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.randint(VOCAB, (3, 9), generator=torch.Generator().manual_seed(1))
+    return ids[:, :-1], ids[:, 1:]
+
+
+def gradient(loss: torch.Tensor, model: GPT) -> torch.Tensor:
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
+
+
+def test_the_loss_is_the_cross_entropy_with_the_text_and_the_mean_prediction(batch):
+    model, teachers = new_model(0), [new_model(1), new_model(2, positions="rotary", n_layer=1)]
+    found = Taught(model, teachers, runtime=RUNTIME)(*batch)
+    idx, targets = batch
+    mean = (teachers[0](idx).double().softmax(-1) + teachers[1](idx).double().softmax(-1)) / 2
+    target = SHARE * mean + (1 - SHARE) * F.one_hot(targets, VOCAB)
+    assert found.item() == pytest.approx(-(target * model(idx).double().log_softmax(-1)).sum(-1).mean().item(), abs=1e-6)
+
+
+def test_a_model_that_is_its_own_teacher_learns_from_the_text_alone(batch):
+    """Nothing is to be learned from equal predictions, so the rest of the gradient is that of the plain loss."""
+    model = new_model(0)
+    taught = gradient(Taught(model, [copy.deepcopy(model)], runtime=RUNTIME)(*batch), model)
+    torch.testing.assert_close(taught, (1 - SHARE) * gradient(model(*batch), model), rtol=1e-4, atol=1e-7)
+
+
+def test_teachers_compute_without_dropout_and_do_not_change(batch):
+    model, teacher = new_model(0), new_model(1, dropout=0.5).train()
+    before = copy.deepcopy(teacher.state_dict())
+    taught = Taught(model, [teacher], runtime=RUNTIME)
+    losses = {taught(*batch).item() for _ in range(3)}
+    gradient(taught(*batch), model)
+    assert len(losses) == 1
+    assert all(torch.equal(before[name], tensor) for name, tensor in teacher.state_dict().items())
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+@pytest.fixture(scope="module")
+def taught(text, tmp_path_factory):
+    """Train on the small text into a folder with two runs to learn from, `a` and `b`."""
+    folder = tmp_path_factory.mktemp("taught")
+
+    def run(*words: str, name: str) -> int:
+        return train.main([str(text), *TINY, "--run", f"{folder}/{name}", f"data.cache={folder}/cache", *words])
+
+    run.folder = folder
+    assert run("train.seed=1", name="a") == run("train.seed=2", "model.n_layer=1", name="b") == 0
+    return run
+
+
+def resume(folder, *settings: str) -> int:
+    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
+
+
+def test_a_run_names_its_teachers_in_full_and_repeats(taught, monkeypatch, capsys):
+    folder = taught.folder
+    found = [str(last_step(folder / name).resolve()) for name in "ab"]
+    monkeypatch.chdir(folder)
+    assert taught("train.teachers=./a,./b", name="first") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert " teachers " in out and all(f"{name}/step-" in out for name in "ab")
+    settings = folder / "first" / "config.yaml"
+    assert apply(Config(), read_yaml(settings), where="test").train.teachers == ",".join(found)
+    monkeypatch.chdir(folder.parent)
+    assert taught(f"train.teachers={','.join(found)}", name="second") == 0
+    assert taught(name="plain") == 0
+    assert bits(folder / "first") == bits(folder / "second") != bits(folder / "plain")
+
+
+def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits(taught):
+    folder = taught.folder
+    assert taught(f"train.teachers={folder}/a", name="whole") == 0
+    shutil.copytree(folder / "whole", folder / "stopped")
+    shutil.rmtree(last_step(folder / "stopped"))
+    assert last_step(folder / "stopped").name == "step-00000010"
+    assert resume(folder / "stopped") == 0
+    assert bits(folder / "stopped") == bits(folder / "whole")
+
+
+def test_a_teacher_that_is_gone_is_one_line_and_another_may_be_given(taught, capsys):
+    folder = taught.folder
+    shutil.copytree(folder / "a", folder / "gone")
+    assert taught(f"train.teachers={folder}/gone", name="orphan") == 0
+    shutil.rmtree(folder / "gone")
+    with pytest.raises(UserError, match="train.teachers: .*gone.*: it is not there any more; give the run"):
+        resume(folder / "orphan", "train.max_steps=30")
+    assert resume(folder / "orphan", "train.max_steps=30", f"train.teachers={folder}/a") == 0
+    assert "changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["train.teachers=nobody"], "nobody: no run of that name or path"),
+        (
+            ["train.teachers={a}", "model.block_size=64"],
+            "its context is 32, and that of the new model 64; use model.block_size=32",
+        ),
+        (["train.teachers={a}", "data.lowercase=true"], "it has another vocabulary; use runs on the same text"),
+    ],
+)
+def test_a_teacher_that_does_not_fit_is_one_line_and_leaves_no_run(taught, words, problem):
+    with pytest.raises(UserError) as error:
+        taught(*(word.format(a=taught.folder / "a") for word in words), name="wrong")
+    assert problem in str(error.value) and "\n" not in str(error.value)
+    assert not list((taught.folder / "wrong").glob("step-*"))
+
+
+def test_a_teacher_of_another_text_is_a_warning(taught, tmp_path, text, capsys):
+    longer = tmp_path / "longer.txt"
+    longer.write_text(text.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    words = [
+        str(longer),
+        *TINY,
+        "--run",
+        f"{tmp_path}/run",
+        f"data.cache={tmp_path}/cache",
+        f"train.teachers={taught.folder}/a",
+    ]
+    assert train.main(words) == 0
+    assert "a teacher trained on another text" in capsys.readouterr().out
