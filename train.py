@@ -30,10 +30,10 @@ from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.monitor import Monitor, open_monitor
 from chargpt.training.options import parse_options
-from chargpt.training.preview import describe, estimate, look_ahead, outlook
+from chargpt.training.preview import look_ahead, outlook, print_choices
 from chargpt.training.progress_bar import clock
 from chargpt.training.several import Training
-from chargpt.training.startup import begin, roll_back
+from chargpt.training.startup import begin, pupil_of, roll_back
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
@@ -51,15 +51,20 @@ def main(argv: list[str] | None = None) -> int:
         if options.dry_run or options.find_lr:
             return look_ahead(options, root=ROOT)
         training = begin(options, root=ROOT, group=group)
-        deadline = None if training.seconds is None else started + training.seconds
         with best_effort_output(), group.interrupt() as interrupt:
-            for line in describe(*training):
-                print(wrapped(one_line(line)), flush=True)
-            if not training.trainer.is_finished:
-                say("estimate", estimate(training.trainer, training.corpus, seconds=training.seconds))
-            if problem := training.run.write_config(training.trainer.config):
-                say("warning", problem)
-            return train_to_the_end(training, interrupt, deadline=deadline)
+            deadline = None if training.seconds is None else started + training.seconds
+            code = describe_and_train(training, interrupt, deadline=deadline)
+            if code or interrupt() or not (pupil := pupil_of(training)):
+                return code
+            return describe_and_train(pupil, interrupt, deadline=(deadline or time.perf_counter()) + pupil.seconds)
+
+
+def describe_and_train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
+    """Say what was chosen, and train. Returns the exit code."""
+    print_choices(*training)
+    if problem := training.run.write_config(training.trainer.config):
+        say("warning", problem)
+    return train_to_the_end(training, interrupt, deadline=deadline)
 
 
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:

@@ -65,6 +65,7 @@ class TrainConfig:
     eval_chars: int = 150_000
     patience: int = 0  # evaluations without a better loss after which the run ends; 0: it never ends early
     teachers: str = ""  # runs, separated by commas, from whose predictions the model learns as well as from the text
+    pupil_minutes: float = 0.0  # minutes of a second run that then learns from this one, which is named NAME-teacher
     log_interval: int = 20
     sample_length: int = 300
     log_attention: bool = False  # a picture of all heads for TensorBoard at every evaluation
@@ -83,6 +84,8 @@ class TrainConfig:
         _require(self.min_evaluations >= 0, "min_evaluations", self.min_evaluations, "a whole number of 0 (no minimum) or more")
         _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole validation part) or more")
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
+        allowed = "a number of minutes of 0 (no second run) or more"
+        _require(self.pupil_minutes >= 0, "pupil_minutes", self.pupil_minutes, allowed)
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
 

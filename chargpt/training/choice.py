@@ -30,6 +30,8 @@ STARTING_SECONDS, IN_STEPS = 4.0, 0.92  # the rest of a run's time, besides eval
 SLOWER = 0.8  # power of the parameters with which a step becomes slower; the calls of small models take much of theirs
 FIRST_GUESS = 30_000  # characters a second of the smallest model
 MAX_EVALUATIONS = 10
+SHORTEST_TEACHING = 60.0  # seconds for two runs, one of which learns from the other; with less time it was not tried
+TAUGHT_SPEED = 0.75  # of the speed without a teacher, whose predictions take the rest of the time
 EVALUATES_FASTER = 2.5  # times, than training: there is no gradient
 PATIENT_EPOCHS = 4  # a run that sees its text more often ends early if the model begins to memorise it
 CLEARLY_WORSE = 0.045  # nats above the next smaller model: still larger ones are not considered
@@ -56,7 +58,7 @@ class Candidate(NamedTuple):
     config: Config
     parameters: int
     speed: float  # characters a second
-    evaluating: float  # seconds of the run
+    evaluation: float  # seconds of one
     seen: int  # characters, in the whole run
     loss: float  # expected, nats per character
 
@@ -93,10 +95,49 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
     lowest = min(candidate.loss for candidate in candidates)
     best = next(candidate for candidate in candidates if candidate.loss <= lowest + NEGLIGIBLE)
+    alone = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
+    if not alone and seconds >= SHORTEST_TEACHING and best.seen >= recipes.TEACHING_EPOCHS * text.characters:
+        return _two_runs(best, candidates, text, given=given, seconds=seconds)
     used = seconds
     if best.seen >= recipes.longest_useful(text):  # the text has no more to give
-        used = min(seconds, STARTING_SECONDS + (best.seen / best.speed + best.evaluating) / IN_STEPS)
-    return Choice(best.config, used, list(_notices(best, candidates, text, seconds=seconds, used=used)))
+        used = min(seconds, _duration(best, best.seen, best.speed))
+    notices = _notices(best, candidates, text, seconds=used)
+    return Choice(best.config, used, [*notices, *_end(used, seconds, epochs=recipes.MAX_EPOCHS)])
+
+
+def _two_runs(best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str], seconds: float) -> Choice:
+    """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run."""
+    most = recipes.ENOUGH_EPOCHS * text.characters
+    first = min(recipes.TEACHER_SHARE * seconds, _duration(best, most, best.speed))
+    second = min(seconds - first, _duration(best, most, TAUGHT_SPEED * best.speed))
+    evaluations = _evaluations(first, best.evaluation)
+    in_steps = IN_STEPS * (first - STARTING_SECONDS) - (1 + evaluations) * best.evaluation
+    seen = min(most, int(best.speed * max(0.3 * first, in_steps)))
+    config = _complete(best.config, text, given=given, seen=seen, evaluations=evaluations)
+    config = apply_overrides(config, [f"train.pupil_minutes={round(second / 60, 3)}"])
+    about = (
+        "two runs",
+        f"a teacher for {clock(first)}, then a model of the same shape for {clock(second)}, which learns from the teacher's "
+        "predictions as well as from the text; on a short text, it becomes better than one that trains as long alone",
+    )
+    notices = _notices(best._replace(config=config, seen=seen), candidates, text, seconds=first)
+    return Choice(config, first, [about, *notices, *_end(first + second, seconds, epochs=recipes.ENOUGH_EPOCHS)])
+
+
+def _duration(candidate: Candidate, seen: float, speed: float) -> float:
+    """The seconds of a run that sees so many characters at a speed."""
+    return STARTING_SECONDS + (seen / speed + (1 + MAX_EVALUATIONS) * candidate.evaluation) / IN_STEPS
+
+
+def _evaluations(seconds: float, evaluation: float) -> int:
+    """How many evaluations a run of so many `seconds` has, besides the one before the first step."""
+    return max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
+
+
+def _end(used: float, seconds: float, *, epochs: int) -> Iterator[tuple[str, str]]:
+    if used < seconds:
+        enough = f"more than {epochs} passes over this text do not lower the loss, and more text does"
+        yield "note", f"training ends after about {clock(used)} of {clock(seconds)}: {enough}"
 
 
 def _candidates(
@@ -124,14 +165,14 @@ def _candidates(
         if deadline is None:  # the first time of all includes what torch does once
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         evaluation = len(validation_part(corpus.val, shaped.train.eval_chars)) / (EVALUATES_FASTER * speed)  # seconds
-        evaluations = max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
+        evaluations = _evaluations(seconds, evaluation)
         evaluating = (1 + evaluations) * evaluation  # the first one comes before the first step
         seen = min(int(speed * max(0.3 * seconds, longest - evaluating)), recipes.longest_useful(text))
         complete = _complete(shaped, text, given=given, seen=seen, evaluations=evaluations)
         loss = recipes.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
         if done and loss > done[-1].loss + CLEARLY_WORSE and len(done) > 1:
             return
-        done.append(Candidate(complete, parameters, speed, evaluating, seen, loss))
+        done.append(Candidate(complete, parameters, speed, evaluation, seen, loss))
         yield done[-1]
         if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
             return
@@ -238,15 +279,13 @@ def training_speed(config: Config, corpus: Corpus) -> float:
     return config.chars_per_step / min(seconds)
 
 
-def _notices(
-    best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float, used: float
-) -> Iterator[tuple[str, str]]:
+def _notices(best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float) -> Iterator[tuple[str, str]]:
     config, model = best.config, best.config.model
     epochs = best.seen / text.characters
     yield (
         "chosen",
         f"{_millions(best.parameters)} parameters ({model.n_layer} layers, width {model.n_embd}, context {model.block_size}): "
-        f"{clock(used)} at {best.speed:,.0f} characters a second see the text {epochs:.1f} times",
+        f"{clock(seconds)} at {best.speed:,.0f} characters a second see the text {epochs:.1f} times",
     )
     yield (
         "chosen",
@@ -255,15 +294,9 @@ def _notices(
     )
     low, high = best.loss * (1 - SPREAD), best.loss * (1 + SPREAD)
     yield "expected", f"validation loss {best.loss:.2f} ({low:.2f} to {high:.2f}), an n-gram model has {text.mark:.2f}"
-    others = ", ".join(candidate.describe() for candidate in candidates if candidate is not best)
+    others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
     if others:
         yield "considered", others
-    if used < seconds:
-        yield (
-            "note",
-            f"the run takes about {clock(used)} of {clock(seconds)}: to see this text more than {recipes.MAX_EPOCHS} times "
-            "does not lower the loss further; more text does",
-        )
 
 
 def _millions(parameters: int) -> str:

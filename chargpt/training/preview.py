@@ -24,6 +24,14 @@ from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
 
 
+def print_choices(trainer: Trainer, corpus: Corpus, run: Run, seconds: float | None) -> None:
+    """Print what `describe` says and, unless the training is finished, how long it takes."""
+    for line in describe(trainer, corpus, run, seconds):
+        print(wrapped(one_line(line)), flush=True)
+    if not trainer.is_finished:
+        say("estimate", estimate(trainer, corpus, seconds=seconds))
+
+
 def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float | None = None) -> list[str]:
     """Every choice that was made for the user, a line each; for a new run, or none, with the report on its text.
 

@@ -22,9 +22,10 @@ from chargpt.training.choice import DEFAULT_SECONDS, SHORTEST_CONTEXT, choose, c
 from chargpt.training.options import TrainOptions
 from chargpt.training.presets import Settings, load_settings
 from chargpt.training.progress_bar import clock
+from chargpt.training.recipes import TAUGHT_DECAY
 from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
 from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
-from chargpt.training.teaching import check_teachers, load_teachers, with_teachers_found
+from chargpt.training.teaching import as_teacher, check_teachers, load_teachers, pupil_folder, with_teachers_found
 from chargpt.training.time_budget import SETTLING_STEPS
 from chargpt.training.trainer import Trainer, TrainerState
 from model import GPT
@@ -78,6 +79,8 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     )
     publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+    if config.train.pupil_minutes:  # the name is for the second run
+        name = as_teacher(name)
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
     group.note_begun()
@@ -150,6 +153,27 @@ def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, proce
     check_size(config.model, corpus.tokenizer.vocab_size)
     config = dataclasses.replace(config, data=absolute_paths(config.data))  # so that a run finds its text from any folder
     return _long_enough(config, step=0, seconds=None if minutes is None else 60 * minutes), minutes
+
+
+def pupil_of(teacher: Training) -> Training | None:
+    """The run that now learns from the one that has ended; None if it is to have none, or if that has begun already.
+
+    It has the same text, model and settings, but for what keeps a model from memorising a text alone. Raises UserError.
+    """
+    config, folder = teacher.trainer.config, pupil_folder(teacher.run.folder)
+    minutes = config.train.pupil_minutes
+    if not minutes or teacher.trainer.group.size > 1 or folder is None or (folder.is_dir() and steps(folder)):
+        return None
+    decay = min(config.optim.weight_decay, TAUGHT_DECAY)
+    changes = ["train.pupil_minutes=0", f"train.seed={config.train.seed + 1}", "model.dropout=0", f"optim.weight_decay={decay}"]
+    config = apply_overrides(config, [*changes, f"train.teachers={teacher.run.folder}"])
+    config = _long_enough(with_teachers_found(config, folder.parent), step=0, seconds=60 * minutes)
+    run, corpus = Run(new_folder(str(folder), folder.parent)), teacher.corpus
+    say("second run", f"{shown(folder)} learns from {shown(teacher.run.folder)}")
+    torch.manual_seed(config.train.seed)
+    model, teachers = GPT(config.model, corpus.tokenizer.vocab_size), load_teachers(config, corpus.tokenizer)
+    trainer = Trainer(model, corpus.train, config, runtime=teacher.trainer.runtime, teachers=teachers)
+    return Training(trainer, corpus, run, 60 * minutes)
 
 
 def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:

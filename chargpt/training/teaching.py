@@ -21,6 +21,7 @@ from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.runtime import Runtime
 from model import GPT
 
+TEACHER = "-teacher"  # the end of the name of a run that --minutes makes for another one to learn from
 SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the character of the text
 
 
@@ -49,6 +50,17 @@ class Taught(nn.Module):
             expected = probabilities.mul_(SHARE / len(self.teachers))
             expected.scatter_add_(-1, targets.unsqueeze(-1), expected.new_full((*targets.shape, 1), 1 - SHARE))
         return F.cross_entropy(self.model(idx).float().flatten(0, 1), expected.flatten(0, 1))
+
+
+def as_teacher(name: str) -> str:
+    """The name of the run that teaches the run `name`, which may be a path."""
+    return str(Path(name).with_name(f"{Path(name).name}{TEACHER}")) if Path(name).name != name else f"{name}{TEACHER}"
+
+
+def pupil_folder(folder: Path) -> Path | None:
+    """The folder of the run that learns from the one in `folder`; None if that is not named like a teacher."""
+    name = folder.name.removesuffix(TEACHER)
+    return folder.with_name(name) if name and name != folder.name else None
 
 
 def with_teachers_found(config: Config, checkpoints: Path) -> Config:

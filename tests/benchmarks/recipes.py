@@ -265,7 +265,8 @@ def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Con
     """The training that is chosen for a time, and so many other ones."""
 
     def chosen(*settings: str) -> Config:
-        config = apply_overrides(Config(), ["runtime.threads=1", *settings])
+        settings = ("runtime.threads=1", "train.pupil_minutes=0", *settings)  # one run
+        config = apply_overrides(Config(), settings)
         given = {setting.partition("=")[0] for setting in settings}
         return choose(config, corpus, given=given, seconds=seconds, muon=True).config
 

@@ -10,7 +10,7 @@ from chargpt.config import Config, DataConfig, apply_overrides, difference
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.choice import CHOSEN, SHORTEST_CONTEXT, Choice, choose, chooses, regularized
-from chargpt.training.recipes import MAX_EPOCHS, SHAPES
+from chargpt.training.recipes import ENOUGH_EPOCHS, MAX_EPOCHS, SHAPES
 
 WORDS = "the sea is blue and the wind is cold; ships sail at night. "
 
@@ -26,10 +26,10 @@ def corpora(tmp_path_factory) -> dict[int, Corpus]:
     return corpora
 
 
-def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, muon: bool = True) -> Choice:
+def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, muon: bool = True, processes: int = 1) -> Choice:
     config = apply_overrides(Config(), ["runtime.threads=1", *settings])
     given = {setting.partition("=")[0] for setting in settings}
-    return choose(config, corpus, given=given, seconds=seconds, muon=muon)
+    return choose(config, corpus, given=given, seconds=seconds, muon=muon, processes=processes)
 
 
 def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
@@ -100,6 +100,23 @@ def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
     assert choice.seconds < 3600 and epochs <= MAX_EPOCHS + 1
     label, said = choice.notices[-1]
     assert label == "note" and "more text" in said
+
+
+def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
+    text = corpora[3000]
+    choice, alone = choice_for(text, seconds=60.0), choice_for(text, "train.pupil_minutes=0", seconds=60.0)
+    train, said = choice.config.train, dict(choice.notices)
+    assert 0 < choice.seconds < 60 * train.pupil_minutes and choice.seconds + 60 * train.pupil_minutes <= 60.1
+    assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
+    assert "two runs" in said and "more text" in said["note"]
+    assert alone.config.train.pupil_minutes == 0 and "two runs" not in dict(alone.notices)
+    assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
+
+
+@pytest.mark.parametrize("more", [{"seconds": 30.0}, {"muon": False}, {"processes": 2}])
+def test_one_run_is_all_for_little_time_for_adamw_and_for_several_processes(corpora, more):
+    choice = choice_for(corpora[3000], **{"seconds": 60.0, **more})
+    assert choice.config.train.pupil_minutes == 0 and "two runs" not in dict(choice.notices)
 
 
 def test_an_impossible_time_is_used_as_well_as_possible(corpora):

@@ -9,6 +9,7 @@ from chargpt.training.recipes import (
     MAX_EPOCHS,
     MAX_TIMESCALES,
     SHAPES,
+    TAUGHT_DECAY,
     Text,
     effective_characters,
     expected_loss,
@@ -66,6 +67,13 @@ def test_more_epochs_and_larger_models_are_never_regularized_less(text, epochs, 
         less = regularization(text, parameters=parameters, seen=epochs * text.characters)
         more = regularization(text, parameters=n, seen=seen)
         assert all(one <= other for one, other in zip(less, more))
+
+
+@given(texts, sizes, st.floats(1e3, 1e12))
+def test_a_model_with_teachers_needs_no_dropout_and_no_more_weight_decay(text, parameters, seen):
+    alone = regularization(text, parameters=parameters, seen=seen)
+    taught = recipe_for(text, parameters=parameters, seen=seen, optimizer="muon", taught=True)
+    assert taught.dropout == 0 and taught.weight_decay == min(alone[0], TAUGHT_DECAY)
 
 
 @given(texts, sizes, st.floats(1e3, 1e12), st.sampled_from(["adamw", "muon"]))

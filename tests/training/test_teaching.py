@@ -2,7 +2,11 @@
 
 import copy
 import dataclasses
+import os
 import shutil
+import signal
+import threading
+import time
 
 import pytest
 import torch
@@ -158,3 +162,46 @@ def test_a_teacher_of_another_text_is_a_warning(taught, tmp_path, text, capsys):
     ]
     assert train.main(words) == 0
     assert "a teacher trained on another text" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def two_runs(taught):
+    """The folder of a run that learned from another one, made by one command."""
+    assert taught("train.pupil_minutes=0.02", "model.dropout=0.1", name="both") == 0
+    return taught.folder / "both"
+
+
+def test_one_command_trains_a_teacher_and_a_model_that_learns_from_it(two_runs):
+    teacher = two_runs.with_name("both-teacher")
+    config = apply(Config(), read_yaml(two_runs / "config.yaml"), where="test")
+    assert config.train.teachers == str(last_step(teacher).resolve()) and config.train.pupil_minutes == 0
+    assert config.model.dropout == 0 and config.train.seed == 1338
+    assert last_step(teacher).name == "step-00000020"
+
+
+def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_path, capsys):
+    for part in ("both-teacher", "both"):
+        shutil.copytree(two_runs.with_name(part), tmp_path / part)
+    shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
+    done = bits(tmp_path / "both")
+    assert resume(tmp_path / "both-teacher") == 0
+    assert bits(tmp_path / "both") == done and "second run" not in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "both")
+    shutil.rmtree(last_step(tmp_path / "both-teacher"))  # as if it had been killed before
+    assert resume(tmp_path / "both-teacher") == 0
+    assert last_step(tmp_path / "both") and "second run" in capsys.readouterr().out
+
+
+def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
+    folder = taught.folder / "early-teacher"
+
+    def stop() -> None:
+        while not (folder / "step-00000010").exists():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=stop, daemon=True)
+    watcher.start()
+    assert taught("train.pupil_minutes=0.02", "train.max_steps=5000", name="early") == 130
+    watcher.join()
+    assert not (taught.folder / "early").exists()
