@@ -61,7 +61,9 @@ def prepare(options: argparse.Namespace) -> tuple[Any, Any, list[Any], list[int]
     from chargpt.sampling.text_generator import TextGenerator
 
     with named_options():
-        device = choose_device(RuntimeConfig(device=options.device).device)
+        name = RuntimeConfig(device=options.device).device
+    device = choose_device(name)
+    with named_options():
         rules = fields_of(Sampling, options)
         samplings = [Sampling(temperature=temperature, **rules) for temperature in options.temperatures]
     loaded, warnings = load_model(options.run, CHECKPOINTS, device=str(device), precision=options.precision)

@@ -163,7 +163,7 @@ class RuntimeConfig:
     def __post_init__(self) -> None:
         known = re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
         _require(known is not None, "device", self.device, "auto, cpu, cuda, cuda:N or mps")
-        _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number of 0 (as torch decides) or more")
+        _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number from 0 (as torch decides) to 4096")
         _require(1 <= self.timeout <= 10**6, "timeout", self.timeout, "a whole number of seconds, 1 or more")
 
 

@@ -295,6 +295,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(call, run, argv, says):
     code, out, err = call(run, *argv)
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and err.count("\n") == 1 and says in err and "; " in err
+    assert not says.startswith("--") or err.startswith(f"error: {says}")
 
 
 def test_a_prompt_that_is_not_utf_8_is_an_error(call, run, tmp_path):

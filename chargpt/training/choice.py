@@ -30,7 +30,7 @@ STARTING_SECONDS, IN_STEPS = 4.0, 0.92  # the rest of a run's time, besides eval
 SLOWER = 0.8  # power of the parameters with which a step becomes slower; the calls of small models take much of theirs
 FIRST_GUESS = 30_000  # characters a second of the smallest model
 MAX_EVALUATIONS = 10
-SHORTEST_TEACHING = 60.0  # seconds for two runs, one of which learns from the other; with less time it was not tried
+SHORTEST_TEACHING = 120.0  # seconds: with less, the two starts take too large a part of the time
 TAUGHT_SPEED = 0.75  # of the speed without a teacher, whose predictions take the rest of the time
 EVALUATES_FASTER = 2.5  # times, than training: there is no gradient
 PATIENT_EPOCHS = 4  # a run that sees its text more often ends early if the model begins to memorise it
@@ -61,6 +61,12 @@ class Candidate(NamedTuple):
     evaluation: float  # seconds of one
     seen: int  # characters, in the whole run
     loss: float  # expected, nats per character
+
+    def with_less(self, text: Text, share: float) -> "Candidate":
+        """The same model after a share of the characters. Its settings stay."""
+        parameters, optimizer = in_blocks(self.config), self.config.optim.name
+        loss = recipes.expected_loss(text, parameters=parameters, seen=share * self.seen, optimizer=optimizer)
+        return self._replace(seen=int(share * self.seen), loss=loss)
 
     def describe(self) -> str:
         model = self.config.model
@@ -93,16 +99,24 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *contexts)
     shapes = _shapes(config, corpus, names, given=given, longest=longest)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
-    lowest = min(candidate.loss for candidate in candidates)
-    best = next(candidate for candidate in candidates if candidate.loss <= lowest + NEGLIGIBLE)
     alone = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
-    if not alone and seconds >= SHORTEST_TEACHING and best.seen >= recipes.TEACHING_EPOCHS * text.characters:
-        return _two_runs(best, candidates, text, given=given, seconds=seconds)
+    if not alone and seconds >= SHORTEST_TEACHING:
+        taught = [candidate.with_less(text, recipes.PUPIL_SEES) for candidate in candidates]
+        best = _best(taught)
+        if best.seen >= recipes.PUPIL_SEES * recipes.TEACHING_EPOCHS * text.characters:
+            return _two_runs(best, taught, text, given=given, seconds=seconds)
+    best = _best(candidates)
     used = seconds
     if best.seen >= recipes.longest_useful(text):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
     notices = _notices(best, candidates, text, seconds=used)
     return Choice(best.config, used, [*notices, *_end(used, seconds, epochs=recipes.MAX_EPOCHS)])
+
+
+def _best(candidates: list[Candidate]) -> Candidate:
+    """The smallest model of those with about the lowest loss."""
+    lowest = min(candidate.loss for candidate in candidates)
+    return next(candidate for candidate in candidates if candidate.loss <= lowest + NEGLIGIBLE)
 
 
 def _two_runs(best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str], seconds: float) -> Choice:

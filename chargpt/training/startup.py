@@ -213,13 +213,13 @@ def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
     if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen it for another length
         saved = apply_overrides(saved, ["train.min_evaluations=0"])
     config = apply_overrides(saved, options.settings)
+    if config.train.max_steps < checkpoint.step:
+        raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
     for change in difference(saved, config):
         if change.startswith(FIXED) and not change.startswith("data.cache"):
             raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
         if options.minutes is None or not change.startswith("train.max_steps:"):
             say("changed", change)
-    if config.train.max_steps < checkpoint.step:
-        raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
     seconds = checkpoint.state.seconds_left if options.minutes is None else 60 * options.minutes
     return _long_enough(config, step=checkpoint.step, seconds=seconds)
 

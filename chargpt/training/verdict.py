@@ -9,6 +9,7 @@ from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import shown
 
 FAR = 0.5  # nats between training and validation loss: the model knows its training text better than its language
+NOTHING = 0.005  # nats: the loss of a text that repeats itself, to two digits 0.00
 RISEN = 0.02  # nats above the best validation loss: more than the noise of an evaluation
 
 
@@ -17,6 +18,8 @@ def verdict(progress: Progress, config: Config, *, mark: float, train_loss: floa
 
     Advice never repeats what the settings already have.
     """
+    if mark < NOTHING and progress.best_loss < NOTHING:
+        return "there is nothing to learn from this text: each character follows from those before it"
     compared = f"its loss is {mark:.2f}, that of this run {progress.best_loss:.2f}"
     if progress.best_step == 0 and progress.step > 0:
         return f"it learned nothing: the loss was lowest before the first step; use a lower optim.learning_rate ({_find_lr()})"

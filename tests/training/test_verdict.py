@@ -10,10 +10,16 @@ from chargpt.training.verdict import after_divergence, verdict
 
 
 def said(
-    val_loss: float, best_loss: float, best_step: int, *, train_loss: float | None = None, config: Config | None = None
+    val_loss: float,
+    best_loss: float,
+    best_step: int,
+    *,
+    train_loss: float | None = None,
+    config: Config | None = None,
+    mark: float = 1.8,
 ) -> str:
     progress = Progress(step=1000, evaluated=1000, val_loss=val_loss, best_loss=best_loss, best_step=best_step)
-    return verdict(progress, config or Config(), mark=1.8, train_loss=train_loss)
+    return verdict(progress, config or Config(), mark=mark, train_loss=train_loss)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +39,12 @@ def test_every_end_has_its_verdict(losses, words):
 def test_validation_far_above_training_is_memorisation():
     assert "memorised" in said(1.5, 1.5, 1000, train_loss=0.6) and "sample.py" not in said(1.5, 1.5, 1000, train_loss=0.6)
     assert "better than an n-gram model" in said(1.5, 1.5, 1000, train_loss=1.4)
+
+
+@pytest.mark.parametrize("losses", [(0.0, 0.0, 0), (0.004, 0.001, 500)])
+def test_a_text_that_repeats_itself_has_nothing_to_learn(losses):
+    assert "nothing to learn from this text" in said(*losses, mark=0.0)
+    assert "nothing to learn" not in said(*losses)
 
 
 def test_advice_does_not_repeat_what_is_set():
