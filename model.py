@@ -47,7 +47,7 @@ class GPTConfig:
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"dropout: {self.dropout} given; use a number from 0 up to, not including, 1")
         if self.n_embd % self.n_head:
-            raise ValueError(f"n_embd: {self.n_embd} does not divide into n_head {self.n_head} heads; use a multiple of n_head")
+            raise ValueError(f"n_embd: {self.n_embd} given; use a multiple of n_head, {self.n_head}")
         if self.positions not in POSITIONS:
             raise ValueError(f"positions: {self.positions!r} given; use one of {', '.join(POSITIONS)}")
         if self.positions == "rotary" and self.n_embd // self.n_head % 2:

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from chargpt.terminal import UserError, one_line
+from chargpt.terminal import UserError, one_line, plural
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -34,5 +34,6 @@ def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]
     ids, skipped = tokenizer.encode_known(text)
     if skipped:
         distinct = "".join(dict.fromkeys(skipped))
-        print(f"skipped {len(skipped):,} characters that the model has never seen: {one_line(distinct)}", file=sys.stderr)
+        count = plural(len(skipped), "character")
+        print(f"skipped {count} that the model has never seen: {one_line(distinct)}", file=sys.stderr)
     return ids.tolist()

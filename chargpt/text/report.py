@@ -131,7 +131,7 @@ def _marks(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(train) > COMPRESSED_SAMPLE else ""
     return (
         f"{', '.join(marks)}, order-{order} n-gram {ngram:z.2f} bits per {unit} of validation text, having seen the training "
-        f"text{part}; the last is a loss of {ngram * math.log(2):z.2f}"
+        f"text{part}; as a loss, the n-gram model has {ngram * math.log(2):z.2f}"
     )
 
 

@@ -131,8 +131,8 @@ def _two_runs(best: Candidate, candidates: list[Candidate], text: Text, *, given
     config = apply_overrides(config, [f"train.pupil_minutes={round(second / 60, 3)}"])
     about = (
         "two runs",
-        f"a teacher for {clock(first)}, then a model of the same shape for {clock(second)}, which learns from the teacher's "
-        "predictions as well as from the text; on a short text, it becomes better than one that trains as long alone",
+        f"a teacher for {clock(first)}, then a model of the same shape for {clock(second)}. It learns from the text and from "
+        "the teacher's predictions; for a short text, this gives a lower loss than one run",
     )
     notices = _notices(best._replace(config=config, seen=seen), candidates, text, seconds=first)
     return Choice(config, first, [about, *notices, *_end(first + second, seconds, epochs=recipes.ENOUGH_EPOCHS)])

@@ -1,5 +1,6 @@
 """The command line of train.py. Nothing here imports torch, so that --help and a mistyped option are answered at once."""
 
+import argparse
 import os
 import re
 from collections.abc import Sequence
@@ -114,7 +115,10 @@ def minutes(text: str) -> float:
     units = {"h": 60.0, "m": 1.0, "s": 1 / 60}
     if text[-1:] in units and NUMBER.fullmatch(text[:-1]):
         return float(text[:-1]) * units[text[-1]]
-    return number(text)
+    try:
+        return number(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} given; use minutes as a number, or a time such as 2h or 30s") from None
 
 
 def _check(options: TrainOptions) -> None:

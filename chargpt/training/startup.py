@@ -131,7 +131,7 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
     elif len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
-        say("possible", f"--init-from {shown(known)}: that run knows this script, which may help with a text as short as this")
+        say("hint", f"--init-from {shown(known)} may help with a text as short as this: that run knows this script")
     return NewModel(model, corpus, config, minutes)
 
 

@@ -131,7 +131,7 @@ def test_a_norm_with_a_bias_in_a_model_without_biases_is_kept(exported):
         ("learned", {"n_layer": "2"}, "a whole number of 1 or more"),
         ("learned", {"n_layer": True}, "a whole number of 1 or more"),
         ("learned", {"n_embd": 2**30}, "weights"),
-        ("learned", {"n_head": 3}, "does not divide"),
+        ("learned", {"n_head": 3}, "use a multiple of n_head"),
         ("learned", {"n_layer": 1}, "has no place"),
         ("learned", {"n_layer": 3}, "no tensor"),
         ("learned", {"n_embd": 32, "n_inner": None}, "not"),

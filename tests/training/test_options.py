@@ -29,7 +29,7 @@ def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
         (["x.txt", "./x.txt"], "TEXT: the same text given twice"),
         ([""], "TEXT: an empty name"),
         (["x.txt", "train.seed", "5"], "train.seed: a setting without a value; write train.seed=VALUE"),
-        (["--minutes", "yes"], "--minutes: 'yes' given; use a number"),
+        (["--minutes", "yes"], "--minutes: 'yes' given; use minutes as a number, or a time such as 2h or 30s"),
         (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
         (["--minutes", "inf"], "--minutes: inf given"),
         (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),
