@@ -98,10 +98,13 @@ def replay(monkeypatch, captured_once) -> Replay:
     return backend
 
 
-def make_trainer(config: Config = CONFIG, *, compile: bool, precision: torch.dtype = torch.float32) -> Trainer:
+def make_trainer(
+    config: Config = CONFIG, *, compile: bool, precision: torch.dtype = torch.float32, teachers: int = 0
+) -> Trainer:
     torch.manual_seed(0)
     runtime = Runtime(device=torch.device("cpu"), precision=precision, threads=1, compile=compile)
-    return Trainer(GPT(config.model, VOCABULARY), IDS, config, runtime=runtime)
+    models = [GPT(config.model, VOCABULARY) for _ in range(1 + teachers)]
+    return Trainer(models[0], IDS, config, runtime=runtime, teachers=models[1:])
 
 
 def run(trainer: Trainer) -> list[Step]:
@@ -149,6 +152,14 @@ def test_steps_obey_the_rules_of_cuda_graphs(replay, monkeypatch, positions, pre
     for graph in replay.graphs:
         calls = [node.target for node in graph.graph.nodes if node.op == "call_function"]
         assert not [call for call in calls if getattr(call, "_schema", None) and call._schema.is_mutable]
+
+
+def test_steps_with_a_teacher_are_captured_once_and_equal_the_eager_ones(replay):
+    config = dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, teachers="one"))
+    eager, compiled = (make_trainer(config, compile=compile, teachers=1) for compile in (False, True))
+    assert run(eager) == run(compiled)
+    assert torch.equal(eager.weights.vector, compiled.weights.vector)
+    assert len(replay.graphs) == 2
 
 
 @pytest.fixture(scope="module")
