@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         with best_effort_output(), group.interrupt() as interrupt:
             deadline = None if training.seconds is None else started + training.seconds
             code = describe_and_train(training, interrupt, deadline=deadline)
-            if code or interrupt() or not (pupil := pupil_of(training)):
+            if code or not (pupil := pupil_of(training)):
                 return code
             return describe_and_train(pupil, interrupt, deadline=(deadline or time.perf_counter()) + pupil.seconds)
 
@@ -226,4 +226,4 @@ def conclude(training: Training, interrupt: Interrupt, monitor: Monitor, writer:
     if not interrupt():
         say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
     say("sample", next_command(trainer.config, name=name))
-    return 0
+    return interrupt.exit_code if trainer.config.train.pupil_minutes else 0  # a signal that comes late ends what follows

@@ -84,10 +84,15 @@ class TrainConfig:
         _require(self.min_evaluations >= 0, "min_evaluations", self.min_evaluations, "a whole number of 0 (no minimum) or more")
         _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole validation part) or more")
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
-        allowed = "a number of minutes of 0 (no second run) or more"
-        _require(self.pupil_minutes >= 0, "pupil_minutes", self.pupil_minutes, allowed)
+        allowed = "a number of minutes from 0 (no second run) to 5256000"
+        _require(0 <= self.pupil_minutes <= 5_256_000, "pupil_minutes", self.pupil_minutes, allowed)
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
+
+    @property
+    def teacher_names(self) -> list[str]:
+        """The runs or checkpoints in `teachers`."""
+        return [name.strip() for name in self.teachers.split(",") if name.strip()]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -222,6 +222,8 @@ def settings(run: RunReport) -> str:
     tree = to_dict(run.config)
     for key in ("val_text", "cache"):
         tree["data"][key] = Path(tree["data"][key]).name
+    # The run and the step of a teacher, but no folders of this machine.
+    tree["train"]["teachers"] = ", ".join("/".join(Path(name).parts[-2:]) for name in run.config.train.teacher_names)
     groups = {**tree, "trained on": dict(run.environment), "report made on": {"engine": run.engine}}
     sections = []
     for title, values in groups.items():

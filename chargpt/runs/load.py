@@ -37,7 +37,8 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
     known = [run.name for run in _runs(checkpoints)]
-    close = difflib.get_close_matches(name, known, n=1) or known
+    teacher = [run for run in known if run == f"{name}-teacher"]  # of two runs, the second has not begun
+    close = teacher or difflib.get_close_matches(name, known, n=1) or known
     what_to_do = f"use {', '.join(close)}" if close else "train one first with python train.py"
     raise UserError(f"{name or repr(name)}: no run of that name or path; {what_to_do}")
 

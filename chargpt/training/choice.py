@@ -17,7 +17,7 @@ from chargpt.training.evaluation import validation_part
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import HEAD_SIZE, SPREAD, Text
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.teaching import load_teachers
+from chargpt.training.teaching import load_teachers, teachers_contexts
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import EVALUATION_SHARE
 from chargpt.training.trainer import Trainer
@@ -95,8 +95,7 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     """
     text = text_of(corpus)
     names = ["optim.name=muon", "model.positions=rotary"] if muon else ["optim.name=adamw", "model.positions=learned"]
-    contexts = [teacher.config.block_size for teacher in load_teachers(config, corpus.tokenizer)]
-    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *contexts)
+    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(config))
     shapes = _shapes(config, corpus, names, given=given, longest=longest)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
     alone = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
@@ -139,8 +138,8 @@ def _two_runs(best: Candidate, candidates: list[Candidate], text: Text, *, given
 
 
 def _duration(candidate: Candidate, seen: float, speed: float) -> float:
-    """The seconds of a run that sees so many characters at a speed."""
-    return STARTING_SECONDS + (seen / speed + (1 + MAX_EVALUATIONS) * candidate.evaluation) / IN_STEPS
+    """The seconds of a run that sees at least so many characters, also if its speed is lower; a few more do no harm."""
+    return 1.5 * STARTING_SECONDS + 1.25 * (seen / speed + (1 + MAX_EVALUATIONS) * candidate.evaluation) / IN_STEPS
 
 
 def _evaluations(seconds: float, evaluation: float) -> int:

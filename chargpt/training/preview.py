@@ -19,7 +19,7 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import MAX_EPOCHS, Text, regularization
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
-from chargpt.training.teaching import load_teachers, teacher_names
+from chargpt.training.teaching import load_teachers
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
 
@@ -57,7 +57,7 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float |
         f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
     ]
     if config.train.teachers:
-        lines.append(f"teachers    {', '.join(map(shown, teacher_names(config)))}")
+        lines.append(f"teachers    {', '.join(map(shown, config.train.teacher_names))}")
     if run is not None:
         lines.append(
             f"run         {shown(run.folder)}   (curves: python -m tensorboard.main --logdir {shown(run.folder.parent)})"

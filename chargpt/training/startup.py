@@ -25,7 +25,7 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import TAUGHT_DECAY
 from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
 from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
-from chargpt.training.teaching import as_teacher, check_teachers, load_teachers, pupil_folder, with_teachers_found
+from chargpt.training.teaching import load_teachers, pupil_folder, teacher_folder, warn_of_other_texts, with_teachers_found
 from chargpt.training.time_budget import SETTLING_STEPS
 from chargpt.training.trainer import Trainer, TrainerState
 from model import GPT
@@ -65,7 +65,7 @@ def resumed_options(options: TrainOptions, *, root: Path) -> TrainOptions:
 def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:
     """A run at step 0. Raises UserError, also if a run of that name exists."""
     name = run_name(options.texts) if options.run is None else options.run
-    new_folder(name, root / "checkpoints")  # before the text is read, which may take long
+    folder = new_folder(name, root / "checkpoints")  # before the text is read, which may take long
     model, corpus, config, minutes = new_model(options, root=root, processes=group.size)
     check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
@@ -80,7 +80,8 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
     if config.train.pupil_minutes:  # the name is for the second run
-        name = as_teacher(name)
+        _check_pupil(options, group)
+        name = str(teacher_folder(folder))
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
     group.note_begun()
@@ -125,7 +126,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
         batch = [f"train.batch_size={processes}"] if open and "train.batch_size" not in settings.given else []  # any that fits
         config = apply_overrides(config, [f"train.chunks={processes}", *batch])
     config, minutes = _adapted(dataclasses.replace(settings, config=config), corpus, options, processes=processes)
-    check_teachers(config, corpus.fingerprint)
+    warn_of_other_texts(config, corpus.fingerprint)
+    load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
     torch.manual_seed(config.train.seed)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
@@ -142,7 +144,8 @@ def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, proce
         config = apply_overrides(config, ["runtime.compile=off"])
     if chooses(given, minutes=minutes):
         seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-        choice = choose(config, corpus, given=given, seconds=seconds, muon=minutes is not None, processes=processes)
+        one = {"train.pupil_minutes"} if options.init_from else set()  # only the first of two runs would start from there
+        choice = choose(config, corpus, given=given | one, seconds=seconds, muon=minutes is not None, processes=processes)
         config, minutes = choice.config, None if minutes is None else choice.seconds / 60
         for notice in choice.notices:
             say(*notice)
@@ -155,6 +158,14 @@ def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, proce
     return _long_enough(config, step=0, seconds=None if minutes is None else 60 * minutes), minutes
 
 
+def _check_pupil(options: TrainOptions, group: Group) -> None:
+    """Raise UserError for what cannot be together with two runs."""
+    if group.size > 1:
+        raise UserError("train.pupil_minutes: two runs are made by one process; start without torchrun, or use 0")
+    if options.init_from is not None:
+        raise UserError("train.pupil_minutes: given with --init-from, from which only the first run would start; leave one out")
+
+
 def pupil_of(teacher: Training) -> Training | None:
     """The run that now learns from the one that has ended; None if it is to have none, or if that has begun already.
 
@@ -162,10 +173,17 @@ def pupil_of(teacher: Training) -> Training | None:
     """
     config, folder = teacher.trainer.config, pupil_folder(teacher.run.folder)
     minutes = config.train.pupil_minutes
-    if not minutes or teacher.trainer.group.size > 1 or folder is None or (folder.is_dir() and steps(folder)):
+    if not minutes or folder is None:
+        return None
+    if folder.is_dir() and steps(folder):
+        say("note", f"{shown(folder)} exists, and is left as it is")
+        return None
+    if teacher.trainer.group.size > 1:
+        say("note", f"{shown(folder)}: for this run, continue without torchrun: --resume --run {shown(teacher.run.folder)}")
         return None
     decay = min(config.optim.weight_decay, TAUGHT_DECAY)
-    changes = ["train.pupil_minutes=0", f"train.seed={config.train.seed + 1}", "model.dropout=0", f"optim.weight_decay={decay}"]
+    seed = (config.train.seed + 1) % 2**63
+    changes = ["train.pupil_minutes=0", f"train.seed={seed}", "model.dropout=0", f"optim.weight_decay={decay}"]
     config = apply_overrides(config, [*changes, f"train.teachers={teacher.run.folder}"])
     config = _long_enough(with_teachers_found(config, folder.parent), step=0, seconds=60 * minutes)
     run, corpus = Run(new_folder(str(folder), folder.parent)), teacher.corpus
@@ -185,6 +203,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     config = _resumed_config(checkpoint, options)
     if "train.teachers" in options.given:
         config = with_teachers_found(config, root / "checkpoints")
+    warn_of_other_texts(config, checkpoint.state.fingerprint)
     check_processes(config, group)
     given = "data.cache" in options.given
     corpus = corpus_of(checkpoint, config if given else without_cache(config), root=root)

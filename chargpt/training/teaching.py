@@ -52,9 +52,12 @@ class Taught(nn.Module):
         return F.cross_entropy(self.model(idx).float().flatten(0, 1), expected.flatten(0, 1))
 
 
-def as_teacher(name: str) -> str:
-    """The name of the run that teaches the run `name`, which may be a path."""
-    return str(Path(name).with_name(f"{Path(name).name}{TEACHER}")) if Path(name).name != name else f"{name}{TEACHER}"
+def teacher_folder(folder: Path) -> Path:
+    """The folder of the run that teaches the one in `folder`. Raises UserError for a path that `train.teachers` cannot name."""
+    path = folder.resolve()
+    if "," in str(path):
+        raise UserError(f"{shown(path)}: two runs need a path without commas; use another --run, or train.pupil_minutes=0")
+    return path.with_name(path.name + TEACHER)
 
 
 def pupil_folder(folder: Path) -> Path | None:
@@ -69,50 +72,53 @@ def with_teachers_found(config: Config, checkpoints: Path) -> Config:
     Raises UserError if there is none.
     """
     found = []
-    for name in teacher_names(config):
-        checkpoint, warnings = find_checkpoint(name, checkpoints)
+    for name in config.train.teacher_names:
+        try:
+            checkpoint, warnings = find_checkpoint(name, checkpoints)
+        except UserError as error:
+            raise UserError(f"train.teachers: {error}") from None
         for warning in warnings:
             say("warning", warning)
-        found.append(str(checkpoint.path.resolve()))
+        path = str(checkpoint.path.resolve())
+        if "," in path:
+            raise UserError(f"train.teachers: {shown(path)}: a path with a comma cannot be given; rename that folder")
+        found.append(path)
     return dataclasses.replace(config, train=dataclasses.replace(config.train, teachers=",".join(found)))
 
 
 def load_teachers(config: Config, tokenizer: Tokenizer) -> list[GPT]:
     """The models that `config.train.teachers` names, on the CPU.
 
-    Raises UserError if one cannot be read, or has another vocabulary than `tokenizer`.
+    Raises UserError if one cannot be read, has another vocabulary than `tokenizer`, or a shorter context than the model.
     """
     models = []
     for name, checkpoint in _checkpoints(config):
         model, known, _ = restore_model(checkpoint)
         if known != tokenizer:
             raise UserError(f"train.teachers: {name}: it has another vocabulary; use runs on the same text")
+        if model.config.block_size < config.model.block_size:
+            longer = f"its context is {model.config.block_size}, and that of the new model {config.model.block_size}"
+            raise UserError(f"train.teachers: {name}: {longer}; use model.block_size={model.config.block_size}")
         models.append(model)
     return models
 
 
-def check_teachers(config: Config, fingerprint: str) -> None:
-    """Say which teachers were trained on another text than that of `fingerprint`, which may contain this validation part.
+def teachers_contexts(config: Config) -> list[int]:
+    """The context of each teacher: the longest ones that they can read. Raises UserError as `load_teachers` does."""
+    return [checkpoint.state.config.model.block_size for _, checkpoint in _checkpoints(config)]
 
-    Raises UserError if one has a shorter context than the model.
-    """
+
+def warn_of_other_texts(config: Config, fingerprint: str) -> None:
+    """Say which teachers were trained on another text than that of `fingerprint`, which may contain this validation part."""
     for name, checkpoint in _checkpoints(config):
-        context = checkpoint.state.config.model.block_size
-        if context < config.model.block_size:
-            longer = f"its context is {context}, and that of the new model {config.model.block_size}"
-            raise UserError(f"train.teachers: {name}: {longer}; use model.block_size={context}")
         if checkpoint.state.fingerprint != fingerprint:
             say("warning", f"{name}: a teacher trained on another text; if that has this validation part, losses are too low")
 
 
-def teacher_names(config: Config) -> list[str]:
-    """The runs or checkpoints in `config.train.teachers`."""
-    return [name for name in config.train.teachers.split(",") if name]
-
-
 def _checkpoints(config: Config) -> Iterator[tuple[str, Checkpoint]]:
     """The checkpoint of each teacher, and its name for people."""
-    for name in teacher_names(config):
+    for name in config.train.teacher_names:
         if not Path(name).is_dir():
-            raise UserError(f"train.teachers: {shown(name)}: it is not there any more; give the run: train.teachers=RUN,RUN")
+            now = "give the run as train.teachers=RUN, or none with train.teachers="
+            raise UserError(f"train.teachers: {shown(name)}: it is not there any more; {now}")
         yield shown(name), find_checkpoint(name, Path(name).parent)[0]

@@ -73,7 +73,7 @@ class Trainer:
         group: Group = Group(),
         teachers: Sequence[GPT] = (),
     ) -> None:
-        assert bool(teachers) == bool(config.train.teachers), config.train.teachers
+        assert len(teachers) == len(config.train.teacher_names), config.train.teachers
         self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention)

@@ -16,6 +16,7 @@ from helpers import bits, last_step
 import train
 from chargpt.config import Config, apply
 from chargpt.device import choose_device
+from chargpt.runs.load import find_run
 from chargpt.terminal import UserError
 from chargpt.training.runtime import Runtime
 from chargpt.training.teaching import SHARE, Taught
@@ -86,7 +87,7 @@ def taught(text, tmp_path_factory):
     def run(*words: str, name: str) -> int:
         return train.main([str(text), *TINY, "--run", f"{folder}/{name}", f"data.cache={folder}/cache", *words])
 
-    run.folder = folder
+    run.folder, run.text = folder, text
     assert run("train.seed=1", name="a") == run("train.seed=2", "model.n_layer=1", name="b") == 0
     return run
 
@@ -190,6 +191,49 @@ def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_
     shutil.rmtree(last_step(tmp_path / "both-teacher"))  # as if it had been killed before
     assert resume(tmp_path / "both-teacher") == 0
     assert last_step(tmp_path / "both") and "second run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "place"), [("./near", "near"), ("slash/", "slash")])
+def test_two_runs_are_where_the_name_says(taught, monkeypatch, name, place):
+    monkeypatch.chdir(taught.folder)
+    words = [f"data.cache={taught.folder}/cache", "train.pupil_minutes=0.02", "train.max_steps=10"]
+    assert train.main([str(taught.text), *TINY, "--run", name, *words]) == 0
+    assert last_step(taught.folder / place) and last_step(taught.folder / f"{place}-teacher")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "problem"),
+    [
+        ("my, folder/run", [], "two runs need a path without commas"),
+        ("from", ["--init-from", "{folder}/a"], "given with --init-from"),
+    ],
+)
+def test_what_two_runs_cannot_be_is_said_before_the_first(taught, name, words, problem):
+    words = [word.format(folder=taught.folder) for word in words]
+    with pytest.raises(UserError, match=problem):
+        taught("train.pupil_minutes=0.02", *words, name=name)
+    assert not list(taught.folder.glob("**/from-teacher")) and not list(taught.folder.glob("my*/*/step-*"))
+
+
+def test_a_resumed_run_is_as_strict_about_a_new_teacher(taught):
+    folder = taught.folder
+    assert taught("model.block_size=8", name="short") == 0
+    assert taught(f"train.teachers={folder}/a, {folder}/b", name="strict") == 0
+    with pytest.raises(UserError, match="its context is 8, and that of the new model 32; use model.block_size=8"):
+        resume(folder / "strict", "train.max_steps=30", f"train.teachers={folder}/short")
+    with pytest.raises(UserError, match="its context is 8, and that of the new model"):
+        taught(f"train.teachers={folder}/short", "--minutes", "0.1", "model.n_layer=1", name="chosen")
+
+
+def test_the_teacher_is_named_to_who_asks_for_a_run_that_has_not_begun(two_runs, tmp_path):
+    shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "late-teacher")
+    with pytest.raises(UserError, match="late: no run of that name or path; use late-teacher"):
+        find_run("late", tmp_path)
+
+
+def test_a_report_names_teachers_without_the_folders_of_this_machine(two_runs):
+    page = (two_runs / "report.html").read_text(encoding="utf-8")
+    assert "both-teacher/step-00000020" in page and str(two_runs.parent) not in page
 
 
 def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
