@@ -133,7 +133,8 @@ def _two_runs(best: Candidate, candidates: list[Candidate], text: Text, *, given
         f"a teacher for {clock(first)}, then a model of the same shape for {clock(second)}. It learns from the text and from "
         "the teacher's predictions; for a short text, this gives a lower loss than one run",
     )
-    notices = _notices(best._replace(config=config, seen=seen), candidates, text, seconds=first)
+    chosen = best._replace(config=config, seen=seen)
+    notices = _notices(chosen, candidates, text, seconds=first, loss="validation loss of the second run")
     return Choice(config, first, [about, *notices, *_end(first + second, seconds, epochs=recipes.ENOUGH_EPOCHS)])
 
 
@@ -292,7 +293,9 @@ def training_speed(config: Config, corpus: Corpus) -> float:
     return config.chars_per_step / min(seconds)
 
 
-def _notices(best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float) -> Iterator[tuple[str, str]]:
+def _notices(
+    best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float, loss: str = "validation loss"
+) -> Iterator[tuple[str, str]]:
     config, model = best.config, best.config.model
     epochs = best.seen / text.characters
     yield (
@@ -306,7 +309,7 @@ def _notices(best: Candidate, candidates: list[Candidate], text: Text, *, second
         f"dropout {model.dropout:g} for {epochs:.1f} epochs; {config.chars_per_step:,} characters in a step",
     )
     low, high = best.loss * (1 - SPREAD), best.loss * (1 + SPREAD)
-    yield "expected", f"validation loss {best.loss:.2f} ({low:.2f} to {high:.2f}), an n-gram model has {text.mark:.2f}"
+    yield "expected", f"{loss} {best.loss:.2f} ({low:.2f} to {high:.2f}), an n-gram model has {text.mark:.2f}"
     others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
     if others:
         yield "considered", others
