@@ -225,5 +225,5 @@ def conclude(training: Training, interrupt: Interrupt, monitor: Monitor, writer:
     say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=monitor.train_loss))
     if not interrupt():
         say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
-    say("sample", next_command(trainer.config, name=name))
+    say("sample", next_command(trainer.config, name=name, stopped=bool(interrupt())))
     return interrupt.exit_code if trainer.config.train.pupil_minutes else 0  # a signal that comes late ends what follows

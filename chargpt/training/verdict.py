@@ -53,8 +53,10 @@ def after_divergence(checkpoint: Path | None, config: Config, *, name: str) -> s
     return f"this step was not saved. The last good checkpoint is {shown(good)}; continue from it with {again}"
 
 
-def next_command(config: Config, *, name: str) -> str:
-    """What to type after the run `name`."""
+def next_command(config: Config, *, name: str, stopped: bool = False) -> str:
+    """What to type after the run `name`; `stopped` if a signal came, so that no second run follows by itself."""
+    if stopped and config.train.pupil_minutes:
+        return f"python sample.py {name}   (for the second run: python train.py --resume --run {name})"
     better = (
         "   (for a lower loss from the same text and time, train with --config best)" if config.optim.name == "adamw" else ""
     )

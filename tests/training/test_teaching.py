@@ -249,3 +249,17 @@ def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
     assert taught("train.pupil_minutes=0.02", "train.max_steps=5000", name="early") == 130
     watcher.join()
     assert not (taught.folder / "early").exists()
+
+
+def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, monkeypatch, capsys):
+    write_final_report = train.write_final_report
+
+    def interrupted(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        return write_final_report(*arguments, **options)
+
+    monkeypatch.setattr(train, "write_final_report", interrupted)
+    assert taught("train.pupil_minutes=0.02", name="between") == 130
+    assert not (taught.folder / "between").exists() and (taught.folder / "between-teacher").is_dir()
+    out = " ".join(capsys.readouterr().out.split())
+    assert "for the second run: python train.py --resume --run" in out and "between-teacher)" in out
