@@ -7,6 +7,7 @@ from pathlib import Path
 from chargpt.config import Config
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, steps
 from chargpt.runs.model_shape import blank_model
+from chargpt.runs.run import TEACHER
 from chargpt.runs.saved_state import NO_TEXT
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus, cache_folders, cached_corpus, load_corpus
@@ -37,7 +38,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
     known = [run.name for run in _runs(checkpoints)]
-    teacher = [run for run in known if run == f"{name}-teacher"]  # of two runs, the second has not begun
+    teacher = [run for run in known if run == f"{name}{TEACHER}"]  # of two runs, the second has not begun
     close = teacher or difflib.get_close_matches(name, known, n=1) or known
     what_to_do = f"use {', '.join(close)}" if close else "train one first with python train.py"
     raise UserError(f"{name or repr(name)}: no run of that name or path; {what_to_do}")

@@ -16,6 +16,8 @@ from chargpt.terminal import UserError, shown
 # What a run that died before its first checkpoint leaves in its folder.
 LEFT_BEHIND = re.compile(r"config\.yaml|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|\..*\.tmp-\d+")
 
+TEACHER = "-teacher"  # of two runs, the name of the first ends with this, and the second has the rest of the name
+
 
 class Run:
     """A run on disk that this process alone may write, for as long as the object lives."""

@@ -62,11 +62,11 @@ class Candidate(NamedTuple):
     seen: int  # characters, in the whole run
     loss: float  # expected, nats per character
 
-    def with_less(self, text: Text, share: float) -> "Candidate":
-        """The same model after a share of the characters. Its settings stay."""
-        parameters, optimizer = in_blocks(self.config), self.config.optim.name
-        loss = recipes.expected_loss(text, parameters=parameters, seen=share * self.seen, optimizer=optimizer)
-        return self._replace(seen=int(share * self.seen), loss=loss)
+    def as_pupil(self, text: Text) -> "Candidate":
+        """The same model after the characters that the second of two runs sees. Its settings stay."""
+        seen, parameters = int(recipes.PUPIL_SEES * self.seen), in_blocks(self.config)
+        loss = recipes.expected_loss(text, parameters=parameters, seen=seen, optimizer=self.config.optim.name)
+        return self._replace(seen=seen, loss=loss)
 
     def describe(self) -> str:
         model = self.config.model
@@ -98,9 +98,9 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(config))
     shapes = _shapes(config, corpus, names, given=given, longest=longest)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
-    alone = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
-    if not alone and seconds >= SHORTEST_TEACHING:
-        taught = [candidate.with_less(text, recipes.PUPIL_SEES) for candidate in candidates]
+    one_run = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
+    if not one_run and seconds >= SHORTEST_TEACHING:
+        taught = [candidate.as_pupil(text) for candidate in candidates]
         best = _best(taught)
         if best.seen >= recipes.PUPIL_SEES * recipes.TEACHING_EPOCHS * text.characters:
             return _two_runs(best, taught, text, given=given, seconds=seconds)

@@ -50,8 +50,8 @@ RARE, RARE_EPOCHS = 1000, 4
 DROPOUT = ((3000, 0.0), (12_000, 0.1), (50_000, 0.2), (math.inf, 0.3))
 # A model that learns from teachers memorises the text late: it needs no dropout, and no more weight decay than this.
 TAUGHT_DECAY = 0.5
-# In a time in which a model would see its text so often, two runs of it give more, each of at most ENOUGH_EPOCHS epochs: the
-# second one learns from the first. TEACHER_SHARE of the time is for the first; the second sees PUPIL_SEES of the characters
+# In a time in which a model would see its text so often, two runs of it give more, each of about ENOUGH_EPOCHS epochs at most:
+# the second one learns from the first. TEACHER_SHARE of the time is for the first; the second sees PUPIL_SEES of the characters
 # that one run would see.
 TEACHING_EPOCHS, ENOUGH_EPOCHS, TEACHER_SHARE, PUPIL_SEES = 20, 30, 1 / 3, 0.5
 MAX_EPOCHS = 60  # more do not lower the loss

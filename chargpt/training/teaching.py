@@ -16,12 +16,12 @@ from chargpt.config import Config
 from chargpt.kernels.attention import supports
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint, restore_model
+from chargpt.runs.run import TEACHER
 from chargpt.terminal import UserError, say, shown
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.runtime import Runtime
 from model import GPT
 
-TEACHER = "-teacher"  # the end of the name of a run that --minutes makes for another one to learn from
 SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the character of the text
 
 

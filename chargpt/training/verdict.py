@@ -9,7 +9,7 @@ from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import shown
 
 FAR = 0.5  # nats between training and validation loss: the model knows its training text better than its language
-NOTHING = 0.005  # nats: the loss of a text that repeats itself, to two digits 0.00
+NOTHING = 0.005  # nats: a loss below this is printed as 0.00, and the text repeats itself
 RISEN = 0.02  # nats above the best validation loss: more than the noise of an evaluation
 
 

@@ -114,7 +114,7 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
 
 
 @pytest.mark.parametrize("more", [{"seconds": 110.0}, {"muon": False}, {"processes": 2}])
-def test_one_run_is_all_for_little_time_for_adamw_and_for_several_processes(corpora, more):
+def test_little_time_adamw_and_several_processes_get_one_run(corpora, more):
     choice = choice_for(corpora[3000], **{"seconds": 120.0, **more})
     assert choice.config.train.pupil_minutes == 0 and "two runs" not in dict(choice.notices)
 

@@ -208,14 +208,14 @@ def test_two_runs_are_where_the_name_says(taught, monkeypatch, name, place):
         ("from", ["--init-from", "{folder}/a"], "given with --init-from"),
     ],
 )
-def test_what_two_runs_cannot_be_is_said_before_the_first(taught, name, words, problem):
+def test_a_setting_that_rules_out_two_runs_is_an_error_before_the_first(taught, name, words, problem):
     words = [word.format(folder=taught.folder) for word in words]
     with pytest.raises(UserError, match=problem):
         taught("train.pupil_minutes=0.02", *words, name=name)
     assert not list(taught.folder.glob("**/from-teacher")) and not list(taught.folder.glob("my*/*/step-*"))
 
 
-def test_a_resumed_run_is_as_strict_about_a_new_teacher(taught):
+def test_resuming_checks_a_new_teacher_too(taught):
     folder = taught.folder
     assert taught("model.block_size=8", name="short") == 0
     assert taught(f"train.teachers={folder}/a, {folder}/b", name="strict") == 0
@@ -225,7 +225,7 @@ def test_a_resumed_run_is_as_strict_about_a_new_teacher(taught):
         taught(f"train.teachers={folder}/short", "--minutes", "0.1", "model.n_layer=1", name="chosen")
 
 
-def test_the_teacher_is_named_to_who_asks_for_a_run_that_has_not_begun(two_runs, tmp_path):
+def test_for_a_second_run_that_has_not_begun_its_teacher_is_suggested(two_runs, tmp_path):
     shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "late-teacher")
     with pytest.raises(UserError, match="late: no run of that name or path; use late-teacher"):
         find_run("late", tmp_path)
