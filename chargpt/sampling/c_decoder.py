@@ -121,8 +121,8 @@ class Layout:
         numbers = numbers[outputs, inputs]
         N, K = numbers.shape
         pad = _padded(N, self.panel) - N
-        numbers = F.pad(numbers, (0, _padded(K, self._step) - K, 0, pad))
-        panels = [self._words(numbers.view(-1, self.panel, numbers.size(1)).transpose(1, 2))]
+        numbers = F.pad(numbers, (0, _padded(K, self._step) - K, 0, pad))  # a rank may have no inputs, K = 0
+        panels = [self._words(numbers.unflatten(0, ((N + pad) // self.panel, self.panel)).transpose(1, 2))]
         bias = weight.new_zeros(N) if bias is None else bias[outputs]
         for row in [bias] if scales is None else [bias, scales[outputs]]:
             panels.append(F.pad(row, (0, pad)).view(-1, self.panel))

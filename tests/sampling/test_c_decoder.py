@@ -61,6 +61,7 @@ def written(
 
 SHAPES = [
     dict(n_layer=1, n_head=1, n_embd=2, vocab_size=1),
+    dict(n_head=3, n_embd=6, vocab_size=5),  # fewer panels of hidden units than threads
     dict(n_layer=3, n_head=3, n_embd=30, vocab_size=65),
     dict(n_head=4, n_embd=128, block_size=150, vocab_size=300),
     dict(n_head=2, n_embd=132, block_size=64, vocab_size=130),
