@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from ctypes import CDLL
 from pathlib import Path
@@ -13,6 +14,13 @@ from programs import Programs
 from chargpt.kernels.compiler import Unavailable
 
 CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C and a hangup end the programs under test, also where the caller, like nohup, ignores them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

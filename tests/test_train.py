@@ -223,7 +223,7 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys):
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     assert rates[-1] < 0.1 * max(rates)
     paces = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pace ")]
-    assert 2 <= len(paces) <= 6 and f"; {steps:,} steps" in paces[-1]  # again and again, as more is known
+    assert 1 <= len(paces) <= 6 and f"; {steps:,} steps" in paces[-1]  # one on a slow machine; more as more is known
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights(trainer, tmp_path, capsys):
