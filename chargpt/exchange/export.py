@@ -41,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
     if options.weights and options.to != "html":
         raise UserError(f"--weights: {options.weights} given; it is for --to html alone, so omit it")
     # These import torch, which takes seconds; --help and a mistyped option are answered before.
+    from chargpt.device import one_thread
     from chargpt.exchange.extras import require
     from chargpt.exchange.publication import check_destination, publish
     from chargpt.exchange.reference_text import reference_text
@@ -56,13 +57,14 @@ def main(argv: Sequence[str]) -> int:
     kind = {"is_folder": not target.suffix.startswith("."), "force": options.force}
     check_destination(destination, **kind)
     say("run", loaded.describe())
-    ids, ids_from = reference_text(loaded, root=ROOT, length=CHECKED_IDS)
-    names = [Path(text).name or text for text in loaded.texts]
-    export_options = ExportOptions(
-        name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16"
-    )
-    write = importlib.import_module(target.module).write
-    lines = publish(destination, lambda path: write(loaded, path, export_options), **kind)
+    with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
+        ids, ids_from = reference_text(loaded, root=ROOT, length=CHECKED_IDS)
+        names = [Path(text).name or text for text in loaded.texts]
+        export_options = ExportOptions(
+            name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16"
+        )
+        write = importlib.import_module(target.module).write
+        lines = publish(destination, lambda path: write(loaded, path, export_options), **kind)
     for line in lines:
         print(one_line(line))
     say("written", shown(destination))

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from exchange_helpers import publish_model
+from helpers import publish_run
 
 from chargpt.exchange import export, hugging_face
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
+from model import GPTConfig
 
 
 @pytest.fixture
@@ -92,3 +94,25 @@ def test_an_export_takes_twice_the_size_of_the_model(tmp_path):
     done = subprocess.run(command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=True)
     peaks = [float(word) for word in done.stdout.split()]
     assert len(peaks) == 3 and all(1 < peak < 2.6 for peak in peaks), peaks
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to count threads")
+@pytest.mark.parametrize("target", ["hf", "html", "safetensors"])
+def test_an_export_starts_no_threads(programs, tmp_path, target):
+    """Threads of torch would wait for one another: beside other programs, for minutes."""
+    run = publish_run(tmp_path / "wide", shape=GPTConfig(n_layer=1, n_head=2, n_embd=128, block_size=8))
+    code = f"""
+import os, torch
+from chargpt.exchange import export, hugging_face
+hugging_face.installed = lambda package: False
+torch.set_num_threads(2)
+def threads(): return len(os.listdir("/proc/self/task"))
+before = threads()
+export.main([{str(run)!r}, "--to", {target!r}, {str(tmp_path / "out")!r}])
+print("more", threads() - before)
+torch.ones(100_000).isfinite()
+print("more", threads() - before)
+"""
+    done = programs.run(code=code, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().split("more ")[1:] == ["0\n", "1\n"]
