@@ -19,7 +19,7 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import MAX_EPOCHS, Text, regularization
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.startup import new_model
-from chargpt.training.teaching import load_teachers
+from chargpt.training.teaching import load_teachers, pupil_folder
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
 
@@ -33,13 +33,16 @@ def print_choices(trainer: Trainer, corpus: Corpus, run: Run, seconds: float | N
 
 
 def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float | None = None) -> list[str]:
-    """Every choice that was made for the user, a line each; for a new run, or none, with the report on its text.
+    """Every choice that was made for the user, a line each.
 
+    For a new run, or none, they include the report on the text; not for the second of two runs, as the first has printed it.
     `seconds` is the time limit of the training, if it has one.
     """
     config, model = trainer.config, trainer.config.model
     lines = corpus.describe()
-    if run is None or run.saved is None:
+    teachers = [Path(name).parent for name in config.train.teacher_names]
+    is_second = run is not None and run.folder.resolve() in map(pupil_folder, teachers)
+    if not is_second and (run is None or run.saved is None):
         lines += examine(corpus)
     evaluated = len(validation_part(corpus.val, config.train.eval_chars)) - 1
     if evaluated < len(corpus.val) - 1:

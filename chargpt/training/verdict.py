@@ -30,6 +30,9 @@ def verdict(progress: Progress, config: Config, *, mark: float, train_loss: floa
     if risen or (train_loss is not None and progress.val_loss - train_loss > FAR):
         losses = {"validation loss": progress.val_loss, "training loss": train_loss}
         now = ", ".join(f"{name} {loss:.2f}" for name, loss in losses.items() if loss is not None)
+        if config.train.pupil_minutes:
+            best = f"its best checkpoint, of step {progress.best_step:,}, is the teacher"
+            return f"the model memorised parts of the text ({now}); {best}"
         ways = ["more text", f"optim.weight_decay={_more_decay(config):g}", "fewer steps"]
         ways += [] if config.train.patience else ["train.patience=3"]
         taken = f"; sample.py uses the best checkpoint, of step {progress.best_step:,}" if risen else ""

@@ -53,6 +53,11 @@ def test_advice_does_not_repeat_what_is_set():
     assert "optim.weight_decay=2" in line and "train.patience" not in line
 
 
+def test_the_first_of_two_runs_gets_no_advice_against_memorising():
+    line = said(1.7, 1.5, 400, config=Config(train=TrainConfig(pupil_minutes=1.0)))
+    assert "memorised" in line and "its best checkpoint, of step 400, is the teacher" in line and "more text" not in line
+
+
 def test_after_divergence_it_names_what_is_saved_and_what_to_do(tmp_path):
     config, last = Config(), last_step(publish_run(tmp_path / "poems", steps=(20, 40)))
     assert "nothing is saved yet; start again" in after_divergence(None, config, name="poems")
