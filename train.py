@@ -173,7 +173,7 @@ def save(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, budget: T
         texts=corpus.texts,
         fingerprint=corpus.fingerprint,
         progress=progress,
-        environment=trainer.runtime.environment(),
+        environment=trainer.environment,
         seconds_left=budget.seconds_left(),
     )
     for problem in run.save(state, weights=weights, training=optimizer):

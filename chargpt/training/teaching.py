@@ -4,7 +4,9 @@ A text says which character came next. A model says how likely each one is, and 
 model that learns from both memorises the text later, so a short text teaches it more.
 """
 
+import copy
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -34,8 +36,9 @@ class Taught(nn.Module):
     def __init__(self, model: GPT, teachers: Sequence[GPT], *, runtime: Runtime) -> None:
         super().__init__()
         self.model = model
-        self.teachers = nn.ModuleList(teacher.to(runtime.device, runtime.precision).eval() for teacher in teachers)
-        for teacher in teachers:
+        copies = (copy.deepcopy(teacher).to(runtime.device, runtime.precision).eval() for teacher in teachers)
+        self.teachers = nn.ModuleList(copies)
+        for teacher in self.teachers:
             for block in teacher.blocks:
                 block.attn.fused = runtime.attention if supports(teacher.config) else None
 
@@ -101,6 +104,15 @@ def load_teachers(config: Config, tokenizer: Tokenizer) -> list[GPT]:
             raise UserError(f"train.teachers: {name}: {longer}; use model.block_size={model.config.block_size}")
         models.append(model)
     return models
+
+
+def digest(teachers: Sequence[GPT]) -> str:
+    """The first 12 hexadecimal digits of the SHA-256 of the weights of the teachers."""
+    sha256 = hashlib.sha256()
+    for teacher in teachers:
+        for parameter in teacher.parameters():
+            sha256.update(parameter.detach().cpu().contiguous().numpy())
+    return sha256.hexdigest()[:12]
 
 
 def teachers_contexts(config: Config) -> list[int]:

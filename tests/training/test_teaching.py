@@ -2,24 +2,30 @@
 
 import copy
 import dataclasses
+import json
 import os
+import re
 import shutil
 import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers import bits, last_step
 
 import train
-from chargpt.config import Config, apply
+from chargpt.config import Config, apply, apply_overrides
 from chargpt.device import choose_device
-from chargpt.runs.load import find_run
+from chargpt.runs.checkpoint import steps
+from chargpt.runs.load import find_checkpoint, find_run, restore_model
+from chargpt.runs.sealed_json import seal
 from chargpt.terminal import UserError
-from chargpt.training.runtime import Runtime
-from chargpt.training.teaching import SHARE, Taught
+from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.teaching import SHARE, Taught, digest
+from chargpt.training.trainer import Trainer
 from chargpt.yaml_file import read_yaml
 from model import GPT, GPTConfig
 
@@ -111,6 +117,11 @@ def test_a_run_names_its_teachers_in_full_and_repeats(taught, monkeypatch, capsy
     assert bits(folder / "first") == bits(folder / "second") != bits(folder / "plain")
 
 
+def test_a_run_with_teachers_may_have_a_comma_in_its_path_and_reports_on_its_text(taught, capsys):
+    assert taught(f"train.teachers={taught.folder}/a", name="with, comma") == 0
+    assert "\nto beat " in capsys.readouterr().out
+
+
 def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits(taught):
     folder = taught.folder
     assert taught(f"train.teachers={folder}/a", name="whole") == 0
@@ -119,6 +130,43 @@ def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits(taught):
     assert last_step(folder / "stopped").name == "step-00000010"
     assert resume(folder / "stopped") == 0
     assert bits(folder / "stopped") == bits(folder / "whole")
+
+
+def test_other_weights_of_a_teacher_are_noticed_on_resuming(taught, capsys):
+    folder = taught.folder
+    assert taught("train.seed=1", name="again") == 0
+    assert taught(f"train.teachers={folder}/again", name="fooled") == 0
+    assert resume(folder / "fooled", "train.max_steps=25") == 0
+    assert "the environment has changed" not in capsys.readouterr().out
+    shutil.rmtree(folder / "again")
+    assert taught("train.seed=3", name="again") == 0
+    assert resume(folder / "fooled", "train.max_steps=30") == 0
+    assert re.search(r"the environment has changed \(teachers [0-9a-f]{12} ->\s+[0-9a-f]{12}\)", capsys.readouterr().out)
+
+
+def test_a_run_that_was_saved_without_the_hash_of_its_teachers_is_resumed_without_a_warning(taught, capsys):
+    folder = taught.folder
+    assert taught(f"train.teachers={folder}/a", name="older") == 0
+    for path in steps(folder / "older"):
+        state = json.loads((path / "state.json").read_bytes())
+        del state["sha256"], state["state"]["environment"]["teachers"]
+        (path / "state.json").write_bytes(seal(state, path / "state.json"))
+    assert resume(folder / "older", "train.max_steps=25") == 0
+    assert "the environment has changed" not in capsys.readouterr().out
+
+
+def test_teachers_serve_several_trainers_in_bfloat16(taught):
+    """`--find-lr` makes a trainer for each rate. A trainer must not change the teachers that it is given."""
+    checkpoint, _ = find_checkpoint("a", taught.folder)
+    teacher = restore_model(checkpoint)[0]
+    before = digest([teacher])
+    words = ["runtime.device=cpu", "runtime.precision=bfloat16", f"train.teachers={checkpoint.path}"]
+    config = dataclasses.replace(apply_overrides(checkpoint.state.config, words), model=teacher.config)
+    ids = np.arange(500, dtype=np.uint16) % 5
+    for _ in range(2):
+        trainer = Trainer(copy.deepcopy(teacher), ids, config, runtime=choose_runtime(config), teachers=[teacher])
+        trainer.step()
+        assert trainer.environment["teachers"] == before
 
 
 def test_a_teacher_that_is_gone_is_one_line_and_another_may_be_given(taught, capsys):
@@ -194,11 +242,13 @@ def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_
 
 
 @pytest.mark.parametrize(("name", "place"), [("./near", "near"), ("slash/", "slash")])
-def test_two_runs_are_where_the_name_says(taught, monkeypatch, name, place):
+def test_two_runs_are_where_the_name_says_and_report_on_their_text_once(taught, monkeypatch, capsys, name, place):
     monkeypatch.chdir(taught.folder)
     words = [f"data.cache={taught.folder}/cache", "train.pupil_minutes=0.02", "train.max_steps=10"]
     assert train.main([str(taught.text), *TINY, "--run", name, *words]) == 0
     assert last_step(taught.folder / place) and last_step(taught.folder / f"{place}-teacher")
+    out = capsys.readouterr().out
+    assert out.count("\nmodel ") == 2 and out.count("\nto beat ") == 1
 
 
 @pytest.mark.parametrize(
