@@ -89,12 +89,14 @@ def chooses(given: Collection[str], *, minutes: float | None) -> bool:
 def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: float, muon: bool, processes: int = 1) -> Choice:
     """Complete `config` for a run of so many `seconds`. What the user has `given`, as section.key, stays.
 
-    `muon` chooses Muon and rotary positions, which learn more; otherwise AdamW and learned positions. The models that are
-    timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model fits
-    what was given.
+    `muon` chooses Muon, rotary positions and biases, which learn more; otherwise AdamW and learned positions. The models that
+    are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
+    fits what was given.
     """
     text = text_of(corpus)
-    names = ["optim.name=muon", "model.positions=rotary"] if muon else ["optim.name=adamw", "model.positions=learned"]
+    names = ["optim.name=adamw", "model.positions=learned"]
+    if muon:
+        names = ["optim.name=muon", "model.positions=rotary", "model.bias=true"]
     longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(config))
     shapes = _shapes(config, corpus, names, given=given, longest=longest)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))

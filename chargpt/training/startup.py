@@ -19,11 +19,12 @@ from chargpt.terminal import UserError, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.selection import run_name
 from chargpt.training.choice import DEFAULT_SECONDS, SHORTEST_CONTEXT, choose, chooses, regularized
+from chargpt.training.initialisation import initial_model
 from chargpt.training.options import TrainOptions
 from chargpt.training.presets import Settings, load_settings
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import TAUGHT_DECAY
-from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
+from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
 from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
 from chargpt.training.teaching import load_teachers, pupil_folder, teacher_folder, warn_of_other_texts, with_teachers_found
 from chargpt.training.time_budget import SETTLING_STEPS
@@ -129,7 +130,7 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
     warn_of_other_texts(config, corpus.fingerprint)
     load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
     torch.manual_seed(config.train.seed)
-    model = GPT(config.model, corpus.tokenizer.vocab_size)
+    model = initial_model(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
     elif len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
@@ -189,7 +190,7 @@ def pupil_of(teacher: Training) -> Training | None:
     run, corpus = Run(new_folder(str(folder), folder.parent)), teacher.corpus
     say("second run", f"{shown(folder)} learns from {shown(teacher.run.folder)}")
     torch.manual_seed(config.train.seed)
-    model, teachers = GPT(config.model, corpus.tokenizer.vocab_size), load_teachers(config, corpus.tokenizer)
+    model, teachers = initial_model(config.model, corpus.tokenizer.vocab_size), load_teachers(config, corpus.tokenizer)
     trainer = Trainer(model, corpus.train, config, runtime=teacher.trainer.runtime, teachers=teachers)
     return Training(trainer, corpus, run, 60 * minutes)
 
@@ -218,7 +219,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
     check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
-    _say_what_differs(environment, runtime)
+    _say_what_differs(environment, trainer)
     seconds = time_limit(options, run, group=group)
     rest = f"{config.train.max_steps - checkpoint.step:,} steps" if seconds is None else clock(seconds)
     say("resumed", f"{shown(checkpoint.path)}, {rest} to go")
@@ -289,10 +290,9 @@ def _checkpoint_of(name: str, root: Path) -> Checkpoint:
     return checkpoint
 
 
-def _say_what_differs(before: dict[str, str | int | bool], runtime: Runtime) -> None:
+def _say_what_differs(before: dict[str, str | int | bool], trainer: Trainer) -> None:
     """Warn, in one line, if the run cannot continue with the same bits here."""
-    changes = [
-        f"{key} {before.get(key)} -> {value}" for key, value in runtime.environment().items() if before.get(key) != value
-    ]
+    now = trainer.environment
+    changes = [f"{key} {before[key]} -> {now[key]}" for key in now if before.get(key, now[key]) != now[key]]
     if changes:
         say("warning", f"the environment has changed ({', '.join(changes)}): the run continues, but not with the same bits")

@@ -44,11 +44,11 @@ from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.text.report import mark_to_beat  # noqa: E402
 from chargpt.training.choice import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
+from chargpt.training.initialisation import initial_model  # noqa: E402
 from chargpt.training.presets import load_settings  # noqa: E402
 from chargpt.training.recipes import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
-from model import GPT  # noqa: E402
 
 BASE = ["optim.name=muon", "optim.learning_rate=4e-3", "optim.momentum=0.9", "model.positions=rotary", "runtime.threads=1"]
 HEADER = """\
@@ -76,7 +76,7 @@ def experiment(line: str, folder: str) -> dict:
     config = config_of(line, f"data.cache={folder}/cache")
     corpus = load_corpus([str(text)], config.data, root=ROOT, block_size=config.model.block_size)
     torch.manual_seed(config.train.seed)
-    model = GPT(config.model, corpus.tokenizer.vocab_size)
+    model = initial_model(config.model, corpus.tokenizer.vocab_size)
     trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))
     started, points, train_loss = time.process_time(), [], []
     steps = config.train.max_steps
