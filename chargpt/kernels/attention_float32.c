@@ -36,6 +36,7 @@ enum { LANES = 4, ROWS = 6 };
 
 enum {
     PANEL = 2 * LANES, /* columns of a tile */
+    AHEAD = 16,        /* rows between the one that is read and the one that is fetched into the cache */
     QUERIES = 96,      /* rows of P and dS that the backward pass holds at a time, a multiple of ROWS */
 };
 
@@ -76,16 +77,36 @@ static inline vector choose(integers mask, vector yes, vector no)
     return (vector)((mask & (integers)yes) | (~mask & (integers)no));
 }
 
-/* 2^x, to one or two units in the last place: a polynomial for the fraction, -1/2 to 1/2, and the exponent for the rest. */
+/* The sum of the lanes. */
+static inline float sum_of(vector x)
+{
+    float part[LANES];
+    memcpy(part, &x, sizeof part);
+    for (int n = LANES / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            part[i] += part[i + n];
+    return part[0];
+}
+
+/* The largest of the lanes. */
+static inline float largest_of(vector x)
+{
+    float part[LANES];
+    memcpy(part, &x, sizeof part);
+    for (int n = LANES / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            part[i] = part[i] > part[i + n] ? part[i] : part[i + n];
+    return part[0];
+}
+
+/* 2^x for x below 127, to one or two units in the last place, and 2^-125 for x below -125: a polynomial for the fraction, -1/2
+ * to 1/2, to whose exponent the rest is added. */
 static inline vector exp2_of(vector x)
 {
-    const vector zero = { 0 }, rounding = zero + 12582912.0f; /* 1.5 * 2^23: adding it drops the fraction */
-    const integers tiny = x < zero - 126, huge = x > zero + 127;
-    const vector bounded = choose(tiny, zero - 126, choose(huge, zero + 127, x)), whole = (bounded + rounding) - rounding;
-    const vector f = bounded - whole;
+    const vector zero = { 0 }, rounding = zero + 12582912.0f; /* 1.5 * 2^23: adding it leaves the rest in the lowest bits */
+    const vector bounded = choose(x < zero - 125, zero - 125, x), whole = bounded + rounding, f = bounded - (whole - rounding);
     const vector p = 1 + f * (0.693147181f + f * (0.240226507f + f * (5.55041087e-2f + f * (9.61812911e-3f + f * (1.33335581e-3f + f * 1.54035304e-4f)))));
-    const integers power = (__builtin_convertvector(whole, integers) + 127) << 23;
-    return choose(tiny, zero, p * (vector)power);
+    return (vector)((integers)p + ((integers)whole << 23));
 }
 
 /* sum (ROWS, PANEL) += left (ROWS, count) right (count, PANEL). Rows of `right` are `stride` numbers apart. */
@@ -105,8 +126,9 @@ static ALWAYS_INLINE void multiply_add(Tile sum, Left left, const float *right, 
 static ALWAYS_INLINE void store_tile(float *to, size_t stride, Tile tile)
 {
 #pragma GCC unroll 16
-    for (int row = 0; row < ROWS; row++)
-        memcpy(to + row * stride, tile[row], sizeof tile[row]);
+    for (int row = 0; row < ROWS; row++, to += stride)
+        for (int n = 0; n < 2; n++)
+            ((vector *)to)[n] = tile[row][n];
 }
 
 /* rows (T', d') = one head's (T, d), whose rows are `stride` numbers apart in `from`; rotated, as by model.py's `rotate`, if
@@ -114,15 +136,18 @@ static ALWAYS_INLINE void store_tile(float *to, size_t stride, Tile tile)
 static void load_head(float *restrict rows, const float *restrict from, size_t stride, const Shape *shape, int rotary)
 {
     const int d = shape->d, half = d / 2, width = padded(d, PANEL);
-    memset(rows, 0, padded_T(shape) * width * sizeof *rows);
+    const size_t filled = d < width ? 0 : (size_t)shape->T * width; /* numbers without padding */
+    memset(rows + filled, 0, (padded_T(shape) * width - filled) * sizeof *rows);
     for (int t = 0; t < shape->T; t++, rows += width, from += stride) {
         const float *cosine = rotary ? shape->cosine + t * half : NULL, *sine = rotary ? shape->sine + t * half : NULL;
+        for (int i = 0; i < d; i += 16)
+            __builtin_prefetch(from + AHEAD * stride + i);
         for (int i = 0; rotary && i < half; i++) {
             rows[i] = from[i] * cosine[i] - from[i + half] * sine[i];
             rows[i + half] = from[i + half] * cosine[i] + from[i] * sine[i];
         }
-        if (!rotary)
-            memcpy(rows, from, d * sizeof *rows);
+        for (int i = 0; !rotary && i < d; i++)
+            rows[i] = from[i];
     }
 }
 
@@ -173,23 +198,20 @@ static float softmax_row(float *p, int visible, int end, float scale, float *sum
 {
     const vector none = (vector){ 0 } - INFINITY;
     const integers lanes = counting();
+    const int whole = visible / LANES * LANES; /* numbers in vectors that are all visible */
     vector max = none, total = { 0 };
     for (int s = 0; s < visible; s += LANES) {
-        const vector x = choose(lanes + s < visible, *(vector *)(p + s), none);
+        const vector all = *(vector *)(p + s), x = s < whole ? all : choose(lanes + s < visible, all, none);
         max = choose(x > max, x, max);
     }
-    float highest = -INFINITY;
-    for (int i = 0; i < LANES; i++)
-        highest = max[i] > highest ? max[i] : highest;
-    highest *= scale;
-    for (int s = 0; s < end; s += LANES) {
+    const float highest = scale * largest_of(max);
+    for (int s = 0; s < whole; s += LANES)
+        total += *(vector *)(p + s) = exp2_of(*(vector *)(p + s) * scale - highest);
+    for (int s = whole; s < end; s += LANES) {
         const vector value = exp2_of(*(vector *)(p + s) * scale - highest);
-        *(vector *)(p + s) = choose(lanes + s < visible, value, (vector){ 0 });
-        total += *(vector *)(p + s);
+        total += *(vector *)(p + s) = choose(lanes + s < visible, value, (vector){ 0 });
     }
-    *sum = 0;
-    for (int i = 0; i < LANES; i++)
-        *sum += total[i];
+    *sum = sum_of(total);
     return highest + log2f(*sum);
 }
 
@@ -228,7 +250,7 @@ static void forward(const Shape *shape, const float *qkv, float *y, float *log2_
 #pragma GCC unroll 16
             for (int row = 0; row < ROWS; row++)
                 for (int n = 0; n < 2; n++)
-                    tile[row][n] /= sum[row];
+                    tile[row][n] *= 1 / sum[row];
             store_tile(out + c, d, tile);
         }
         store_head(y, C, out, t, ROWS, 1, shape, 0);
@@ -242,7 +264,8 @@ static inline void accumulate(float *sums, Left left, const float *right, size_t
         Tile tile = { 0 };
 #pragma GCC unroll 16
         for (int row = 0; row < ROWS && !overwrite; row++)
-            memcpy(tile[row], sums + row * d + c, sizeof tile[row]);
+            for (int n = 0; n < 2; n++)
+                tile[row][n] = ((const vector *)(sums + row * d + c))[n];
         multiply_add(tile, left, right + c, d, count);
         store_tile(sums + c, d, tile);
     }
@@ -282,9 +305,7 @@ static inline void load_operands(const Workspace *w, const Shape *shape, const f
         vector sum = { 0 };
         for (size_t i = t * w->d; i < (t + 1) * w->d; i += LANES)
             sum += *(vector *)(w->rows + i) * *(vector *)(w->dy + i);
-        w->row_dot[t] = 0;
-        for (int i = 0; i < LANES; i++)
-            w->row_dot[t] += sum[i];
+        w->row_dot[t] = sum_of(sum);
         w->log2_sum[t] = t < (size_t)shape->T ? log2_sum[t] : 0;
     }
     load_head(w->rows, qkv + 2 * C, 3 * C, shape, 0);
