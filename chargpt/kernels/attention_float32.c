@@ -168,15 +168,15 @@ static void store_head(float *restrict to, size_t stride, const float *restrict 
     }
 }
 
-/* (d', T') = the transpose of rows (T', d'), in squares that stay in the cache. */
-static void transpose(float *restrict to, const float *restrict rows, const Shape *shape)
+/* Panels (T' / PANEL, d', PANEL): the transpose of each PANEL rows of (T', d'). A product reads a panel in the order of memory. */
+static void pack_transposed(float *restrict to, const float *restrict rows, const Shape *shape)
 {
     const size_t T = padded_T(shape), d = padded(shape->d, PANEL);
-    for (size_t t = 0; t < T; t += LANES)
-        for (size_t i = 0; i < d; i += LANES)
-            for (size_t row = t; row < t + LANES; row++)
+    for (size_t t = 0; t < T; t += PANEL, to += d * PANEL, rows += d * PANEL)
+        for (size_t i = 0; i < d; i += LANES) /* squares that stay in the cache */
+            for (size_t row = 0; row < PANEL; row++)
                 for (size_t column = i; column < i + LANES; column++)
-                    to[column * T + row] = rows[row * d + column];
+                    to[column * PANEL + row] = rows[row * d + column];
 }
 
 /* Where head `item` of the B h heads begins in rows of `width` numbers. In rows of qkv, keys follow C later, values 2 C. */
@@ -222,13 +222,13 @@ static void forward(const Shape *shape, const float *qkv, float *y, float *log2_
     const size_t T = padded_T(shape), d = padded(shape->d, PANEL), C = shape->h * shape->d;
     const int rotary = shape->cosine != NULL;
     const float scale = LOG2_E / sqrtf(shape->d);
-    float *q = scratch, *rows = q + T * d, *k_transposed = rows + T * d;  /* (T', d') twice, (d', T') */
+    float *q = scratch, *rows = q + T * d, *k_transposed = rows + T * d;  /* (T', d') each; the third in panels */
     float *p = k_transposed + T * d, *out = p + ROWS * T;                 /* (ROWS, T'), (ROWS, d') */
     qkv += head_offset(shape, item, 3 * C);
     y += head_offset(shape, item, C);
     log2_sum += (size_t)item * shape->T;
     load_head(rows, qkv + C, 3 * C, shape, rotary);
-    transpose(k_transposed, rows, shape);
+    pack_transposed(k_transposed, rows, shape);
     load_head(rows, qkv + 2 * C, 3 * C, shape, 0);
     load_head(q, qkv, 3 * C, shape, rotary);
     for (int t = 0; t < shape->T; t += ROWS) {
@@ -236,7 +236,7 @@ static void forward(const Shape *shape, const float *qkv, float *y, float *log2_
         float sum[ROWS];
         for (int s = 0; s < end; s += PANEL) {
             Tile tile = { 0 };
-            multiply_add(tile, (Left){ q + t * d, d, 1 }, k_transposed + s, T, shape->d);
+            multiply_add(tile, (Left){ q + t * d, d, 1 }, k_transposed + s * d, PANEL, shape->d);
             store_tile(p + s, T, tile);
         }
         for (int row = 0; row < ROWS; row++) {
@@ -309,9 +309,9 @@ static inline void load_operands(const Workspace *w, const Shape *shape, const f
         w->log2_sum[t] = t < (size_t)shape->T ? log2_sum[t] : 0;
     }
     load_head(w->rows, qkv + 2 * C, 3 * C, shape, 0);
-    transpose(w->v_transposed, w->rows, shape);
+    pack_transposed(w->v_transposed, w->rows, shape);
     load_head(w->k, qkv + C, 3 * C, shape, rotary);
-    transpose(w->k_transposed, w->k, shape);
+    pack_transposed(w->k_transposed, w->k, shape);
     load_head(w->q, qkv, 3 * C, shape, rotary);
 }
 
@@ -322,7 +322,7 @@ static ALWAYS_INLINE void score_gradients(const Workspace *w, const Shape *shape
     const integers lanes = counting();
     const float scale = LOG2_E / sqrtf(shape->d);
     Tile p = { 0 }, ds = { 0 };
-    multiply_add(p, (Left){ w->q + t * w->d, w->d, 1 }, w->k_transposed + s, w->T, shape->d);
+    multiply_add(p, (Left){ w->q + t * w->d, w->d, 1 }, w->k_transposed + s * w->d, PANEL, shape->d);
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; row++)
 #pragma GCC unroll 2
@@ -331,7 +331,7 @@ static ALWAYS_INLINE void score_gradients(const Workspace *w, const Shape *shape
             p[row][n] = choose(lanes + (s + n * LANES) <= t + row, value, (vector){ 0 });
         }
     store_tile(w->p + (t - begin) * w->T + s, w->T, p);
-    multiply_add(ds, (Left){ w->dy + t * w->d, w->d, 1 }, w->v_transposed + s, w->T, shape->d);
+    multiply_add(ds, (Left){ w->dy + t * w->d, w->d, 1 }, w->v_transposed + s * w->d, PANEL, shape->d);
     const float *p_row = w->p + (t - begin) * w->T + s;
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; row++)
