@@ -35,10 +35,10 @@ class Recipe(NamedTuple):
 # with N parameters in the blocks, of which n are useful, and d useful characters: a large model learns more slowly. All of
 # this times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters: of a short text, a network learns more than
 # n-grams do.
-FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.585, 0.175, 0.417, 0.214, 0.333, 0.0597, 0.0576
-REPEATS = 5.6  # epochs after which a further one adds little: R* of Muennighoff et al.
-MAX_USEFUL = 12.7  # useful parameters for each character of the text
-ADAMW_SEES = 0.379  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
+FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.642, 0.13, 0.346, 0.145, 0.414, 0.0409, 0.0409
+REPEATS = 5.1  # epochs after which a further one adds little: R* of Muennighoff et al.
+MAX_USEFUL = 16.0  # useful parameters for each character of the text
+ADAMW_SEES = 0.27  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
 
 WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))  # up to so many epochs
