@@ -16,13 +16,6 @@ from chargpt.kernels.compiler import Unavailable
 CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C and a hangup end the programs under test, also where the caller, like nohup, ignores them."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One process more than there are processors, since many tests wait for a program or a clock."""
     return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -32,6 +25,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def one_thread() -> None:
     """Tiny models are fastest so, and several test processes do not fight for the cores."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """The handlers of Ctrl-C and of a hangup are the default ones, also where the caller, like nohup, ignores these signals."""
+    numbers = [signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = [signal.getsignal(number) for number in numbers]
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in zip(numbers, before):
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

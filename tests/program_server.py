@@ -27,6 +27,7 @@ def child(request: dict, streams: list[int]) -> None:
         os.close(stream)  # or a program could not close its output
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, for example, ignores it
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])

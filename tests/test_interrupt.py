@@ -12,7 +12,10 @@ from chargpt.interrupt import SIGNALS, Interrupt, ending_at_once
 
 ROOT = Path(__file__).parent.parent
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs POSIX signals")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs POSIX signals"),
+    pytest.mark.usefixtures("default_signals"),
+]
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])

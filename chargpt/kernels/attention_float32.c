@@ -10,8 +10,9 @@
  *                 dQ = dS K / sqrt(d)               dK = dS^T Q / sqrt(d)
  *
  * As in FlashAttention (arXiv 2205.14135), the forward pass saves L instead of P, and the backward pass computes P again:
- * memory is slower than arithmetic. A thread computes one head of one sequence at a time, whose numbers fit into its cache. With
- * fewer heads than threads, some threads have nothing to do.
+ * memory is slower than arithmetic. Q is multiplied by c when it is loaded: c (q k) - max could be rounded to more than 0.
+ * A thread computes one head of one sequence at a time, whose numbers fit into its cache. With fewer heads than threads, some
+ * threads have nothing to do.
  *
  * The letters are model.py's: B sequences, T characters, h heads, d head size, C = h d. Every product is made of tiles of ROWS
  * rows and PANEL columns, whose sums stay in registers. T' and d' are T and d padded with zeros: d' to a multiple of PANEL, T'
@@ -99,14 +100,16 @@ static inline float largest_of(vector x)
     return part[0];
 }
 
-/* 2^x for x below 127, to one or two units in the last place, and 2^-125 for x below -125: a polynomial for the fraction, -1/2
- * to 1/2, to whose exponent the rest is added. */
+/* 2^x for x up to 0, to one or two units in the last place: a polynomial for the fraction, -1/2 to 1/2, times a power of 2.
+ * Below -64, it is 0: gradients times smaller numbers would be denormal, and CPUs compute with those up to a hundred times
+ * slower. */
 static inline vector exp2_of(vector x)
 {
-    const vector zero = { 0 }, rounding = zero + 12582912.0f; /* 1.5 * 2^23: adding it leaves the rest in the lowest bits */
-    const vector bounded = choose(x < zero - 125, zero - 125, x), whole = bounded + rounding, f = bounded - (whole - rounding);
-    const vector p = 1 + f * (0.693147181f + f * (0.240226507f + f * (5.55041087e-2f + f * (9.61812911e-3f + f * (1.33335581e-3f + f * 1.54035304e-4f)))));
-    return (vector)((integers)p + ((integers)whole << 23));
+    const vector zero = { 0 }, rounding = zero + 12583039.0f; /* 1.5 * 2^23 + 127: adding it drops the fraction, */
+    const vector whole = x + rounding, f = x - (whole - rounding); /* and leaves the exponent of the power in the lowest bits */
+    const vector high = 5.55041087e-2f + f * (9.61812911e-3f + f * (1.33335581e-3f + f * 1.54035304e-4f));
+    const vector p = 1 + f * (0.693147181f + f * (0.240226507f + f * high));
+    return choose(x < zero - 64, zero, p * (vector)((integers)whole << 23));
 }
 
 /* sum (ROWS, PANEL) += left (ROWS, count) right (count, PANEL). Rows of `right` are `stride` numbers apart. */
@@ -131,9 +134,10 @@ static ALWAYS_INLINE void store_tile(float *to, size_t stride, Tile tile)
             ((vector *)to)[n] = tile[row][n];
 }
 
-/* rows (T', d') = one head's (T, d), whose rows are `stride` numbers apart in `from`; rotated, as by model.py's `rotate`, if
- * `rotary`. */
-static void load_head(float *restrict rows, const float *restrict from, size_t stride, const Shape *shape, int rotary)
+/* rows (T', d') = scale times one head's (T, d), whose rows are `stride` numbers apart in `from`; rotated, as by model.py's
+ * `rotate`, if `rotary`. */
+static void load_head(float *restrict rows, const float *restrict from, size_t stride, float scale, const Shape *shape,
+                      int rotary)
 {
     const int d = shape->d, half = d / 2, width = padded(d, PANEL);
     const size_t filled = d < width ? 0 : (size_t)shape->T * width; /* numbers without padding */
@@ -143,11 +147,11 @@ static void load_head(float *restrict rows, const float *restrict from, size_t s
         for (int i = 0; i < d; i += 16)
             __builtin_prefetch(from + AHEAD * stride + i);
         for (int i = 0; rotary && i < half; i++) {
-            rows[i] = from[i] * cosine[i] - from[i + half] * sine[i];
-            rows[i + half] = from[i + half] * cosine[i] + from[i] * sine[i];
+            rows[i] = scale * (from[i] * cosine[i] - from[i + half] * sine[i]);
+            rows[i + half] = scale * (from[i + half] * cosine[i] + from[i] * sine[i]);
         }
         for (int i = 0; !rotary && i < d; i++)
-            rows[i] = from[i];
+            rows[i] = scale * from[i];
     }
 }
 
@@ -168,7 +172,8 @@ static void store_head(float *restrict to, size_t stride, const float *restrict 
     }
 }
 
-/* Panels (T' / PANEL, d', PANEL): the transpose of each PANEL rows of (T', d'). A product reads a panel in the order of memory. */
+/* Panels (T' / PANEL, d', PANEL): the transposes of PANEL rows of (T', d') each. A product reads a panel in the order of
+ * memory. */
 static void pack_transposed(float *restrict to, const float *restrict rows, const Shape *shape)
 {
     const size_t T = padded_T(shape), d = padded(shape->d, PANEL);
@@ -192,9 +197,9 @@ size_t attention_scratch_size(const Shape *shape)
     return sizeof(float) * (8 * T * d + QUERIES * d + 2 * QUERIES * T + 2 * T);
 }
 
-/* One row of the softmax before the division by its sum, in place: p[s] = 2^(scale * p[s] - max) for s < visible, 0 up to
- * `end`. max is the largest scale * p[s]; *sum is their sum. Returns log2 of what normalises the row, max + log2(sum). */
-static float softmax_row(float *p, int visible, int end, float scale, float *sum)
+/* One row of the softmax before the division by its sum, in place: p[s] = 2^(p[s] - max) for s < visible, 0 up to `end`. max is
+ * the largest p[s]; *sum is the sum of the results. Returns log2 of what normalises the row, max + log2(sum). */
+static float softmax_row(float *p, int visible, int end, float *sum)
 {
     const vector none = (vector){ 0 } - INFINITY;
     const integers lanes = counting();
@@ -204,18 +209,18 @@ static float softmax_row(float *p, int visible, int end, float scale, float *sum
         const vector all = *(vector *)(p + s), x = s < whole ? all : choose(lanes + s < visible, all, none);
         max = choose(x > max, x, max);
     }
-    const float highest = scale * largest_of(max);
+    const float highest = largest_of(max);
     for (int s = 0; s < whole; s += LANES)
-        total += *(vector *)(p + s) = exp2_of(*(vector *)(p + s) * scale - highest);
+        total += *(vector *)(p + s) = exp2_of(*(vector *)(p + s) - highest);
     for (int s = whole; s < end; s += LANES) {
-        const vector value = exp2_of(*(vector *)(p + s) * scale - highest);
+        const vector value = exp2_of(*(vector *)(p + s) - highest);
         total += *(vector *)(p + s) = choose(lanes + s < visible, value, (vector){ 0 });
     }
     *sum = sum_of(total);
     return highest + log2f(*sum);
 }
 
-/* One head: y = P V and L, ROWS queries at a time: S = Q K^T, p = 2^(c S - max) by `softmax_row`, y = p V / rowsum(p).
+/* One head: y = P V and L, ROWS queries at a time: S = c Q K^T, p = 2^(S - max) by `softmax_row`, y = p V / rowsum(p).
  * qkv (B, T, 3 C), y (B, T, C), log2_sum (B, h, T) is L. */
 static void forward(const Shape *shape, const float *qkv, float *y, float *log2_sum, int item, float *scratch)
 {
@@ -227,10 +232,10 @@ static void forward(const Shape *shape, const float *qkv, float *y, float *log2_
     qkv += head_offset(shape, item, 3 * C);
     y += head_offset(shape, item, C);
     log2_sum += (size_t)item * shape->T;
-    load_head(rows, qkv + C, 3 * C, shape, rotary);
+    load_head(rows, qkv + C, 3 * C, 1, shape, rotary);
     pack_transposed(k_transposed, rows, shape);
-    load_head(rows, qkv + 2 * C, 3 * C, shape, 0);
-    load_head(q, qkv, 3 * C, shape, rotary);
+    load_head(rows, qkv + 2 * C, 3 * C, 1, shape, 0);
+    load_head(q, qkv, 3 * C, scale, shape, rotary);
     for (int t = 0; t < shape->T; t += ROWS) {
         const int end = padded(t + ROWS, PANEL);
         float sum[ROWS];
@@ -240,7 +245,7 @@ static void forward(const Shape *shape, const float *qkv, float *y, float *log2_
             store_tile(p + s, T, tile);
         }
         for (int row = 0; row < ROWS; row++) {
-            const float logarithm = softmax_row(p + row * T, t + row + 1, end, scale, &sum[row]);
+            const float logarithm = softmax_row(p + row * T, t + row + 1, end, &sum[row]);
             if (t + row < shape->T)
                 log2_sum[t + row] = logarithm;
         }
@@ -299,8 +304,8 @@ static inline void load_operands(const Workspace *w, const Shape *shape, const f
 {
     const size_t C = shape->h * shape->d;
     const int rotary = shape->cosine != NULL;
-    load_head(w->rows, y, C, shape, 0);
-    load_head(w->dy, dy, C, shape, 0);
+    load_head(w->rows, y, C, 1, shape, 0);
+    load_head(w->dy, dy, C, 1, shape, 0);
     for (size_t t = 0; t < w->T; t++) {
         vector sum = { 0 };
         for (size_t i = t * w->d; i < (t + 1) * w->d; i += LANES)
@@ -308,11 +313,11 @@ static inline void load_operands(const Workspace *w, const Shape *shape, const f
         w->row_dot[t] = sum_of(sum);
         w->log2_sum[t] = t < (size_t)shape->T ? log2_sum[t] : 0;
     }
-    load_head(w->rows, qkv + 2 * C, 3 * C, shape, 0);
+    load_head(w->rows, qkv + 2 * C, 3 * C, 1, shape, 0);
     pack_transposed(w->v_transposed, w->rows, shape);
-    load_head(w->k, qkv + C, 3 * C, shape, rotary);
+    load_head(w->k, qkv + C, 3 * C, 1, shape, rotary);
     pack_transposed(w->k_transposed, w->k, shape);
-    load_head(w->q, qkv, 3 * C, shape, rotary);
+    load_head(w->q, qkv, 3 * C, LOG2_E / sqrtf(shape->d), shape, rotary);
 }
 
 /* P = 2^(c q k^T - L) for keys up to the query's position, else 0; dP = dy v^T; dS = P * (dP - D): of ROWS queries from `t` and
@@ -320,14 +325,13 @@ static inline void load_operands(const Workspace *w, const Shape *shape, const f
 static ALWAYS_INLINE void score_gradients(const Workspace *w, const Shape *shape, int begin, int t, int s)
 {
     const integers lanes = counting();
-    const float scale = LOG2_E / sqrtf(shape->d);
     Tile p = { 0 }, ds = { 0 };
     multiply_add(p, (Left){ w->q + t * w->d, w->d, 1 }, w->k_transposed + s * w->d, PANEL, shape->d);
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; row++)
 #pragma GCC unroll 2
         for (int n = 0; n < 2; n++) {
-            const vector value = exp2_of(p[row][n] * scale - w->log2_sum[t + row]);
+            const vector value = exp2_of(p[row][n] - w->log2_sum[t + row]);
             p[row][n] = choose(lanes + (s + n * LANES) <= t + row, value, (vector){ 0 });
         }
     store_tile(w->p + (t - begin) * w->T + s, w->T, p);
@@ -368,7 +372,7 @@ static void backward(const Shape *shape, const float *qkv, const float *y, const
             accumulate(w.dv + s * d, (Left){ w.p + at, 1, T }, w.dy + from * d, d, end - from, s >= begin);
         }
     }
-    store_head(dqkv + C, 3 * C, w.dk, 0, shape->T, scale, shape, rotary);
+    store_head(dqkv + C, 3 * C, w.dk, 0, shape->T, 1 / LOG2_E, shape, rotary);
     store_head(dqkv + 2 * C, 3 * C, w.dv, 0, shape->T, 1, shape, 0);
 }
 

@@ -6,6 +6,7 @@ get weights and optimizer state from it. The text is encoded once on each machin
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ from chargpt.runs.saved_state import FORMAT, SavedState
 from chargpt.terminal import UserError, say
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.options import TrainOptions
-from chargpt.training.runtime import Runtime, choose_runtime
-from chargpt.training.teaching import load_teachers
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.teaching import environment, load_teachers
 from chargpt.training.trainer import Trainer
 
 
@@ -55,12 +56,12 @@ def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
     if group.local_rank == 0:  # on a machine of its own
         texts, config = options.texts or state.texts, state.config
         corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=state.tokenizer)
-    compare(group, "" if corpus is None else corpus.fingerprint, runtime)
+    teachers = load_teachers(state.config, state.tokenizer)
+    compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
     corpus = corpus or cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
     if corpus is None:
         raise UserError("data.cache: the first process of this machine has encoded the text, but the others do not find it")
     model = blank_model(state.config.model, state.tokenizer.vocab_size)
-    teachers = load_teachers(state.config, state.tokenizer)
     trainer = Trainer(model, corpus.train, state.config, runtime=runtime, group=group, teachers=teachers)
     if saved is None:
         trainer.share_start()
@@ -80,16 +81,16 @@ def check_processes(config: Config, group: Group) -> None:
         )
 
 
-def compare(group: Group, fingerprint: str, runtime: Runtime) -> None:
+def compare(group: Group, fingerprint: str, environment: Mapping[str, str | int | bool]) -> None:
     """Raise UserError unless all machines have the same text; warn if they differ otherwise. An empty fingerprint agrees.
 
     Call it after encoding the text: it waits for all processes.
     """
-    mine = [fingerprint, runtime.environment()]
+    mine = [fingerprint, environment]
     all = [json.loads(text) for text in group.meet("machine", json.dumps(mine))]
-    for rank, (other, environment) in enumerate(all):
+    for rank, (other, theirs) in enumerate(all):
         if other not in ("", all[0][0]):
             raise UserError(f"TEXT: rank {rank} has another text than rank 0; give every machine the same one")
-        if environment != all[0][1]:
-            changes = [f"{key} {value} -> {environment[key]}" for key, value in all[0][1].items() if environment[key] != value]
+        if theirs != all[0][1]:
+            changes = [f"{key} {value} -> {theirs[key]}" for key, value in all[0][1].items() if theirs[key] != value]
             say("warning", f"rank {rank} differs from rank 0 ({', '.join(changes)}): other processes would give other bits")

@@ -26,7 +26,14 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import TAUGHT_DECAY
 from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
 from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
-from chargpt.training.teaching import load_teachers, pupil_folder, teacher_folder, warn_of_other_texts, with_teachers_found
+from chargpt.training.teaching import (
+    environment,
+    load_teachers,
+    pupil_folder,
+    teacher_folder,
+    warn_of_other_texts,
+    with_teachers_found,
+)
 from chargpt.training.time_budget import SETTLING_STEPS
 from chargpt.training.trainer import Trainer, TrainerState
 from model import GPT
@@ -86,8 +93,8 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
     group.note_begun()
-    compare(group, corpus.fingerprint, runtime)
     teachers = load_teachers(config, corpus.tokenizer)
+    compare(group, corpus.fingerprint, environment(runtime, teachers))
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
     trainer.share_start()
     return Training(trainer, corpus, run, time_limit(dataclasses.replace(options, minutes=minutes), run, group=group))
@@ -208,18 +215,17 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     check_processes(config, group)
     given = "data.cache" in options.given
     corpus = corpus_of(checkpoint, config if given else without_cache(config), root=root)
-    environment = checkpoint.state.environment
-    worth_compiling = environment.get("compile") is True
+    worth_compiling = checkpoint.state.environment.get("compile") is True
     state = dataclasses.replace(checkpoint.state, config=config)
     publish_start(group, Start(state, saved=checkpoint.state.config, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
-    compare(group, corpus.fingerprint, runtime)
-    model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
     teachers = load_teachers(config, corpus.tokenizer)
+    compare(group, corpus.fingerprint, environment(runtime, teachers))
+    model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
     check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
-    _say_what_differs(environment, trainer)
+    _say_what_differs(checkpoint.state.environment, trainer)
     seconds = time_limit(options, run, group=group)
     rest = f"{config.train.max_steps - checkpoint.step:,} steps" if seconds is None else clock(seconds)
     say("resumed", f"{shown(checkpoint.path)}, {rest} to go")
@@ -293,6 +299,8 @@ def _checkpoint_of(name: str, root: Path) -> Checkpoint:
 def _say_what_differs(before: dict[str, str | int | bool], trainer: Trainer) -> None:
     """Warn, in one line, if the run cannot continue with the same bits here."""
     now = trainer.environment
-    changes = [f"{key} {before[key]} -> {now[key]}" for key in now if before.get(key, now[key]) != now[key]]
+    if "teachers" not in before:  # of a version that did not save them
+        now = {key: value for key, value in now.items() if key != "teachers"}
+    changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
     if changes:
         say("warning", f"the environment has changed ({', '.join(changes)}): the run continues, but not with the same bits")

@@ -115,6 +115,11 @@ def digest(teachers: Sequence[GPT]) -> str:
     return sha256.hexdigest()[:12]
 
 
+def environment(runtime: Runtime, teachers: Sequence[GPT]) -> dict[str, str | int | bool]:
+    """What must be equal for a resumed run, or for another process of it, to be equal to the bit."""
+    return runtime.environment() | ({"teachers": digest(teachers)} if teachers else {})
+
+
 def teachers_contexts(config: Config) -> list[int]:
     """The context of each teacher: the longest ones that they can read. Raises UserError as `load_teachers` does."""
     return [checkpoint.state.config.model.block_size for _, checkpoint in _checkpoints(config)]

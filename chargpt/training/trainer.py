@@ -23,7 +23,7 @@ from chargpt.training.batches import Batches
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import Runtime
 from chargpt.training.schedule import learning_rate
-from chargpt.training.teaching import Taught, digest
+from chargpt.training.teaching import Taught, environment
 from chargpt.training.weights import FlatWeights
 from model import GPT
 
@@ -76,7 +76,7 @@ class Trainer:
         assert len(teachers) == len(config.train.teacher_names), config.train.teachers
         self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
-        self.environment = runtime.environment() | ({"teachers": digest(teachers)} if teachers else {})  # see SavedState
+        self.environment = environment(runtime, teachers)
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention)
         self._parts = parts = config.train.chunks or group.size
         self.optimizer = make_optimizer(self.weights, config.optim, group=group, parts=parts)

@@ -199,8 +199,10 @@ def test_the_same_input_gives_the_same_bits(fused, dtype):
         assert all(map(torch.equal, first, results(fused, qkv, dy, 3)))
 
 
-@pytest.mark.parametrize("size", [20, 1e4])
+@pytest.mark.parametrize("size", [20, 1e4, 1e6])
 def test_large_logits_stay_finite(fused, dtype, size):
+    if dtype == torch.bfloat16 and size > 1e4:
+        pytest.skip("needs scores that have more than 8 bits")
     qkv, dy = inputs(1, 70, 2, 32, dtype=dtype)
     found = results(fused, qkv * size, dy, 2)
     assert all(tensor.isfinite().all() for tensor in found)
@@ -212,10 +214,11 @@ def test_large_logits_stay_finite(fused, dtype, size):
             assert (ours - right).norm() <= 2 * (expected - right).norm()
 
 
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF], ids=["of a CPU", "of a GPU"])
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_a_number_that_is_none_reaches_every_row_that_sees_it(fused, dtype, part):
+def test_a_number_that_is_none_reaches_every_row_that_sees_it(fused, dtype, part, bits):
     qkv, dy = inputs(1, 70, 1, 32, dtype=dtype)
-    qkv[0, 33, 32 * part] = math.nan
+    qkv[0, 33, 32 * part] = torch.tensor(bits, dtype=torch.int32).view(torch.float32).to(dtype)
     y, dq, dk, dv = (tensor[0].isnan().any(dim=1) for tensor in results(fused, qkv, dy, 1))
     sees = [33] if part == 0 else list(range(33, 70))
     assert y[sees].all()

@@ -40,14 +40,15 @@ def test_processes_share_the_chunks_evenly(chunks, size, fits):
 
 
 def test_another_text_on_another_machine_is_an_error_and_another_environment_a_warning(capsys):
-    runtime = choose_runtime(CPU)
-    here = runtime.environment()
-    compare(Others(3, [["", here], ["a" * 64, here]]), "a" * 64, runtime)
+    here = choose_runtime(CPU).environment() | {"teachers": "0123456789ab"}
+    compare(Others(3, [["", here], ["a" * 64, here]]), "a" * 64, here)
     assert capsys.readouterr().out == ""
     with pytest.raises(UserError, match="rank 2 has another text"):
-        compare(Others(3, [["", here], ["b" * 64, here]]), "a" * 64, runtime)
-    compare(Others(2, [["a" * 64, {**here, "threads": 7}]]), "a" * 64, runtime)
+        compare(Others(3, [["", here], ["b" * 64, here]]), "a" * 64, here)
+    compare(Others(2, [["a" * 64, {**here, "threads": 7}]]), "a" * 64, here)
     assert "rank 1 differs from rank 0 (threads 1 -> 7)" in capsys.readouterr().out
+    compare(Others(2, [["a" * 64, {**here, "teachers": "ba9876543210"}]]), "a" * 64, here)
+    assert "(teachers 0123456789ab -> ba9876543210)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_restart_resumes_its_run_once_that_has_a_checkpoint(text, tmp_path):

@@ -23,7 +23,10 @@ SETTINGS = [*SHORT_RUN, "model.dropout=0.1"]
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink")
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals and fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals and fork"),
+    pytest.mark.usefixtures("default_signals"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from helpers import bits, last_step, logged
 
 import sample
@@ -16,6 +17,7 @@ from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
+from chargpt.training.initialisation import initial_model
 from chargpt.training.options import parse_options
 from chargpt.training.startup import new_model, new_run, resume_run, roll_back, time_limit
 
@@ -62,6 +64,10 @@ def begin(text: Path, folder: Path, *words: str):
 def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(text, tmp_path):
     training = begin(text, tmp_path / "run")
     assert training.trainer.progress.step == 0 and training.run.saved is None
+    config, weights = training.trainer.config, training.trainer.model.state_dict()
+    torch.manual_seed(config.train.seed)
+    expected = initial_model(config.model, training.corpus.tokenizer.vocab_size).state_dict()
+    assert weights.keys() == expected.keys() and all(torch.equal(weights[name], expected[name]) for name in weights)
     with pytest.raises(UserError):
         begin(text, tmp_path / "other", "model.block_size=100000")
     assert not (tmp_path / "other").exists()
