@@ -33,9 +33,9 @@ def attend_to_previous(model: GPT) -> None:
     Its queries become the cosines and sines of angles that grow with the position, and its keys those of i + 1 positions
     later, so the two agree most at this distance. Rotary positions rotate a constant to these angles: the biases of queries
     and keys, or without biases a vector that is added to every token embedding. With them, a head attends to its distance
-    almost alone, whatever the characters are. Learned and sinusoidal positions contain the angles, once learned ones begin as
-    sinusoids. With these, a head attends to the region around its distance, and also to characters that are equal to its own,
-    because queries and keys read the same channels.
+    almost alone, whatever the characters are. Learned positions begin as sinusoids, so both kinds contain the angles. With
+    these, a head attends to the region around its distance, and also to characters that are equal to its own, because queries
+    and keys read the same channels.
     """
     config = model.config
     h, C = config.n_head, config.n_embd
