@@ -237,7 +237,7 @@ def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dic
     hugging_face = transformers(shape) if arguments.transformers else None
     for batch in (1, 32, 256):
         timed[f"{batch}: ours, {engine}"] = functools.partial(ours, model, kind, batch, length=T - 1)
-        timed[f"{batch}: ours, plain"] = functools.partial(ours, model, Decoder, batch, length=min(T - 1, 2 + 2048 // batch))
+        timed[f"{batch}: ours, plain"] = functools.partial(ours, model, Decoder, batch, length=T - 1)
         for precision in PRECISIONS[1:]:
             rounded = shape.model()
             round_weights(rounded, precision)
