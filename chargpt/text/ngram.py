@@ -1,10 +1,55 @@
-"""A simple n-gram model: the loss that a trained network should beat."""
+"""A simple n-gram model: the loss that a trained network should beat. And copying: how much a text repeats itself
+within a few lines."""
 
 import numpy as np
 
+SHORTEST_COPY, LONGEST_COPY = 4, 20  # ids that must agree before the next one is copied; longer matches count as the longest
+ROUNDS = 20  # of expectation maximisation
+
 
 def ngram_bits(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int) -> float:
-    """Bits per id of `val` under a model that counts in `train` which id follows each sequence of `order` ids.
+    """Bits per id of `val` under the model of `ngram_probabilities`."""
+    return float(-np.log2(ngram_probabilities(train, val, vocab_size=vocab_size, order=order)).mean())
+
+
+def copying(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int, window: int) -> float:
+    """The loss of the n-gram model if it also copies, divided by its loss without: at most 1, and lower the more `val` repeats.
+
+    What is copied is the id after the longest match among the last `window` ids. How likely that is depends on the length of
+    the match alone, and is chosen for `val`.
+    """
+    probability = ngram_probabilities(train, val, vocab_size=vocab_size, order=order)
+    length, following = _longest_matches(val, window=window)
+    length, hit = np.minimum(length, LONGEST_COPY)[order:], (following == val)[order:]
+    times = np.bincount(length, minlength=LONGEST_COPY + 1)
+    share = np.where(np.arange(LONGEST_COPY + 1) < SHORTEST_COPY, 0.0, 0.5)  # of copying, for each length of a match
+    for _ in range(ROUNDS):
+        copies = share[length] * hit
+        by_copying = copies / (copies + (1 - share[length]) * probability)
+        share = np.bincount(length, by_copying, minlength=len(share)) / (times + 1)
+    mixed = share[length] * hit + (1 - share[length]) * probability
+    without = np.log(probability).sum()
+    return float(np.log(mixed).sum() / without) if without else 1.0
+
+
+def _longest_matches(ids: np.ndarray, *, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each place, how many of the ids before it equal those before an earlier place, at most `window` ids back, and the id
+    at that place: of the longest such match, and of the nearest of several."""
+    length, following = np.zeros(len(ids), np.int64), np.zeros_like(ids)
+    place = np.arange(len(ids))
+    for distance in range(min(window, len(ids) - 1), 0, -1):
+        equal = ids[distance:] == ids[:-distance]
+        last_other = np.maximum.accumulate(np.where(equal, -1, place[: len(equal)]))
+        matching = (place[: len(equal)] - last_other)[:-1]  # ids up to each place
+        better = np.flatnonzero(matching >= np.maximum(length[distance + 1 :], 1))
+        length[better + distance + 1] = matching[better]
+        following[better + distance + 1] = ids[better + 1]
+    return length, following
+
+
+def ngram_probabilities(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int) -> np.ndarray:
+    """The probability of each id of `val`, but for the first `order` ids, under a model that counts in `train` which id follows
+    each sequence of `order` ids.
 
     Shorter contexts are interpolated, with a weight that depends on how many different ids followed the context
     (Witten and Bell 1991). vocab_size ** (order + 1) must be below 2^63.
@@ -24,7 +69,7 @@ def ngram_bits(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: in
         in_context, followers = _lookup(contexts, total, gram // vocab_size), _lookup(contexts, kinds, gram // vocab_size)
         mixed = (seen + followers * probability) / np.maximum(in_context + followers, 1)
         probability = np.where(in_context > 0, mixed, probability)
-    return float(-np.log2(probability).mean())
+    return probability
 
 
 def _grams(ids: np.ndarray, length: int, vocab_size: int) -> np.ndarray:

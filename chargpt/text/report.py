@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from chargpt.text.cache import EncodedText
-from chargpt.text.ngram import ngram_bits
+from chargpt.text.ngram import copying, ngram_bits
 from chargpt.text.tokenizer import Tokenizer, character_name
 
 TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters; a longer text is judged by pieces from all over it
 COMPRESSED_SAMPLE = 300_000  # characters of the training part that the compression programs see; more takes seconds
+COPIED_SAMPLE, COPIED_WINDOW = 50_000, 128  # characters of the validation part that may be copies, and how far back
 MAX_OVERLAP = 0.2  # of the validation part; code and reference texts repeat up to a tenth of their lines
 OVERLAP_WARNING = (
     "{:.0%} of the validation part is lines of the training part, more than 20%: the validation loss will be too low; remove "
@@ -112,10 +113,21 @@ def mark_to_beat(corpus: EncodedText) -> float:
     return ngram_mark(train, val, corpus.tokenizer)[1] * math.log(2)
 
 
+def copying_of(corpus: EncodedText) -> float:
+    """The loss of an n-gram model that also copies from the last characters, divided by that of one that does not."""
+    train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, COPIED_SAMPLE)
+    vocab_size = corpus.tokenizer.vocab_size
+    return copying(train, val, vocab_size=vocab_size, order=_order(vocab_size), window=COPIED_WINDOW)
+
+
 def ngram_mark(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
     """The order of the n-gram model for this vocabulary, and its bits per character."""
-    order = 3 if tokenizer.vocab_size**4 < 2**63 else 2
+    order = _order(tokenizer.vocab_size)
     return order, ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
+
+
+def _order(vocab_size: int) -> int:
+    return 3 if vocab_size**4 < 2**63 else 2
 
 
 def _marks(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:

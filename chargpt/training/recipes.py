@@ -19,6 +19,7 @@ class Text(NamedTuple):
     entropy: float  # of its characters, nats: the loss of a model that knows their frequencies alone
     mark: float  # loss of an n-gram model that has counted the training part, on the validation part: nats per character
     vocabulary: int = 1  # distinct characters
+    copying: float = 1.0  # how much lower the mark is if the n-gram model also copies from the last characters
 
 
 class Recipe(NamedTuple):
@@ -31,13 +32,13 @@ class Recipe(NamedTuple):
     characters_per_step: int
 
 
-# The loss is that of the n-gram model times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (N / 1e5)^GROWTH (1e6 / d)^SEEN_POWER,
-# with N parameters in the blocks, of which n are useful, and d useful characters: a large model learns more slowly. All of
-# this times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters: of a short text, a network learns more than
-# n-grams do.
-FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.642, 0.13, 0.346, 0.145, 0.414, 0.0409, 0.0409
-REPEATS = 5.1  # epochs after which a further one adds little: R* of Muennighoff et al.
-MAX_USEFUL = 16.0  # useful parameters for each character of the text
+# The loss is that of an n-gram model that also copies, times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (N / 1e5)^GROWTH
+# (1e6 / d)^SEEN_POWER, with N parameters in the blocks, of which n are useful, and d useful characters: a large model learns
+# more slowly. All of this times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters: of a short text, a
+# network learns more than n-grams do.
+FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.655, 0.14, 0.33, 0.157, 0.4, 0.0416, 0.0432
+REPEATS = 5.4  # epochs after which a further one adds little: R* of Muennighoff et al.
+MAX_USEFUL = 16.4  # useful parameters for each character of the text
 ADAMW_SEES = 0.27  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
 
@@ -73,7 +74,8 @@ def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -
     useful = max(effective_characters(text, seen), 1.0) * (1.0 if optimizer == "muon" else ADAMW_SEES)
     learned = SEEN * (parameters / 1e5) ** GROWTH * (1e6 / useful) ** SEEN_POWER
     ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + learned
-    return min(text.mark * min(1.0, text.characters / 1e6) ** TEXT_POWER * ratio, text.entropy)
+    mark = text.mark * text.copying
+    return min(mark * min(1.0, text.characters / 1e6) ** TEXT_POWER * ratio, text.entropy)
 
 
 def effective_characters(text: Text, seen: float) -> float:

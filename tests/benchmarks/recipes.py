@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides, to_dict  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
-from chargpt.text.report import mark_to_beat  # noqa: E402
+from chargpt.text.report import copying_of, mark_to_beat  # noqa: E402
 from chargpt.training.choice import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.initialisation import initial_model  # noqa: E402
@@ -52,7 +52,7 @@ from chargpt.training.trainer import Trainer  # noqa: E402
 
 BASE = ["optim.name=muon", "optim.learning_rate=4e-3", "optim.momentum=0.9", "model.positions=rotary", "runtime.threads=1"]
 HEADER = """\
-| text | training characters | n-gram loss | layers x width | windows x context | seen | settings | on the way | loss | training loss |
+| text | training characters | mark | layers x width | windows x context | seen | settings | on the way | loss | training loss |
 |---|---|---|---|---|---|---|---|---|---|"""
 SHAPE = re.compile(r"\d+x\d+")
 CHOSEN = "chosen"
@@ -92,7 +92,7 @@ def experiment(line: str, folder: str) -> dict:
         "experiment": line,
         "train": len(corpus.train),
         "vocabulary": corpus.tokenizer.vocab_size,
-        "mark": round(mark_to_beat(corpus), 4),
+        "mark": round(mark_to_beat(corpus) * copying_of(corpus), 4),
         "parameters": model.parameter_count(),
         "seen": trainer.progress.step * config.chars_per_step,
         "points": points,

@@ -26,6 +26,7 @@ texts = st.builds(
     entropy=st.floats(0.5, 9),
     mark=st.floats(0.5, 6),
     vocabulary=st.integers(2, 20_000),
+    copying=st.floats(0.1, 1),
 )
 
 
