@@ -159,7 +159,7 @@ class Processes(Group):
         key, started, has_said = f"{name}/{rank}", time.monotonic(), False
         while not self._ask(lambda: self._store.check([key])):
             time.sleep(min(0.1, 0.001 + (time.monotonic() - started) / 10))
-            if self._ask(lambda: self._store.check([FAILURE])):
+            if self._ask(lambda: self._store.check([FAILURE]) and not self._store.check([key])):
                 raise PeerLost("another process has failed")
             if self.rank == self.size - 1 and not has_said and time.monotonic() - started > PATIENCE:
                 print(f"waiting for the text: rank {rank} on its machine reads and encodes it", file=sys.stderr, flush=True)

@@ -1,6 +1,8 @@
-"""A group of one process exchanges nothing, and has every part."""
+"""A group of one process exchanges nothing, and has every part; what a process has published outlasts it."""
 
+import pytest
 import torch
+import torch.distributed as dist
 
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
@@ -16,3 +18,28 @@ def test_one_process_has_everything_and_hears_itself():
         group.gather_parts(vector, [[0, 5, 10]])
         assert torch.equal(vector, torch.arange(10.0)) and group.collect(vector, [0, 10]) is vector
         assert type(group.interrupt()) is Interrupt and group.describe() == ""
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="needs a torch with torch.distributed")
+def test_what_a_process_published_before_it_failed_is_read():
+    """Both may happen while another process sleeps. That one then finds the mistake by itself, and leaves it to the first."""
+    from chargpt.parallel.processes import FAILURE, PeerLost, Processes
+
+    class Slow(dist.HashStore):
+        """The first process acts after the first question."""
+
+        acts: dict[str, str] = {}
+
+        def check(self, keys: list[str]) -> bool:
+            answer = super().check(keys)
+            for key, value in self.acts.items():
+                self.set(key, value)
+            return answer
+
+    group = Processes(1, 2, local_rank=1, restarts=0)
+    group._store = Slow()
+    group._store.acts = {"host/0": "here", FAILURE: "0: a mistake"}
+    assert group.read("host") == "here"
+    group._store.acts = {}
+    with pytest.raises(PeerLost, match="another process has failed"):
+        group.read("other")
