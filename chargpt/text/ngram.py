@@ -12,15 +12,14 @@ def ngram_bits(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: in
     return float(-np.log2(ngram_probabilities(train, val, vocab_size=vocab_size, order=order)).mean())
 
 
-def copying(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int, window: int) -> float:
-    """The loss of the n-gram model if it also copies, divided by its loss without: at most 1, and lower the more `val` repeats.
+def copying(ids: np.ndarray, probability: np.ndarray, *, window: int) -> float:
+    """The loss on `ids` of a model that also copies, divided by that of the model that gives each of them `probability`.
 
-    What is copied is the id after the longest match among the last `window` ids. How likely that is depends on the length of
-    the match alone, and is chosen for `val`.
+    It is at most 1, and lower the more the ids repeat. What is copied is the id after the longest match among the last `window`
+    ids. How likely that is depends on the length of the match alone, and is chosen for these ids.
     """
-    probability = ngram_probabilities(train, val, vocab_size=vocab_size, order=order)
-    length, following = _longest_matches(val, window=window)
-    length, hit = np.minimum(length, LONGEST_COPY)[order:], (following == val)[order:]
+    length, following = _longest_matches(ids, window=window)
+    length, hit = np.minimum(length, LONGEST_COPY), following == ids
     times = np.bincount(length, minlength=LONGEST_COPY + 1)
     share = np.where(np.arange(LONGEST_COPY + 1) < SHORTEST_COPY, 0.0, 0.5)  # of copying, for each length of a match
     for _ in range(ROUNDS):
@@ -29,7 +28,7 @@ def copying(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int, 
         share = np.bincount(length, by_copying, minlength=len(share)) / (times + 1)
     mixed = share[length] * hit + (1 - share[length]) * probability
     without = np.log(probability).sum()
-    return float(np.log(mixed).sum() / without) if without else 1.0
+    return min(1.0, float(np.log(mixed).sum() / without)) if without else 1.0  # the shares are near the best ones
 
 
 def _longest_matches(ids: np.ndarray, *, window: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from chargpt.text.cache import EncodedText
-from chargpt.text.ngram import copying, ngram_bits
+from chargpt.text.ngram import copying, ngram_bits, ngram_probabilities
 from chargpt.text.tokenizer import Tokenizer, character_name
 
 TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters; a longer text is judged by pieces from all over it
@@ -113,11 +113,13 @@ def mark_to_beat(corpus: EncodedText) -> float:
     return ngram_mark(train, val, corpus.tokenizer)[1] * math.log(2)
 
 
-def copying_of(corpus: EncodedText) -> float:
-    """The loss of an n-gram model that also copies from the last characters, divided by that of one that does not."""
-    train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, COPIED_SAMPLE)
-    vocab_size = corpus.tokenizer.vocab_size
-    return copying(train, val, vocab_size=vocab_size, order=_order(vocab_size), window=COPIED_WINDOW)
+def mark_and_copying(corpus: EncodedText) -> tuple[float, float]:
+    """`mark_to_beat`, and how much lower it is, as a factor, if the n-gram model also copies from the last characters."""
+    train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
+    order = _order(corpus.tokenizer.vocab_size)
+    probability = ngram_probabilities(train, val, vocab_size=corpus.tokenizer.vocab_size, order=order)
+    part = sample(np.arange(len(probability)), COPIED_SAMPLE)
+    return float(-np.log(probability).mean()), copying(val[order:][part], probability[part], window=COPIED_WINDOW)
 
 
 def ngram_mark(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:

@@ -11,7 +11,7 @@ from chargpt.config import Config, apply_overrides
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import copying_of, mark_to_beat
+from chargpt.text.report import mark_and_copying
 from chargpt.training import recipes
 from chargpt.training.evaluation import validation_part
 from chargpt.training.progress_bar import clock
@@ -196,7 +196,7 @@ def _candidates(
 
 def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
-    mark, copying = mark_to_beat(corpus), copying_of(corpus)
+    mark, copying = mark_and_copying(corpus)
     return Text(len(corpus.train), _entropy(corpus), mark, corpus.tokenizer.vocab_size, copying)
 
 

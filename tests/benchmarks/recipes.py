@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides, to_dict  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
-from chargpt.text.report import copying_of, mark_to_beat  # noqa: E402
+from chargpt.text.report import mark_and_copying  # noqa: E402
 from chargpt.training.choice import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.initialisation import initial_model  # noqa: E402
@@ -92,7 +92,7 @@ def experiment(line: str, folder: str) -> dict:
         "experiment": line,
         "train": len(corpus.train),
         "vocabulary": corpus.tokenizer.vocab_size,
-        "mark": round(mark_to_beat(corpus) * copying_of(corpus), 4),
+        "mark": round(math.prod(mark_and_copying(corpus)), 4),
         "parameters": model.parameter_count(),
         "seen": trainer.progress.step * config.chars_per_step,
         "points": points,

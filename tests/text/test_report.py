@@ -9,7 +9,7 @@ import pytest
 
 from chargpt.text import report
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import examine
+from chargpt.text.report import examine, mark_and_copying, mark_to_beat
 
 
 @pytest.fixture
@@ -101,3 +101,10 @@ def test_every_kind_of_vocabulary_can_be_examined(changes, load_string):
 
 def test_a_text_with_more_characters_than_fit_four_into_a_number(load_string):
     assert "order-2 n-gram" in line(load_string("".join(map(chr, range(0x1_0000, 0x1_0000 + 60_000)))), "to beat")
+
+
+def test_the_mark_is_that_of_the_report_and_lower_with_copies_where_a_text_repeats(load_string):
+    plain, doubled = words(3000), " ".join(2 * (words(3, seed) + " ") for seed in range(1000))
+    (_, once), (_, twice) = (mark_and_copying(load_string(content)) for content in (plain, doubled))
+    corpus = load_string(plain)
+    assert mark_and_copying(corpus)[0] == pytest.approx(mark_to_beat(corpus)) and twice < 0.75 * once <= 0.75
