@@ -49,6 +49,9 @@ RARE, RARE_EPOCHS = 1000, 4
 # Up to so many epochs^2 times parameters for each character. A small model needs no dropout for epochs in which a large one
 # memorises the text.
 DROPOUT = ((3000, 0.0), (12_000, 0.1), (50_000, 0.2), (math.inf, 0.3))
+# With more distinct characters than this, most of them rare, the embedding memorises the text too, and much sooner: then the
+# parameters count EMBEDDING_MEMORISES times.
+LARGE_VOCABULARY, EMBEDDING_MEMORISES = 1000, 100
 # A model that learns from teachers memorises the text late: it needs no dropout, and no more weight decay than this.
 TAUGHT_DECAY = 0.5
 # In a time in which a model would see its text so often, two runs of it give more, each of about ENOUGH_EPOCHS epochs at most:
@@ -107,6 +110,8 @@ def regularization(text: Text, *, parameters: int, seen: float, taught: bool = F
     epochs = seen / text.characters
     repeated_parameters = epochs**2 * parameters / text.characters
     is_rare = epochs > 1 and text.characters < RARE * text.vocabulary
+    if is_rare and text.vocabulary > LARGE_VOCABULARY:
+        repeated_parameters *= EMBEDDING_MEMORISES
     decaying = max(epochs, RARE_EPOCHS) if is_rare else epochs
     decay = next(decay for most, decay in WEIGHT_DECAY if decaying <= most)
     if taught:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.training.recipes import (
+    LARGE_VOCABULARY,
     LOWEST_LIMIT,
     MAX_EPOCHS,
     MAX_TIMESCALES,
@@ -101,3 +102,12 @@ def test_characters_that_are_rare_need_more_weight_decay_as_soon_as_the_text_rep
     few = text._replace(vocabulary=1)
     rare, common = (regularization(one, parameters=parameters, seen=epochs * text.characters)[0] for one in (many, few))
     assert rare > common if epochs > 1.001 else epochs > 0.999 or rare == common
+
+
+@given(texts, sizes, st.floats(1.001, 100.0))
+def test_a_large_vocabulary_of_rare_characters_needs_dropout_sooner(text, parameters, epochs):
+    many, few = text._replace(vocabulary=text.characters), text._replace(vocabulary=2)
+    large, small = (regularization(one, parameters=parameters, seen=epochs * text.characters)[1] for one in (many, few))
+    assert large >= small
+    if text.characters > LARGE_VOCABULARY and parameters >= text.characters and epochs > 6:
+        assert large > 0
