@@ -216,7 +216,7 @@ def test_a_teacher_of_another_text_is_a_warning(taught, tmp_path, text, capsys):
 @pytest.fixture(scope="module")
 def two_runs(taught):
     """The folder of a run that learned from another one, made by one command."""
-    assert taught("train.pupil_minutes=0.02", "model.dropout=0.1", name="both") == 0
+    assert taught("train.pupil_minutes=0.02", "model.dropout=0.1", "train.patience=1000", name="both") == 0
     return taught.folder / "both"
 
 
@@ -224,7 +224,7 @@ def test_one_command_trains_a_teacher_and_a_model_that_learns_from_it(two_runs):
     teacher = two_runs.with_name("both-teacher")
     config = apply(Config(), read_yaml(two_runs / "config.yaml"), where="test")
     assert config.train.teachers == str(last_step(teacher).resolve()) and config.train.pupil_minutes == 0
-    assert config.model.dropout == 0 and config.train.seed == 1338
+    assert config.model.dropout == 0 and config.train.seed == 1338 and config.train.patience == 0
     assert last_step(teacher).name == "step-00000020"
 
 
