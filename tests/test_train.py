@@ -23,6 +23,7 @@ from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import run_program
+from chargpt.training import time_budget
 from chargpt.training.evaluation import evaluate
 from chargpt.training.options import parse_options
 from chargpt.training.startup import Training, new_run, resume_run, roll_back
@@ -213,7 +214,8 @@ def test_a_finished_run_resumes_to_nothing(trainer, tmp_path):
     assert last_step(run).name == "step-00000050"
 
 
-def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys):
+def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(time_budget, "SETTLED_SECONDS", 0.5)  # a slow machine has few seconds left after the start
     settings = ("train.max_steps=1000000", "optim.warmup_steps=10", "train.eval_interval=5000", "train.log_interval=1")
     assert trainer("--minutes", "0.13", *settings) == 0
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
@@ -223,7 +225,7 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys):
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     assert rates[-1] < 0.1 * max(rates)
     paces = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pace ")]
-    assert 1 <= len(paces) <= 6 and f"; {steps:,} steps" in paces[-1]  # one on a slow machine; more as more is known
+    assert 2 <= len(paces) <= 6 and f"; {steps:,} steps" in paces[-1]  # again and again, as more is known
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights(trainer, tmp_path, capsys):

@@ -192,8 +192,8 @@ def pupil_of(teacher: Training) -> Training | None:
     decay = min(config.optim.weight_decay, TAUGHT_DECAY)
     seed = (config.train.seed + 1) % 2**63
     changes = ["train.pupil_minutes=0", f"train.seed={seed}", "model.dropout=0", f"optim.weight_decay={decay}"]
-    changes += ["train.patience=0"]  # at the peak of the rate its loss rises and falls, and it is lowest at the end
-    config = apply_overrides(config, [*changes, f"train.teachers={teacher.run.folder}"])
+    changes += ["train.patience=0", f"train.teachers={teacher.run.folder}"]  # with teachers, the loss is lowest at the end
+    config = apply_overrides(config, changes)
     config = _long_enough(with_teachers_found(config, folder.parent), step=0, seconds=60 * minutes)
     run, corpus = Run(new_folder(str(folder), folder.parent)), teacher.corpus
     say("second run", f"{shown(folder)} learns from {shown(teacher.run.folder)}")

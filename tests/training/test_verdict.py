@@ -58,6 +58,12 @@ def test_the_first_of_two_runs_gets_no_advice_against_memorising():
     assert "memorised" in line and "its best checkpoint, of step 400, is the teacher" in line and "more text" not in line
 
 
+def test_a_run_with_teachers_is_not_told_to_stop_early():
+    config = Config(train=TrainConfig(teachers="checkpoints/first/step-00000400"))
+    line = said(1.7, 1.5, 400, config=config)
+    assert "memorised" in line and "train.patience" not in line and "more text" in line
+
+
 def test_after_divergence_it_names_what_is_saved_and_what_to_do(tmp_path):
     config, last = Config(), last_step(publish_run(tmp_path / "poems", steps=(20, 40)))
     assert "nothing is saved yet; start again" in after_divergence(None, config, name="poems")
