@@ -63,7 +63,7 @@ class TrainConfig:
     eval_interval: int = 500
     min_evaluations: int = 0  # evaluate more often in a run too short for so many; --minutes sets it
     eval_chars: int = 150_000
-    patience: int = 0  # evaluations without a better loss after which the run ends; 0: it never ends early
+    patience: int = 0  # evaluations without a better loss while the rate falls, after which the run ends; 0: never
     teachers: str = ""  # runs, separated by commas, from whose predictions the model learns as well as from the text
     pupil_minutes: float = 0.0  # minutes of a second run that then learns from this one, which is named NAME-teacher
     log_interval: int = 20

@@ -363,7 +363,7 @@ def test_compiled_training_learns_the_same(trainer, tmp_path, settings):
 
 def test_a_run_without_patience_ends_when_nothing_gets_better_and_may_be_told_to_go_on(trainer, tmp_path, capsys):
     settings = ["train.max_steps=300", "train.eval_interval=10", "optim.learning_rate=0.5", "optim.grad_clip=0"]
-    assert trainer("train.patience=3", *settings) == 0
+    assert trainer("train.patience=3", "optim.schedule=cosine", *settings) == 0
     evaluated = [line for line in logged(tmp_path / "run") if "val/loss" in line]
     losses = [line["val/loss"] for line in evaluated]
     assert losses.index(min(losses)) == len(losses) - 4 and evaluated[-1]["step"] < 300

@@ -22,7 +22,7 @@ from chargpt.runs.saved_state import Progress
 from chargpt.training.batches import Batches
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import Runtime
-from chargpt.training.schedule import learning_rate
+from chargpt.training.schedule import decay_start, learning_rate
 from chargpt.training.teaching import Taught, environment
 from chargpt.training.weights import FlatWeights
 from model import GPT
@@ -105,15 +105,24 @@ class Trainer:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has taken all its steps, or its last `train.patience` evaluations did not improve the loss."""
+        """Whether the run has taken all its steps, or `train.patience` evaluations in a row did not improve the loss.
+
+        At the peak of the rate, no evaluation counts: the falling rate lowers the loss, even if it rose before.
+        """
         return self.progress.step >= self.config.train.max_steps or self._is_out_of_patience
 
     @property
     def _is_out_of_patience(self) -> bool:
-        progress, patience = self.progress, self.config.train.patience
-        if not patience or progress.best_step is None:
-            return False
-        return progress.evaluated - progress.best_step >= patience * self.config.steps_between_evaluations
+        patience, without_gain = self.config.train.patience, self._steps_without_gain(self.config.train.max_steps)
+        return patience > 0 and without_gain >= patience * self.config.steps_between_evaluations
+
+    def _steps_without_gain(self, max_steps: int) -> float:
+        """Steps with a falling rate, in a run of `max_steps`, from the best evaluation to the last one."""
+        progress, optim = self.progress, self.config.optim
+        if progress.best_step is None:
+            return 0
+        falling = 0 if optim.decay_fraction == 0 else decay_start(optim, max_steps=max_steps)  # if it never falls, all count
+        return max(0, progress.evaluated - max(progress.best_step, falling))
 
     def step(self) -> Step:
         """Take one step: the gradient of a batch, clipping, an update.
@@ -219,11 +228,10 @@ class Trainer:
         The warm-up stays as short as it now becomes, even if the run is extended later. There are fewer evaluations if the
         run would otherwise be out of patience at once, only because they would be closer together.
         """
-        config, progress = self.config, self.progress
-        if config.train.patience and progress.best_step is not None and not self._is_out_of_patience:
-            since_best = progress.evaluated - progress.best_step
-            if since_best:  # the interval, max_steps / min_evaluations, must be longer than since_best / patience
-                min_evaluations = min(min_evaluations, (max_steps * config.train.patience - 1) // since_best)
+        config, without_gain = self.config, self._steps_without_gain(max_steps)
+        if config.train.patience and without_gain and not self._is_out_of_patience:
+            # The interval, max_steps / min_evaluations, must be longer than without_gain / patience.
+            min_evaluations = min(min_evaluations, int((max_steps * config.train.patience - 1) // without_gain))
         self.config = dataclasses.replace(
             config,
             train=dataclasses.replace(config.train, max_steps=max_steps, min_evaluations=min_evaluations),

@@ -161,15 +161,29 @@ def test_the_length_is_the_only_setting_that_changes():
     assert dataclasses.replace(trainer.config, **parts) == CONFIG
 
 
-def test_a_run_ends_at_its_length_or_without_patience():
-    trainer = make_trainer(dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, patience=2, eval_interval=5)))
-    progress = trainer.progress
-    for step, loss in ((0, 1.0), (5, 2.0)):
-        progress.step = step
-        progress.record_evaluation(loss)
+@pytest.mark.parametrize(
+    ("schedule", "decay_fraction", "last"),
+    [("cosine", 0.5, 10), ("linear", 1.0, 10), ("linear", 0.0, 10), ("linear", 0.75, 15), ("linear", 0.5, 20)],
+)
+def test_patience_counts_evaluations_after_the_rate_begins_to_fall(schedule, decay_fraction, last):
+    """The best one is the first, and two more end the run; where the rate never falls, all count."""
+    train = dataclasses.replace(CONFIG.train, patience=2, eval_interval=5, max_steps=20)
+    optim = dataclasses.replace(CONFIG.optim, schedule=schedule, decay_fraction=decay_fraction)
+    trainer = make_trainer(dataclasses.replace(CONFIG, train=train, optim=optim))
+    for step in range(0, last + 1, 5):
         assert not trainer.is_finished
-    progress.step = 10
-    progress.record_evaluation(3.0)
+        trainer.progress.step = step
+        trainer.progress.record_evaluation(1.0 + step)
+    assert trainer.is_finished
+
+
+def test_patience_begins_again_with_each_better_loss():
+    train = dataclasses.replace(CONFIG.train, patience=2, eval_interval=5, max_steps=100)
+    trainer = make_trainer(dataclasses.replace(CONFIG, train=train))
+    for step, loss in ((50, 1.0), (55, 2.0), (60, 0.9), (65, 1.5), (70, 1.5)):
+        assert not trainer.is_finished
+        trainer.progress.step = step
+        trainer.progress.record_evaluation(loss)
     assert trainer.is_finished
 
 
@@ -177,7 +191,8 @@ def test_a_run_ends_at_its_length_or_without_patience():
 def test_a_shorter_interval_does_not_end_a_run_without_patience(max_steps, evaluations):
     """Two evaluations were no better; that they are now more than three of the new intervals ago says nothing."""
     train = dataclasses.replace(CONFIG.train, patience=3, eval_interval=63, max_steps=632)
-    trainer = make_trainer(dataclasses.replace(CONFIG, train=train))
+    optim = dataclasses.replace(CONFIG.optim, decay_fraction=1.0)  # the rate falls from the beginning
+    trainer = make_trainer(dataclasses.replace(CONFIG, train=train, optim=optim))
     progress = trainer.progress
     for step, loss in ((63, 1.0), (126, 2.0), (150, 2.0)):
         progress.step = step
