@@ -145,7 +145,7 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
     sample = writer.write(model, interrupt) if is_first else ""
     trainer.group.exchange()  # a signal may have come
     if not interrupt():
-        progress.record_evaluation(loss)
+        trainer.record_evaluation(loss)
         seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample) if is_first else {}
         monitor.log_evaluation(progress.step, loss, sample=sample, seen=seen)
 
@@ -218,7 +218,7 @@ def conclude(training: Training, interrupt: Interrupt, monitor: Monitor, writer:
     if progress.step < trainer.config.train.max_steps:
         patience = trainer.config.train.patience
         again = f"continue with --resume --run {name} train.patience=0"
-        say("ended", f"at step {progress.step:,}: no better validation loss in {patience} evaluations; {again}")
+        say("ended", f"at step {progress.step:,}: no better loss in {patience} evaluations while the rate fell; {again}")
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
     say("done", f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), {best}")
     mark = mark_to_beat(corpus)

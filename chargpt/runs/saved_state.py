@@ -16,7 +16,7 @@ from chargpt.config import Config, apply, to_dict
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 3
+FORMAT = 4
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
 LARGEST_LOSS = 1e39  # nats per character; training computes losses in float32, whose range this is
@@ -32,15 +32,18 @@ class Progress:
     val_loss: float | None = None  # its result, nats per character
     best_loss: float | None = None
     best_step: int | None = None
+    without_gain: int = 0  # evaluations in a row, at a falling learning rate, that brought no better loss
     loss_sum: float = 0.0  # of the training losses since the last log
     loss_count: int = 0
     skipped: list[int] = field(default_factory=list)  # steps whose loss was not finite; each one caused a rollback
 
-    def record_evaluation(self, loss: float) -> None:
-        """The validation loss of the current step is `loss`."""
+    def record_evaluation(self, loss: float, *, is_falling: bool = True) -> None:
+        """The validation loss of the current step is `loss`; `is_falling` if the learning rate has begun to fall."""
         self.evaluated, self.val_loss = self.step, loss
         if self.best_loss is None or loss < self.best_loss:
-            self.best_loss, self.best_step = loss, self.step
+            self.best_loss, self.best_step, self.without_gain = loss, self.step, 0
+        elif is_falling:
+            self.without_gain += 1
 
     def take_mean_loss(self) -> float:
         """The mean training loss since the last call."""
@@ -113,7 +116,14 @@ def _from_format_2(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-MIGRATIONS = {1: _from_format_1, 2: _from_format_2}
+def _from_format_3(data: dict[str, Any]) -> dict[str, Any]:
+    """Format 3 did not count the evaluations without a better loss."""
+    if isinstance(data.get("progress"), dict):
+        data["progress"] = {"without_gain": 0, **data["progress"]}
+    return data
+
+
+MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3}
 
 
 def _require(ok: bool, name: str, problem: str) -> None:
@@ -177,6 +187,7 @@ def _progress(value: object) -> Progress:
         step=step,
         evaluated=evaluated,
         best_step=best_step,
+        without_gain=_whole(value["without_gain"], "progress.without_gain", most=step),
         **losses,
         loss_count=loss_count,
         loss_sum=_number(value["loss_sum"], "progress.loss_sum", most=LARGEST_LOSS * (1 + loss_count)),

@@ -16,7 +16,7 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     if step < warmup:
         return config.learning_rate * (step + 1) / (warmup + 1)
     if config.schedule == "linear":
-        start = max(warmup, decay_start(config, max_steps=max_steps))
+        start = max(warmup, max_steps * (1 - config.decay_fraction))
         remaining = 1 - max(0.0, step - start) / max(1.0, max_steps - start)
     else:
         done = (step - warmup) / max(1, max_steps - warmup)
@@ -24,6 +24,8 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
 
 
-def decay_start(config: OptimConfig, *, max_steps: int) -> float:
-    """The step after which the rate falls, if the warm-up is over by then: 0 for `cosine`."""
-    return max_steps * (1 - config.decay_fraction) if config.schedule == "linear" else 0.0
+def is_falling(step: int, config: OptimConfig, *, max_steps: int) -> bool:
+    """Whether the rate has begun to fall by step `step`. True for a rate that never falls."""
+    never_falls = learning_rate(max_steps, config, max_steps=max_steps) >= config.learning_rate
+    is_warm = step >= min(config.warmup_steps, max_steps // 2)
+    return never_falls or (is_warm and learning_rate(step, config, max_steps=max_steps) < config.learning_rate)

@@ -225,7 +225,10 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
     check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
-    trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
+    progress = checkpoint.state.progress
+    if options.minutes is not None or "train.max_steps" in options.given:  # the rest has another length: patience begins again
+        progress = dataclasses.replace(progress, without_gain=0)
+    trainer.load(TrainerState(checkpoint.weights, checkpoint.training, progress))
     _say_what_differs(checkpoint.state.environment, trainer)
     seconds = time_limit(options, run, group=group)
     rest = f"{config.train.max_steps - checkpoint.step:,} steps" if seconds is None else clock(seconds)

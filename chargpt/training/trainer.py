@@ -22,7 +22,7 @@ from chargpt.runs.saved_state import Progress
 from chargpt.training.batches import Batches
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import Runtime
-from chargpt.training.schedule import decay_start, learning_rate
+from chargpt.training.schedule import is_falling, learning_rate
 from chargpt.training.teaching import Taught, environment
 from chargpt.training.weights import FlatWeights
 from model import GPT
@@ -109,20 +109,13 @@ class Trainer:
 
         At the peak of the rate, no evaluation counts: the falling rate lowers the loss, even if it rose before.
         """
-        return self.progress.step >= self.config.train.max_steps or self._is_out_of_patience
+        patience = self.config.train.patience
+        return self.progress.step >= self.config.train.max_steps or 0 < patience <= self.progress.without_gain
 
-    @property
-    def _is_out_of_patience(self) -> bool:
-        patience, without_gain = self.config.train.patience, self._steps_without_gain(self.config.train.max_steps)
-        return patience > 0 and without_gain >= patience * self.config.steps_between_evaluations
-
-    def _steps_without_gain(self, max_steps: int) -> float:
-        """Steps with a falling rate, in a run of `max_steps`, from the best evaluation to the last one."""
-        progress, optim = self.progress, self.config.optim
-        if progress.best_step is None:
-            return 0
-        falling = 0 if optim.decay_fraction == 0 else decay_start(optim, max_steps=max_steps)  # if it never falls, all count
-        return max(0, progress.evaluated - max(progress.best_step, falling))
+    def record_evaluation(self, loss: float) -> None:
+        """The validation loss of the weights as they are is `loss`."""
+        last, train = self.progress.step - 1, self.config.train
+        self.progress.record_evaluation(loss, is_falling=is_falling(last, self.config.optim, max_steps=train.max_steps))
 
     def step(self) -> Step:
         """Take one step: the gradient of a batch, clipping, an update.
@@ -225,13 +218,9 @@ class Trainer:
     def set_length(self, max_steps: int, *, min_evaluations: int) -> None:
         """Make the run `max_steps` long, with at least so many evaluations.
 
-        The warm-up stays as short as it now becomes, even if the run is extended later. There are fewer evaluations if the
-        run would otherwise be out of patience at once, only because they would be closer together.
+        The warm-up stays as short as it now becomes, even if the run is extended later.
         """
-        config, without_gain = self.config, self._steps_without_gain(max_steps)
-        if config.train.patience and without_gain and not self._is_out_of_patience:
-            # The interval, max_steps / min_evaluations, must be longer than without_gain / patience.
-            min_evaluations = min(min_evaluations, int((max_steps * config.train.patience - 1) // without_gain))
+        config = self.config
         self.config = dataclasses.replace(
             config,
             train=dataclasses.replace(config.train, max_steps=max_steps, min_evaluations=min_evaluations),

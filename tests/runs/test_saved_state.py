@@ -19,8 +19,15 @@ def test_a_state_comes_back_through_json():
     assert SavedState.from_json(json.loads(json.dumps(fresh.to_json())), format=FORMAT) == fresh
 
 
+def test_format_3_is_still_read_and_has_all_its_patience():
+    older = plain()
+    del older["progress"]["without_gain"]
+    assert SavedState.from_json(older, format=3).progress.without_gain == 0
+
+
 def test_format_2_is_still_read_and_is_of_one_chunk():
     older = plain()
+    del older["progress"]["without_gain"]
     del older["config"]["train"]["chunks"]
     assert SavedState.from_json(older, format=2).config.train.chunks == 1
 
@@ -28,6 +35,7 @@ def test_format_2_is_still_read_and_is_of_one_chunk():
 def test_format_1_is_still_read():
     older = plain()
     del older["seconds_left"]
+    del older["progress"]["without_gain"]
     older["val_loss"] = 1.5
     assert SavedState.from_json(older, format=1).seconds_left is None
 
@@ -75,6 +83,7 @@ WRONG_PROGRESS = {
     "val_loss": [None, -0.1, 10**400, "low", True, 1.4],  # 1.4: below the best loss
     "best_loss": [None, -1, 10**400, 1.6],
     "best_step": [-5, None, 41, 0.5],
+    "without_gain": [-1, None, 41, 0.5, True],
     "loss_sum": [10**400, -1, None, "0"],
     "loss_count": [-1, 41, None, 0.5],
     "skipped": [None, {}, [-1], ["1"], [0.5], [10**30]],
@@ -105,6 +114,7 @@ def test_progress_keeps_the_best_evaluation_and_the_mean_loss():
         progress.step = step
         progress.record_evaluation(loss)
     assert (progress.evaluated, progress.val_loss, progress.best_step, progress.best_loss) == (20, 2.0, 10, 1.0)
+    assert progress.without_gain == 1
     progress.loss_sum, progress.loss_count = 6.0, 4
     assert progress.take_mean_loss() == 1.5 and progress.loss_count == 0
     copied = progress.copy()

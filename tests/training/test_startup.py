@@ -24,10 +24,11 @@ from chargpt.training.startup import new_model, new_run, resume_run, roll_back, 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
 FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, by commit dd8d24b, before there were chunks
+FORMAT_3 = ROOT / "tests" / "runs" / "format_3"  # the same text and settings, by commit 1cd45ff, before patience was counted
 TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
 
-@pytest.fixture(params=[FORMAT_1, FORMAT_2], ids=lambda folder: folder.name)
+@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3], ids=lambda folder: folder.name)
 def older_run(request, tmp_path) -> Path:
     """The run of an older version, its text in a cache."""
     shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))

@@ -162,47 +162,51 @@ def test_the_length_is_the_only_setting_that_changes():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "decay_fraction", "last"),
-    [("cosine", 0.5, 10), ("linear", 1.0, 10), ("linear", 0.0, 10), ("linear", 0.75, 15), ("linear", 0.5, 20)],
+    ("optim", "last"),
+    [
+        ({"schedule": "cosine"}, 10),
+        ({"decay_fraction": 1.0}, 10),
+        ({"decay_fraction": 0.0}, 10),
+        ({"final_fraction": 1.0}, 10),
+        ({"decay_fraction": 0.7}, 20),
+        ({"decay_fraction": 0.5}, 30),
+        ({"schedule": "cosine", "warmup_steps": 20}, 30),
+        ({"decay_fraction": 1.0, "warmup_steps": 100}, 30),
+    ],
 )
-def test_patience_counts_evaluations_after_the_rate_begins_to_fall(schedule, decay_fraction, last):
-    """The best one is the first, and two more end the run; where the rate never falls, all count."""
-    train = dataclasses.replace(CONFIG.train, patience=2, eval_interval=5, max_steps=20)
-    optim = dataclasses.replace(CONFIG.optim, schedule=schedule, decay_fraction=decay_fraction)
-    trainer = make_trainer(dataclasses.replace(CONFIG, train=train, optim=optim))
+def test_patience_counts_evaluations_after_the_rate_begins_to_fall(optim, last):
+    """The first one is the best, and two more end the run of 40 steps; where the rate never falls, all count."""
+    train = dataclasses.replace(CONFIG.train, patience=2, max_steps=40)
+    trainer = make_trainer(dataclasses.replace(CONFIG, train=train, optim=dataclasses.replace(CONFIG.optim, **optim)))
     for step in range(0, last + 1, 5):
         assert not trainer.is_finished
         trainer.progress.step = step
-        trainer.progress.record_evaluation(1.0 + step)
+        trainer.record_evaluation(1.0 + step)
     assert trainer.is_finished
 
 
 def test_patience_begins_again_with_each_better_loss():
-    train = dataclasses.replace(CONFIG.train, patience=2, eval_interval=5, max_steps=100)
-    trainer = make_trainer(dataclasses.replace(CONFIG, train=train))
-    for step, loss in ((50, 1.0), (55, 2.0), (60, 0.9), (65, 1.5), (70, 1.5)):
+    trainer = make_trainer(dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, patience=2, max_steps=100)))
+    for step, loss in ((55, 1.0), (60, 2.0), (65, 0.9), (70, 1.5), (75, 0.9)):
         assert not trainer.is_finished
         trainer.progress.step = step
-        trainer.progress.record_evaluation(loss)
+        trainer.record_evaluation(loss)
     assert trainer.is_finished
 
 
-@pytest.mark.parametrize(("max_steps", "evaluations"), [(271, 12), (400, 60), (151, 5)])
-def test_a_shorter_interval_does_not_end_a_run_without_patience(max_steps, evaluations):
-    """Two evaluations were no better; that they are now more than three of the new intervals ago says nothing."""
-    train = dataclasses.replace(CONFIG.train, patience=3, eval_interval=63, max_steps=632)
-    optim = dataclasses.replace(CONFIG.optim, decay_fraction=1.0)  # the rate falls from the beginning
-    trainer = make_trainer(dataclasses.replace(CONFIG, train=train, optim=optim))
-    progress = trainer.progress
-    for step, loss in ((63, 1.0), (126, 2.0), (150, 2.0)):
-        progress.step = step
-        progress.record_evaluation(loss)
-    assert not trainer.is_finished
-    trainer.set_length(150, min_evaluations=0)  # as short as a resumed run is until its speed is known
-    trainer.set_length(max_steps, min_evaluations=evaluations)
-    assert not trainer.is_finished and trainer.config.train.max_steps == max_steps
-    progress.step += trainer.config.steps_between_evaluations
-    progress.record_evaluation(2.0)
+@pytest.mark.parametrize("max_steps", [55, 67, 150, 400])
+def test_another_length_or_interval_does_not_end_a_run_without_patience(max_steps):
+    """Two evaluations at the peak of the rate were no better. That a shorter run is in its decay by then says nothing."""
+    train = dataclasses.replace(CONFIG.train, patience=2, eval_interval=10, max_steps=100)
+    trainer = make_trainer(dataclasses.replace(CONFIG, train=train))
+    for step in range(10, 51, 10):
+        trainer.progress.step = step
+        trainer.record_evaluation(1.0 + step)
+    for _ in range(2):
+        trainer.set_length(max_steps, min_evaluations=10)
+        assert not trainer.is_finished and trainer.config.train.max_steps == max_steps
+        trainer.progress.step = max(trainer.progress.step, max_steps // 2) + 2
+        trainer.record_evaluation(99.0)
     assert trainer.is_finished
 
 
