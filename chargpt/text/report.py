@@ -116,7 +116,7 @@ def mark_to_beat(corpus: EncodedText) -> float:
 def mark_and_copying(corpus: EncodedText) -> tuple[float, float]:
     """`mark_to_beat`, and how much lower it is, as a factor, if the n-gram model also copies from the last characters."""
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
-    order = _order(corpus.tokenizer.vocab_size)
+    order = _order(corpus.tokenizer.vocab_size, train, val)
     probability = ngram_probabilities(train, val, vocab_size=corpus.tokenizer.vocab_size, order=order)
     part = sample(np.arange(len(probability)), COPIED_SAMPLE)
     return float(-np.log(probability).mean()), copying(val[order:][part], probability[part], window=COPIED_WINDOW)
@@ -124,12 +124,12 @@ def mark_and_copying(corpus: EncodedText) -> tuple[float, float]:
 
 def ngram_mark(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
     """The order of the n-gram model for this vocabulary, and its bits per character."""
-    order = _order(tokenizer.vocab_size)
+    order = _order(tokenizer.vocab_size, train, val)
     return order, ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
 
 
-def _order(vocab_size: int) -> int:
-    return 3 if vocab_size**4 < 2**63 else 2
+def _order(vocab_size: int, train: np.ndarray, val: np.ndarray) -> int:
+    return min(3 if vocab_size**4 < 2**63 else 2, len(train) - 1, len(val) - 1)
 
 
 def _marks(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:

@@ -123,12 +123,13 @@ def outlook(corpus: EncodedText, config: Config, *, parameters: int, characters_
     epochs = config.train.max_steps * config.chars_per_step / len(corpus.train)
     minutes = config.train.max_steps * config.chars_per_step / characters_per_second / 60
     memory = memory_needed(config, parameters=parameters, vocab_size=corpus.tokenizer.vocab_size)
-    expected = _overfitting(len(corpus.train), config, epochs=epochs, parameters=parameters)
+    text = Text(len(corpus.train), 0.0, mark=0.0, vocabulary=corpus.tokenizer.vocab_size)
+    expected = _overfitting(text, config, epochs=epochs, parameters=parameters)
     cost = f"about {clock(60 * minutes)} and {max(memory, 1e8) / 1e9:.1f} GB"
     return f"{epochs:.1f} epochs for {parameters:,} parameters: {expected}; {cost}"
 
 
-def _overfitting(characters: int, config: Config, *, epochs: float, parameters: int) -> str:
+def _overfitting(text: Text, config: Config, *, epochs: float, parameters: int) -> str:
     """What to expect of so many epochs, and what to use against it, other than what is set already.
 
     Up to 4 epochs are nearly as good as new text; beyond about 16 they teach little (Muennighoff et al. 2023, arXiv
@@ -138,11 +139,11 @@ def _overfitting(characters: int, config: Config, *, epochs: float, parameters: 
         return "the run will not see all of the text; more steps would help"
     if epochs <= 4:
         return "no overfitting expected"
-    text = Text(characters, 0.0, mark=0.0)
-    decay, dropout = regularization(text, parameters=parameters, seen=epochs * characters, taught=bool(config.train.teachers))
+    seen, taught = epochs * text.characters, bool(config.train.teachers)
+    decay, dropout = regularization(text, parameters=parameters, seen=seen, taught=taught)
     more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
     more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []
-    if epochs <= 16 or parameters < characters or (epochs <= MAX_EPOCHS and not more):
+    if epochs <= 16 or parameters < text.characters or (epochs <= MAX_EPOCHS and not more):
         return "little overfitting expected; watch val/loss"
     ways = ", ".join(["more text", *more])
     return f"overfitting expected: the best checkpoint will be an early one; use {ways} or a smaller model"
@@ -159,14 +160,14 @@ def look_ahead(options: TrainOptions, *, root: Path) -> int:
 
 def preview(options: TrainOptions, *, root: Path) -> int:
     """Print what a training would begin with and what to expect of it. Makes no run. Returns the exit code."""
-    model, corpus, config, minutes = new_model(options, root=root)
+    model, corpus, config, minutes, has_length = new_model(options, root=root)
     teachers = load_teachers(config, corpus.tokenizer)
     trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config), teachers=teachers)
     seconds = None if minutes is None else 60 * minutes
     for line in describe(trainer, corpus, None, seconds):
         print(wrapped(one_line(line)), flush=True)
     step, parameters = seconds_per_step(trainer), model.parameter_count()
-    if seconds is not None:
+    if seconds is not None and not has_length:
         config = apply_overrides(config, [f"train.max_steps={steps_in(seconds, config, corpus, step)}"])
     speed = config.chars_per_step / step
     say("outlook", outlook(corpus, config, parameters=parameters, characters_per_second=speed))

@@ -47,7 +47,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
 
     `root` is the folder of the project. Raises UserError.
     """
-    model, corpus, config, _ = new_model(options, root=root)
+    model, corpus, config, *_ = new_model(options, root=root)
     config = short_config(config)
     folder = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
     folder = folder.with_name(f"{folder.name}-find-lr")

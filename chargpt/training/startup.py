@@ -74,7 +74,7 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     """A run at step 0. Raises UserError, also if a run of that name exists."""
     name = run_name(options.texts) if options.run is None else options.run
     folder = new_folder(name, root / "checkpoints")  # before the text is read, which may take long
-    model, corpus, config, minutes = new_model(options, root=root, processes=group.size)
+    model, corpus, config, minutes, _ = new_model(options, root=root, processes=group.size)
     check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
     state = SavedState(
@@ -107,6 +107,7 @@ class NewModel(NamedTuple):
     corpus: Corpus
     config: Config
     minutes: float | None  # the time limit: that of the options, or less if the text has no more to give
+    has_length: bool  # whether train.max_steps is that of the run; otherwise a time limit replaces it
 
 
 def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewModel:
@@ -142,7 +143,7 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
         say("start from", start_from(source, model, corpus.tokenizer))
     elif len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
         say("hint", f"--init-from {shown(known)} may help with a text as short as this: that run knows this script")
-    return NewModel(model, corpus, config, minutes)
+    return NewModel(model, corpus, config, minutes, has_length=open or minutes is None)
 
 
 def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, processes: int) -> tuple[Config, float | None]:

@@ -103,6 +103,13 @@ def test_a_text_with_more_characters_than_fit_four_into_a_number(load_string):
     assert "order-2 n-gram" in line(load_string("".join(map(chr, range(0x1_0000, 0x1_0000 + 60_000)))), "to beat")
 
 
+@pytest.mark.parametrize("ids", [2, 3, 4])
+def test_a_validation_part_of_a_few_characters_has_a_mark(ids, load_string):
+    corpus = load_string(words(5)[:27] + "abcd"[:ids], val_fraction=ids / (27 + ids), block_size=1)
+    assert len(corpus.val) == ids and math.isfinite(mark_to_beat(corpus)) and "nan" not in line(corpus, "to beat")
+    assert all(map(math.isfinite, mark_and_copying(corpus)))
+
+
 def test_the_mark_is_that_of_the_report_and_lower_with_copies_where_a_text_repeats(load_string):
     plain, doubled = words(3000), " ".join(2 * (words(3, seed) + " ") for seed in range(1000))
     (_, once), (_, twice) = (mark_and_copying(load_string(content)) for content in (plain, doubled))

@@ -1,6 +1,7 @@
 """What is said about a training before it begins."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,23 @@ def test_the_outlook_does_not_advise_what_is_set(tmp_path):
 
     assert "optim.weight_decay=1" in said(0.1, 0.5) and "dropout" not in said(0.1, 0.5)
     assert "model.dropout=" in said(1.0, 0.0) and "weight_decay" not in said(1.0, 0.0)
+
+
+def test_the_outlook_knows_that_a_large_vocabulary_is_memorised_sooner(tmp_path):
+    (tmp_path / "text.txt").write_text("".join(map(chr, range(0x4E00, 0x4E00 + 2000))) * 20)
+    corpus = load_corpus([str(tmp_path / "text.txt")], DataConfig(cache=str(tmp_path)), root=tmp_path, block_size=4)
+    config = Config(optim=OptimConfig(weight_decay=1.0), train=TrainConfig(max_steps=400))
+    assert "model.dropout=0.3" in outlook(corpus, config, parameters=300_000, characters_per_second=1000)
+
+
+def test_with_chosen_settings_the_outlook_is_that_of_the_choice(text, tmp_path, capsys):
+    """The same epochs, and no advice against what the program chose itself."""
+    assert main([str(text), f"data.cache={tmp_path}", "--minutes", "0.2", "runtime.threads=1"]) == 0
+    said = capsys.readouterr().out
+    (chosen,), (seen,) = (
+        re.findall(pattern, said) for pattern in (r"see the text ([\d.]+) times", r"outlook +([\d.]+) epochs")
+    )
+    assert chosen == seen and "overfitting expected: the best" not in said
 
 
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
