@@ -266,7 +266,8 @@ class Parser(argparse.ArgumentParser):
         message = message.removeprefix("argument ")
         _, unknown, words = message.partition("unrecognized arguments: --")
         if unknown:
-            raise UserError(f"--{words}: no such option; {self._nearest(re.split('[ =]', words)[0])}")
+            word = words.split(" ")[0]  # what follows may be words that are right
+            raise UserError(f"--{word}: no such option; {self._nearest(word.split('=')[0])}")
         if message.endswith("expected one argument"):
             raise UserError(f"{message}; if its value begins with a dash, write {message.split(':')[0]}=VALUE")
         raise UserError(message if "; use " in message else f"{message}; see {self.prog} --help")

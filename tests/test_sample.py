@@ -286,8 +286,8 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--prompt", "a", "--prompt-file", "b"], "not allowed with argument --prompt"),
         (["--prompt-file", "missing.txt"], "missing.txt: No such file"),
         (["--prompt-file", "."], "Is a directory"),
-        (["--lenght", "5"], "--lenght 5: no such option; did you mean --length?"),
-        (["--temp", "1"], "--temp 1: no such option; did you mean --temperature?"),
+        (["--lenght", "5"], "--lenght: no such option; did you mean --length?"),
+        (["--temp", "1"], "--temp: no such option; did you mean --temperature?"),
         (["more"], "unrecognized arguments: more"),
     ],
 )

@@ -78,7 +78,7 @@ def parsed(*words: str) -> argparse.Namespace:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--lenght", "5"], "--lenght 5: no such option; did you mean --length?"),
+        (["--lenght", "5"], "--lenght: no such option; did you mean --length?"),
         (["--len", "5"], "did you mean --length?"),
         (["--length", "0"], "use a whole number of 1 or more"),
         (["--length", "1" * 30], "use a whole number of 1 or more"),

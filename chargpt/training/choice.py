@@ -312,7 +312,7 @@ def _notices(
         f"dropout {model.dropout:g} for {epochs:.1f} epochs; {config.chars_per_step:,} characters in a step",
     )
     low, high = best.loss * (1 - SPREAD), best.loss * (1 + SPREAD)
-    yield "expected", f"{loss} {best.loss:.2f} ({low:.2f} to {high:.2f}), an n-gram model has {text.mark:.2f}"
+    yield "expected", f"{loss} {best.loss:z.2f} ({low:z.2f} to {high:z.2f}), an n-gram model has {text.mark:z.2f}"
     others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
     if others:
         yield "considered", others

@@ -99,6 +99,8 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     options = {name: words[name] for name in OPTIONS}
     settings = [word for word in words["words"] if is_setting(word)]
     if words["device"] is not None:
+        if any(setting.startswith("runtime.device=") for setting in settings):
+            raise UserError("--device: given together with runtime.device, which is the same setting; leave one out")
         settings.append(f"runtime.device={words['device']}")
     options = TrainOptions(texts=[word for word in words["words"] if not is_setting(word)], settings=settings, **options)
     _check(options)
@@ -131,7 +133,7 @@ def _check(options: TrainOptions) -> None:
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         raise UserError("TEXT: the same text given twice, so that its validation part would be trained on; give it once")
     if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:
-        raise UserError(f"--minutes: {options.minutes:g} given; use a number above 0, up to {MAX_MINUTES:,}")
+        raise UserError(f"--minutes: {options.minutes:,.10g} given; use a number above 0, up to {MAX_MINUTES:,}")
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     if options.dry_run and (options.resume or options.find_lr):

@@ -37,7 +37,8 @@ def test_every_end_has_its_verdict(losses, words):
 
 
 def test_validation_far_above_training_is_memorisation():
-    assert "memorised" in said(1.5, 1.5, 1000, train_loss=0.6) and "sample.py" not in said(1.5, 1.5, 1000, train_loss=0.6)
+    line = said(1.5, 1.5, 1000, train_loss=0.6)  # the loss was lowest at the end, so a shorter run would be no better
+    assert "memorised" in line and not any(words in line for words in ("sample.py", "fewer steps", "train.patience"))
     assert "better than an n-gram model" in said(1.5, 1.5, 1000, train_loss=1.4)
 
 
