@@ -28,7 +28,6 @@ TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most thi
 STEADY_SECONDS = 0.15  # of steps that are timed: in a shorter time, another program may have disturbed each of them
 STARTING_SECONDS, IN_STEPS = 4.0, 0.92  # the rest of a run's time, besides evaluations, is for saving and as a reserve
 SLOWER = 0.8  # power of the parameters with which a step becomes slower; the calls of small models take much of theirs
-FIRST_GUESS = 30_000  # characters a second of the smallest model
 MAX_EVALUATIONS = 10
 SHORTEST_TEACHING = 120.0  # seconds: with less, the two starts take too large a part of the time
 TAUGHT_SPEED = 0.75  # of the speed without a teacher, whose predictions take the rest of the time
@@ -97,8 +96,7 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     names = ["optim.name=adamw", "model.positions=learned"]
     if muon:
         names = ["optim.name=muon", "model.positions=rotary", "model.bias=true"]
-    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(config))
-    shapes = _shapes(config, corpus, names, given=given, longest=longest)
+    shapes = _shapes(config, corpus, names, given=given)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
     one_run = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
     if not one_run and seconds >= SHORTEST_TEACHING:
@@ -165,11 +163,11 @@ def _candidates(
     done: list[Candidate] = []
     for shape in shapes:
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
-        # What was measured for a smaller model tells how long a larger one takes.
-        speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER if done else FIRST_GUESS
-        recipe = _recipe(shape, text, seen=int(speed * longest))
-        batch = f"train.batch_size={_batch_size(shape, recipe.characters_per_step)}"
-        shaped = apply_overrides(shape, _unless(given, [batch]))
+        if done:  # what was measured for a smaller model tells how long a larger one takes
+            speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER
+        else:
+            speed = processes * training_speed(shape, corpus)
+        shaped = _with_context_and_batch(shape, corpus, text, given=given, seen=int(speed * longest))
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         if not done or timing < deadline - time.perf_counter():
             try:
@@ -210,16 +208,30 @@ def in_blocks(config: Config) -> int:
     return 12 * config.model.n_layer * config.model.n_embd**2
 
 
-def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collection[str], longest: int) -> Iterator[Config]:
+def _with_context_and_batch(shape: Config, corpus: Corpus, text: Text, *, given: Collection[str], seen: int) -> Config:
+    """`shape` with the context and the batch for a run that sees about so many characters."""
+    wanted = recipes.context_for(text, n_embd=shape.model.n_embd, seen=seen, optimizer=shape.optim.name)
+    context = max(SHORTEST_CONTEXT, min(wanted, _longest_context(shape, corpus)))
+    shaped = apply_overrides(shape, _unless(given, [f"model.block_size={context}"]))
+    batch = _batch_size(shaped, _recipe(shaped, text, seen=seen).characters_per_step)
+    return apply_overrides(shaped, _unless(given, [f"train.batch_size={batch}"]))
+
+
+def _longest_context(config: Config, corpus: Corpus) -> int:
+    """The longest context that this text and the teachers of a run allow."""
+    return min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(config))
+
+
+def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collection[str]) -> Iterator[Config]:
     """`config` with optimizer and positions as in `names` and models of growing size, as far as what was given leaves a choice.
 
-    The context is `longest` at most. Raises UserError if no model is possible.
+    Their context is the shortest one, for a first timing. Raises UserError if no model is possible.
     """
     seen, problem = [], None
+    context = max(SHORTEST_CONTEXT, min(recipes.SHORT_CONTEXT, _longest_context(config, corpus)))
     for n_layer, n_embd in recipes.SHAPES:
         heads = config.model.n_head if "model.n_head" in given else None
         width = config.model.n_embd if "model.n_embd" in given else _multiple(n_embd, of=2 * (heads or 1))
-        context = max(SHORTEST_CONTEXT, min(recipes.context_for(width), longest))
         changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or _heads(width)}"]
         try:
             shaped = apply_overrides(config, _unless(given, [*names, *changes, f"model.block_size={context}"]))

@@ -9,6 +9,7 @@ import pytest
 from chargpt.config import Config, DataConfig, apply_overrides, difference
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.choice import CHOSEN, SHORTEST_CONTEXT, Choice, choose, chooses, regularized
 from chargpt.training.recipes import ENOUGH_EPOCHS, MAX_EPOCHS, SHAPES
 
@@ -85,6 +86,18 @@ def test_a_long_validation_part_is_evaluated_less_often(corpora):
 @pytest.mark.parametrize(("width", "context"), [(64, 128), (128, 128), (192, 256)])
 def test_the_context_is_that_for_the_width_which_was_given(width, context, corpora):
     assert choice_for(corpora[100_000], "model.n_layer=1", f"model.n_embd={width}").config.model.block_size == context
+
+
+def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
+    corpus = corpora[100_000]
+    many = dataclasses.replace(corpus, tokenizer=Tokenizer("".join(map(chr, range(0x4E00, 0x4E00 + 2000)))))
+    shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1"]
+    assert choice_for(corpus, *shape).config.model.block_size == 128
+    assert choice_for(many, *shape).config.model.block_size == 256
+    assert choice_for(many, *shape, muon=False).config.model.block_size == 128
+    long = dataclasses.replace(corpus, train=np.tile(corpus.train, 60))
+    assert choice_for(long, *shape, seconds=3600.0).config.model.block_size == 256
+    assert choice_for(long, *shape, "model.block_size=64", seconds=3600.0).config.model.block_size == 64
 
 
 @pytest.mark.parametrize("length", [400, 3000])

@@ -10,8 +10,10 @@ from chargpt.training.recipes import (
     MAX_EPOCHS,
     MAX_TIMESCALES,
     SHAPES,
+    SHORT_CONTEXT,
     TAUGHT_DECAY,
     Text,
+    context_for,
     effective_characters,
     expected_loss,
     longest_useful,
@@ -111,3 +113,14 @@ def test_a_large_vocabulary_of_rare_characters_needs_dropout_sooner(text, parame
     assert large >= small
     if text.characters > LARGE_VOCABULARY and parameters >= text.characters and epochs > 6:
         assert large > 0
+
+
+@given(texts, st.sampled_from([64, 128, 192, 768]), st.floats(1e3, 1e10), st.floats(1.0, 100.0))
+def test_more_characters_wider_models_and_larger_vocabularies_never_have_a_shorter_context(text, width, seen, more):
+    context = context_for(text, n_embd=width, seen=seen, optimizer="muon")
+    assert context_for(text, n_embd=width, seen=seen * more, optimizer="muon") >= context
+    assert context_for(text, n_embd=2 * width, seen=seen, optimizer="muon") >= context
+    large, small = text._replace(vocabulary=LARGE_VOCABULARY + 1), text._replace(vocabulary=LARGE_VOCABULARY)
+    long, short = (context_for(one, n_embd=width, seen=seen, optimizer="muon") for one in (large, small))
+    assert long == 2 * short and short in (SHORT_CONTEXT, 2 * SHORT_CONTEXT)
+    assert context_for(text, n_embd=width, seen=seen, optimizer="adamw") == (256 if width > 128 else 128)
