@@ -68,8 +68,9 @@ STEPS = 1200  # about; fewer and larger ones learn less from the same characters
 # arXiv 2405.13698). The rate is limited so that a run takes at most MAX_TIMESCALES at it. The limit is never below
 # LOWEST_LIMIT, so it does not affect AdamW and large models, whose rates are lower.
 MAX_TIMESCALES, LOWEST_LIMIT = 10, 4e-3
-# The context is doubled for wider models, from so many useful characters on, and for a large vocabulary.
-SHORT_CONTEXT, NARROW, MUCH_SEEN = 128, 128, 1.5e6
+# The context is doubled for wider models or for a run that sees so much, in nats: its useful characters times their entropy.
+# It is doubled for a large vocabulary, too.
+SHORT_CONTEXT, NARROW, MUCH_SEEN = 128, 128, 5e6
 MIN_STEPS = 10  # of a run, however short its text
 
 
@@ -128,5 +129,5 @@ def context_for(text: Text, *, n_embd: int, seen: float, optimizer: str) -> int:
     positions, the width alone decides: every place of a longer context would have a position to learn.
     """
     is_muon = optimizer == "muon"
-    learns_much = n_embd > NARROW or (is_muon and effective_characters(text, seen) > MUCH_SEEN)
+    learns_much = n_embd > NARROW or (is_muon and effective_characters(text, seen) * text.entropy > MUCH_SEEN)
     return SHORT_CONTEXT * (2 if learns_much else 1) * (2 if is_muon and text.vocabulary > LARGE_VOCABULARY else 1)
