@@ -88,7 +88,6 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
     if config.train.pupil_minutes:  # the name is for the second run
-        _check_pupil(options, group)
         name = str(teacher_folder(folder))
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
@@ -124,6 +123,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
         model_from=options.init_from or "",
     )
     config = with_teachers_found(settings.config, root / "checkpoints")
+    if config.train.pupil_minutes:
+        _check_pupil(options, processes=processes)
     open = chooses(settings.given, minutes=options.minutes)
     preset = "the built-in defaults" if settings.file is None else shown(settings.file)
     preset = "chosen for the text and the time" if open and options.config is None else preset
@@ -167,9 +168,9 @@ def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, proce
     return _long_enough(config, step=0, seconds=None if minutes is None else 60 * minutes), minutes
 
 
-def _check_pupil(options: TrainOptions, group: Group) -> None:
+def _check_pupil(options: TrainOptions, *, processes: int) -> None:
     """Raise UserError for what cannot be together with two runs."""
-    if group.size > 1:
+    if processes > 1:
         raise UserError("train.pupil_minutes: two runs are made by one process; start without torchrun, or use 0")
     if options.init_from is not None:
         raise UserError("train.pupil_minutes: given with --init-from, from which only the first run would start; leave one out")
