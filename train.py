@@ -218,7 +218,7 @@ def conclude(training: Training, interrupt: Interrupt, monitor: Monitor, writer:
     if progress.step < trainer.config.train.max_steps:
         patience = trainer.config.train.patience
         again = f"continue with --resume --run {name} train.patience=0"
-        say("ended", f"at step {progress.step:,}: no better loss in {patience} evaluations while the rate fell; {again}")
+        say("ended", f"at step {progress.step:,}: no better loss in {patience} evaluations; {again}")
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
     say("done", f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), {best}")
     mark = mark_to_beat(corpus)

@@ -117,7 +117,7 @@ def _from_format_2(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_format_3(data: dict[str, Any]) -> dict[str, Any]:
-    """Format 3 did not count the evaluations without a better loss."""
+    """Format 3 did not count the evaluations without a better loss, so a run that patience had ended goes on if resumed."""
     if isinstance(data.get("progress"), dict):
         data["progress"] = {"without_gain": 0, **data["progress"]}
     return data

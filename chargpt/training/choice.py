@@ -159,25 +159,24 @@ def _candidates(
 ) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
     longest = max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))  # in steps, if evaluations took no time
-    deadline = None
     done: list[Candidate] = []
     for shape in shapes:
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER
-        else:
-            speed = processes * training_speed(shape, corpus)
+        else:  # with a short context and a small batch; the first time of all includes what torch does once
+            first = _with_context_and_batch(shape, corpus, text, given=given, seen=0)
+            speed = processes * training_speed(first, corpus)
+            deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         shaped = _with_context_and_batch(shape, corpus, text, given=given, seen=int(speed * longest))
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
-        if not done or timing < deadline - time.perf_counter():
+        if shaped != first and timing < deadline - time.perf_counter():
             try:
                 speed = processes * training_speed(shaped, corpus)
             except torch.OutOfMemoryError:  # of a GPU
                 if done:
                     return
                 raise
-        if deadline is None:  # the first time of all includes what torch does once
-            deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         evaluation = len(validation_part(corpus.val, shaped.train.eval_chars)) / (EVALUATES_FASTER * speed)  # seconds
         evaluations = _evaluations(seconds, evaluation)
         evaluating = (1 + evaluations) * evaluation  # the first one comes before the first step
@@ -312,7 +311,7 @@ def _notices(
     best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float, loss: str = "validation loss"
 ) -> Iterator[tuple[str, str]]:
     config, model = best.config, best.config.model
-    epochs = best.seen / text.characters
+    epochs = config.train.max_steps * config.chars_per_step / text.characters
     yield (
         "chosen",
         f"{_millions(best.parameters)} parameters ({model.n_layer} layers, width {model.n_embd}, context {model.block_size}): "

@@ -99,7 +99,7 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     options = {name: words[name] for name in OPTIONS}
     settings = [word for word in words["words"] if is_setting(word)]
     if words["device"] is not None:
-        if any(setting.startswith("runtime.device=") for setting in settings):
+        if any(setting.partition("=")[0].strip() == "runtime.device" for setting in settings):
             raise UserError("--device: given together with runtime.device, which is the same setting; leave one out")
         settings.append(f"runtime.device={words['device']}")
     options = TrainOptions(texts=[word for word in words["words"] if not is_setting(word)], settings=settings, **options)

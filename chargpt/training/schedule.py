@@ -26,6 +26,6 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
 
 def is_falling(step: int, config: OptimConfig, *, max_steps: int) -> bool:
     """Whether the rate has begun to fall by step `step`. True for a rate that never falls."""
-    never_falls = learning_rate(max_steps, config, max_steps=max_steps) >= config.learning_rate
+    never_falls = learning_rate(max_steps - 1, config, max_steps=max_steps) >= config.learning_rate
     is_warm = step >= min(config.warmup_steps, max_steps // 2)
     return never_falls or (is_warm and learning_rate(step, config, max_steps=max_steps) < config.learning_rate)

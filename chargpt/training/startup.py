@@ -138,13 +138,14 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
     config, minutes = _adapted(dataclasses.replace(settings, config=config), corpus, options, processes=processes)
     warn_of_other_texts(config, corpus.fingerprint)
     load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
+    has_length = minutes is None or (open and "train.max_steps" not in settings.given)
     torch.manual_seed(config.train.seed)
     model = initial_model(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
     elif len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
         say("hint", f"--init-from {shown(known)} may help with a text as short as this: that run knows this script")
-    return NewModel(model, corpus, config, minutes, has_length=open or minutes is None)
+    return NewModel(model, corpus, config, minutes, has_length=has_length)
 
 
 def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, processes: int) -> tuple[Config, float | None]:
@@ -228,7 +229,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
     check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
     progress = checkpoint.state.progress
-    if options.minutes is not None or "train.max_steps" in options.given:  # the rest has another length: patience begins again
+    if options.minutes is not None or config.train.max_steps != checkpoint.state.config.train.max_steps:  # another length
         progress = dataclasses.replace(progress, without_gain=0)
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, progress))
     _say_what_differs(checkpoint.state.environment, trainer)

@@ -54,7 +54,7 @@ def test_without_a_text_it_is_sampled_from_and_started_from(tmp_path, root, make
     assert torch.equal(again.logits("a cab"), loaded.logits("a cab"))
     assert again.generate("a", length=30, seed=1) == loaded.generate("a", length=30, seed=1)
     options = parse_options([str(text), "--config", "cpu", "--init-from", "new", "model.dropout=0.1", "train.max_steps=1"])
-    started, _, _, _ = new_model(options, root=root)
+    started = new_model(options, root=root).model
     assert torch.equal(started.blocks[0].mlp.up.weight, loaded.model.blocks[0].mlp.up.weight)
     with pytest.raises(UserError, match="imported without a text"):
         corpus_of(newest(root / "checkpoints" / "new")[0], again.config, root=root)

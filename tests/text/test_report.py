@@ -103,10 +103,14 @@ def test_a_text_with_more_characters_than_fit_four_into_a_number(load_string):
     assert "order-2 n-gram" in line(load_string("".join(map(chr, range(0x1_0000, 0x1_0000 + 60_000)))), "to beat")
 
 
-@pytest.mark.parametrize("ids", [2, 3, 4])
-def test_a_validation_part_of_a_few_characters_has_a_mark(ids, load_string):
-    corpus = load_string(words(5)[:27] + "abcd"[:ids], val_fraction=ids / (27 + ids), block_size=1)
-    assert len(corpus.val) == ids and math.isfinite(mark_to_beat(corpus)) and "nan" not in line(corpus, "to beat")
+@pytest.mark.parametrize(("before", "ids"), [(27, 2), (27, 3), (27, 4), (2, 27)])
+def test_a_part_of_a_few_characters_has_a_mark(before, ids, load_string):
+    corpus = load_string(words(10)[: before + ids], val_fraction=ids / (before + ids), block_size=1)
+    assert (
+        (len(corpus.train), len(corpus.val)) == (before, ids)
+        and math.isfinite(mark_to_beat(corpus))
+        and "nan" not in line(corpus, "to beat")
+    )
     assert all(map(math.isfinite, mark_and_copying(corpus)))
 
 

@@ -88,6 +88,12 @@ def test_the_context_is_that_for_the_width_which_was_given(width, context, corpo
     assert choice_for(corpora[100_000], "model.n_layer=1", f"model.n_embd={width}").config.model.block_size == context
 
 
+def test_of_a_text_with_one_character_no_loss_below_zero_is_expected(corpora):
+    corpus = corpora[3000]
+    same = dataclasses.replace(corpus, train=np.zeros_like(corpus.train), val=np.zeros_like(corpus.val))
+    assert "-0.00" not in str(choice_for(same).notices)
+
+
 def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
     corpus = corpora[100_000]
     many = dataclasses.replace(corpus, tokenizer=Tokenizer("".join(map(chr, range(0x4E00, 0x4E00 + 2000)))))

@@ -40,6 +40,7 @@ def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
         (["--minute", "1", "train.seed=1"], "--minute: no such option; did you mean --minutes?"),
         (["--minutes", "5256001"], "--minutes: 5,256,001 given"),
         (["--device", "cpu", "runtime.device=cuda"], "--device: given together with runtime.device"),
+        (["--device", "cpu", "runtime.device = cuda"], "--device: given together with runtime.device"),
     ],
 )
 def test_a_contradiction_is_one_line_that_says_what_to_do(words, says):

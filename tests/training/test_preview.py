@@ -95,6 +95,12 @@ def test_with_chosen_settings_the_outlook_is_that_of_the_choice(text, tmp_path, 
     assert chosen == seen and "overfitting expected: the best" not in said
 
 
+def test_a_length_that_minutes_replaces_is_not_looked_ahead_at(text, tmp_path, capsys):
+    words = ["--minutes", "0.2", "train.max_steps=1000000000", "runtime.threads=1"]
+    assert main([str(text), f"data.cache={tmp_path}", *words]) == 0
+    assert re.search(r" about 0:[01]\d and ", capsys.readouterr().out.splitlines()[-1])
+
+
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
     arguments = [str(text), "--config", "tiny", f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
     trainer, corpus, run, _ = new_run(parse_options([*arguments, "--run", f"{tmp_path}/run"]), root=ROOT)
@@ -106,7 +112,7 @@ def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, c
     capsys.readouterr()
     assert main(arguments) == 0
     outlook_line = capsys.readouterr().out.splitlines()[-1]
-    assert "2:0" in outlook_line or "1:5" in outlook_line
+    assert re.search(r" about (2:0|1:5)\d and ", outlook_line)
 
 
 @pytest.mark.parametrize("option", [["--run", "x"], ["--resume"], ["--find-lr"]])

@@ -124,3 +124,9 @@ def test_more_characters_wider_models_and_larger_vocabularies_never_have_a_short
     long, short = (context_for(one, n_embd=width, seen=seen, optimizer="muon") for one in (large, small))
     assert long == 2 * short and short in (SHORT_CONTEXT, 2 * SHORT_CONTEXT)
     assert context_for(text, n_embd=width, seen=seen, optimizer="adamw") == (256 if width > 128 else 128)
+
+
+@pytest.mark.parametrize(("seen", "entropy", "context"), [(1e6, 3.3, 128), (2e6, 3.3, 256), (2e6, 1.5, 128), (1e6, 7.0, 256)])
+def test_the_context_follows_the_nats_that_a_run_sees(seen, entropy, context):
+    text = TEXT._replace(characters=10**7, entropy=entropy)
+    assert context_for(text, n_embd=64, seen=seen, optimizer="muon") == context

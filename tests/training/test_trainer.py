@@ -170,6 +170,8 @@ def test_the_length_is_the_only_setting_that_changes():
         ({"final_fraction": 1.0}, 10),
         ({"decay_fraction": 0.7}, 20),
         ({"decay_fraction": 0.5}, 30),
+        ({"decay_fraction": 0.51}, 30),  # the evaluation after 20 steps comes before the first lower rate is used
+        ({"decay_fraction": 0.001}, 10),  # less than a step
         ({"schedule": "cosine", "warmup_steps": 20}, 30),
         ({"decay_fraction": 1.0, "warmup_steps": 100}, 30),
     ],
