@@ -48,7 +48,7 @@ WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))  # up to so many epochs
 RARE, RARE_EPOCHS = 1000, 4
 # Up to so many epochs^2 times parameters for each character. A small model needs no dropout for epochs in which a large one
 # memorises the text.
-DROPOUT = ((3000, 0.0), (12_000, 0.1), (50_000, 0.2), (math.inf, 0.3))
+DROPOUT = ((3000, 0.0), (7000, 0.1), (50_000, 0.2), (math.inf, 0.3))
 # With more distinct characters than this, most of them rare, the embedding memorises the text too, and much sooner: then the
 # parameters count EMBEDDING_MEMORISES times.
 LARGE_VOCABULARY, EMBEDDING_MEMORISES = 1000, 100
