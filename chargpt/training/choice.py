@@ -210,30 +210,25 @@ def in_blocks(config: Config) -> int:
 def _with_context_and_batch(shape: Config, corpus: Corpus, text: Text, *, given: Collection[str], seen: int) -> Config:
     """`shape` with the context and the batch for a run that sees about so many characters."""
     wanted = recipes.context_for(text, n_embd=shape.model.n_embd, seen=seen, optimizer=shape.optim.name)
-    context = max(SHORTEST_CONTEXT, min(wanted, _longest_context(shape, corpus)))
+    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(shape))  # that text and teachers allow
+    context = max(SHORTEST_CONTEXT, min(wanted, longest))
     shaped = apply_overrides(shape, _unless(given, [f"model.block_size={context}"]))
     batch = _batch_size(shaped, _recipe(shaped, text, seen=seen).characters_per_step)
     return apply_overrides(shaped, _unless(given, [f"train.batch_size={batch}"]))
 
 
-def _longest_context(config: Config, corpus: Corpus) -> int:
-    """The longest context that this text and the teachers of a run allow."""
-    return min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(config))
-
-
 def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collection[str]) -> Iterator[Config]:
     """`config` with optimizer and positions as in `names` and models of growing size, as far as what was given leaves a choice.
 
-    Their context is the shortest one, for a first timing. Raises UserError if no model is possible.
+    Raises UserError if no model is possible.
     """
     seen, problem = [], None
-    context = max(SHORTEST_CONTEXT, min(recipes.SHORT_CONTEXT, _longest_context(config, corpus)))
     for n_layer, n_embd in recipes.SHAPES:
         heads = config.model.n_head if "model.n_head" in given else None
         width = config.model.n_embd if "model.n_embd" in given else _multiple(n_embd, of=2 * (heads or 1))
         changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or _heads(width)}"]
         try:
-            shaped = apply_overrides(config, _unless(given, [*names, *changes, f"model.block_size={context}"]))
+            shaped = apply_overrides(config, _unless(given, [*names, *changes]))
             check_size(shaped.model, corpus.tokenizer.vocab_size)  # before a model is made
         except UserError as error:  # for example a width that is no multiple of the number of heads that was given
             problem = error

@@ -33,8 +33,10 @@ def verdict(progress: Progress, config: Config, *, mark: float, train_loss: floa
         if config.train.pupil_minutes:
             best = f"its best checkpoint, of step {progress.best_step:,}, is the teacher"
             return f"the model memorised parts of the text ({now}); {best}"
-        ways = ["more text", f"optim.weight_decay={_more_decay(config):g}", *["fewer steps"] * risen]
-        ways += [] if not risen or config.train.patience or config.train.teachers else ["train.patience=3"]
+        ways = ["more text", f"optim.weight_decay={_more_decay(config):g}"]
+        if risen:
+            needs_no_patience = config.train.patience or config.train.teachers
+            ways += ["fewer steps"] if needs_no_patience else ["fewer steps", "train.patience=3"]
         taken = f"; sample.py uses the best checkpoint, of step {progress.best_step:,}" if risen else ""
         return f"the model memorised parts of the text ({now}); use {', '.join(ways[:-1])} or {ways[-1]}{taken}"
     return f"better than an n-gram model: {compared}"

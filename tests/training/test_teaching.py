@@ -256,6 +256,7 @@ def test_two_runs_are_where_the_name_says_and_report_on_their_text_once(taught, 
     [
         ("my, folder/run", [], "two runs need a path without commas"),
         ("from", ["--init-from", "{folder}/a"], "given with --init-from"),
+        ("from", ["--dry-run", "--init-from", "{folder}/a"], "given with --init-from"),
     ],
 )
 def test_a_setting_that_rules_out_two_runs_is_an_error_before_the_first(taught, name, words, problem):
