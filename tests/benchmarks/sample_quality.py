@@ -4,13 +4,15 @@
 
 The losses are of the last tenth of TEXT, in nats per character. With each precision, it is the validation loss, in windows that
 begin without context. Past the context, refill predicts with a half to a full context and exact with a full one. Both predict the
-same characters: whole cycles of refill, spread evenly. The error is the standard error of the difference's mean over cycles.
+same characters: whole cycles of refill, spread evenly. The error is the standard error of the difference's mean over cycles. The last
+column counts the predictions of exact whose likeliest character is another one if the model reads the window in bfloat16.
 """
 
 import argparse
 import math
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,24 +28,40 @@ from chargpt.sampling.surprisal import surprisals  # noqa: E402
 from model import GPT  # noqa: E402
 
 
+def losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """The losses (N,) of predictions with logits (N, V)."""
+    return F.cross_entropy(logits, targets, reduction="none")
+
+
+class Comparison(NamedTuple):
+    """Refill and exact on the same characters."""
+
+    refill: float  # mean losses
+    exact: float
+    error: float  # the standard error of their difference
+    predictions: int
+    changed: int  # predictions of exact with another likeliest character in bfloat16
+
+
 @torch.inference_mode()
-def losses(model: GPT, windows: Tensor, first: int) -> Tensor:
-    """The losses of the predictions from `first` on in windows (B, T + 1), (B, T - first)."""
-    logits = model(windows[:, :-1])[:, first:]
-    return F.cross_entropy(logits.transpose(1, 2), windows[:, 1 + first :], reduction="none")
-
-
-def refill_against_exact(model: GPT, ids: Tensor, cycles: int) -> tuple[float, float, float]:
-    """The mean losses of refill and exact, and the standard error of their difference."""
+def compare(model: GPT, ids: Tensor, cycles: int) -> Comparison:
+    """Compare on `cycles` whole cycles of refill."""
     T = model.config.block_size
     half = max(1, T // 2)
-    pairs = []
+    pairs, predictions, changed = [], 0, 0
     for end in torch.linspace(2 * T, len(ids) - 1, cycles).long().tolist():
-        refill = losses(model, ids[end - T : end + 1][None], half - 1)[0]  # after half, half + 1, ... T ids
-        exact = losses(model, ids[end - len(refill) + 1 - T : end + 1].unfold(0, T + 1, 1), T - 1)[:, 0]
-        pairs.append((refill.mean().item(), exact.mean().item()))
+        targets = ids[end - T + half : end + 1]
+        refill = losses(model(ids[None, end - T : end])[0, half - 1 :], targets)  # after half, half + 1, ... T ids
+        windows = ids[end - len(targets) + 1 - T : end].unfold(0, T, 1)
+        logits = model(windows)[:, -1]
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = model(windows)[:, -1]
+        predictions += len(targets)
+        changed += (rounded.argmax(dim=-1) != logits.argmax(dim=-1)).sum().item()
+        pairs.append((refill.mean().item(), losses(logits, targets).mean().item()))
     refill, exact = np.array(pairs).T
-    return refill.mean(), exact.mean(), (refill - exact).std() / math.sqrt(cycles)
+    error = (refill - exact).std() / math.sqrt(cycles)
+    return Comparison(refill.mean(), exact.mean(), error, predictions, changed)
 
 
 def main() -> None:
@@ -53,8 +71,12 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=500)
     arguments = parser.parse_args()
     text = arguments.text.read_text(encoding="utf-8")
-    print("| run | loss | " + " | ".join(f"{name}, more" for name in PRECISIONS[1:]) + " | exact | refill, more | error |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| run | loss | "
+        + " | ".join(f"{name}, more" for name in PRECISIONS[1:])
+        + " | exact | refill, more | error | other in bfloat16 |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for run in arguments.runs:
         values = []
         for precision in PRECISIONS:
@@ -63,9 +85,10 @@ def main() -> None:
             parts = surprisals(loaded.model, [ids], stride=loaded.model.config.block_size)
             values.append(sum(part.sum(dtype=np.float64) for part in parts) / (len(ids) - 1))
             if precision == "float32":
-                refill, exact, error = refill_against_exact(loaded.model, torch.from_numpy(ids), arguments.cycles)
+                found = compare(loaded.model, torch.from_numpy(ids), arguments.cycles)
         more = " | ".join(f"{value - values[0]:+.5f}" for value in values[1:])
-        print(f"| {run} | {values[0]:.4f} | {more} | {exact:.4f} | {refill - exact:+.4f} | {error:.4f} |", flush=True)
+        past = f"{found.exact:.4f} | {found.refill - found.exact:+.4f} | {found.error:.4f}"
+        print(f"| {run} | {values[0]:.4f} | {more} | {past} | {found.changed} of {found.predictions:,} |", flush=True)
 
 
 if __name__ == "__main__":
