@@ -52,6 +52,9 @@ class Optimizer:
         own = slice(cuts[self._owned.start], cuts[self._owned.stop])
         return Shard(quantity, cuts, torch.zeros_like(self._weights.vector[own]))
 
+    def rehearse(self) -> None:
+        """Compute the matrix products of an update, which take most of its time, and discard them."""
+
     def expected(self) -> dict[str, Tensor]:
         """Tensors of the names, shapes and types of `tensors`; their values mean nothing."""
         vectors = [(shard, torch.empty(shard.cuts[-1] - shard.cuts[0])) for shard in self.shards]
@@ -179,6 +182,13 @@ class Muon(Optimizer):
                 if span.start < span.stop:
                     update = nesterov[span.start - cuts[part] : span.stop - cuts[part]]
                     self._update(self._weights.vector[span].view(-1, rows, columns), update, rate)
+
+    @torch.no_grad()
+    def rehearse(self) -> None:
+        for stacks in self._stacks.values():
+            for span, rows, columns in stacks:
+                if span.start < span.stop:
+                    orthogonalised(self._weights.gradient[span].view(-1, rows, columns), self._weights.precision)
 
     def _update(self, matrices: Tensor, update: Tensor, rate: float) -> None:
         update = orthogonalised(update.view(matrices.shape), self._weights.precision)

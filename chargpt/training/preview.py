@@ -69,7 +69,7 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float |
 
 
 def estimate(trainer: Trainer, corpus: Corpus, *, seconds: float | None = None) -> str:
-    """How long the training takes, or how many steps fit into its `seconds`, from a few steps without updates.
+    """How long the training takes, or how many steps fit into its `seconds`, from a few that are discarded.
 
     It is shown before the first evaluation.
     """
@@ -95,20 +95,24 @@ def _evaluation_seconds(config: Config, corpus: Corpus, seconds_per_step: float)
 
 
 def seconds_per_step(trainer: Trainer) -> float:
-    """The time of a step, from the fastest of a few gradients that are discarded.
+    """The time of a step, from the fastest of a few that are computed and discarded.
 
     This takes some seconds at most, and with compiling about a minute, which the first step then does not need.
     """
-    seconds: list[float] = []
+    gradients: list[float] = []
+    updates: list[float] = []
     with ThreadWaiting(trainer.runtime):
         if trainer.runtime.compile:  # the first call compiles, the second one records CUDA graphs
             trainer.rehearse()
             trainer.rehearse()
-        while len(seconds) < 2 and sum(seconds) < 3 or len(seconds) < 4 and sum(seconds) < 0.3:
+        while len(gradients) < 2 and sum(gradients) < 3 or len(gradients) < 4 and sum(gradients) < 0.3:
             started = time.perf_counter()
             trainer.rehearse()
-            seconds.append(time.perf_counter() - started)
-    return min(seconds) * trainer.config.train.accumulate
+            halfway = time.perf_counter()
+            trainer.rehearse_update()
+            gradients.append(halfway - started)
+            updates.append(time.perf_counter() - halfway)
+    return min(gradients) * trainer.config.train.accumulate + min(updates)
 
 
 def memory_needed(config: Config, *, parameters: int, vocab_size: int) -> int:

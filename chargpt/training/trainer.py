@@ -207,8 +207,16 @@ class Trainer:
         """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes."""
         for chunk in self._chunks:
             self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step, 0, self._rows_of(chunk))))
-        self.weights.gradient_norm().item()  # waits for the device
+        self._wait_for_device()
         self.weights.refresh()
+
+    def rehearse_update(self) -> None:
+        """Compute the products of an update and discard them: to measure the time that they take."""
+        self.optimizer.rehearse()
+        self._wait_for_device()
+
+    def _wait_for_device(self) -> None:
+        self.weights.gradient_norm().item()
 
     def rate_of(self, step: int) -> float:
         """The learning rate of a step: the schedule's, halved for every rollback."""

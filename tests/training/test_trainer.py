@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from optimizer_reference import ReferenceOptimizer, clipped
+from torch.utils.flop_counter import FlopCounterMode
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
 from chargpt.training.batches import Batches
@@ -237,9 +238,27 @@ def test_micro_batches_of_a_step_have_dropout_of_their_own():
     assert len(set(losses)) == len(losses) == 2
 
 
-def test_a_rehearsal_changes_nothing():
-    rehearsed, other = make_trainer(), make_trainer()
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_rehearsal_changes_nothing(optimizer):
+    config = dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, name=optimizer))
+    rehearsed, other = make_trainer(config), make_trainer(config)
     for _ in range(3):
         rehearsed.rehearse()
+        rehearsed.rehearse_update()
         assert rehearsed.step() == other.step()
     assert torch.equal(rehearsed.weights.vector, other.weights.vector) and rehearsed.progress == other.progress
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_rehearsal_has_the_products_of_a_step(optimizer):
+    trainer = make_trainer(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, name=optimizer)))
+    with FlopCounterMode(display=False) as gradient:
+        trainer.rehearse()
+    with FlopCounterMode(display=False) as update:
+        trainer.rehearse_update()
+    with FlopCounterMode(display=False) as step:
+        trainer.step()
+    micro_batches = trainer.config.train.accumulate
+    assert micro_batches > 1 and gradient.get_total_flops() > 0
+    assert (update.get_total_flops() > 0) == (optimizer == "muon")
+    assert micro_batches * gradient.get_total_flops() + update.get_total_flops() == step.get_total_flops()
