@@ -4,8 +4,9 @@
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from chargpt.config import Config, apply_overrides
 from chargpt.runs.run import Run
@@ -22,6 +23,17 @@ from chargpt.training.startup import new_model
 from chargpt.training.teaching import load_teachers, pupil_folder
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
+
+
+class StepTimes(NamedTuple):
+    """What a step spends its time on, in seconds."""
+
+    gradient: float  # of all micro-batches
+    update: float  # of the weights
+
+    @property
+    def step(self) -> float:
+        return self.gradient + self.update
 
 
 def print_choices(trainer: Trainer, corpus: Corpus, run: Run, seconds: float | None) -> None:
@@ -73,29 +85,30 @@ def estimate(trainer: Trainer, corpus: Corpus, *, seconds: float | None = None) 
 
     It is shown before the first evaluation.
     """
-    config, step = trainer.config, seconds_per_step(trainer)
+    config, times = trainer.config, step_times(trainer)
     if seconds is not None:
-        steps = plural(steps_in(seconds, config, corpus, step), "step")
-        return f"{1000 * step:.1f} ms a step, about {steps} in {clock(seconds)}"
+        steps = plural(steps_in(seconds, config, corpus, times), "step")
+        return f"{1000 * times.step:.1f} ms a step, about {steps} in {clock(seconds)}"
     left = config.train.max_steps - trainer.progress.step
-    total = step * left + (1 + left // config.steps_between_evaluations) * _evaluation_seconds(config, corpus, step)
-    return f"{1000 * step:.1f} ms a step, {clock(total)} for {plural(left, 'step')} and their evaluations"
+    evaluation = _evaluation_seconds(config, corpus, times)
+    total = times.step * left + (1 + left // config.steps_between_evaluations) * evaluation
+    return f"{1000 * times.step:.1f} ms a step, {clock(total)} for {plural(left, 'step')} and their evaluations"
 
 
-def steps_in(seconds: float, config: Config, corpus: Corpus, seconds_per_step: float) -> int:
+def steps_in(seconds: float, config: Config, corpus: Corpus, times: StepTimes) -> int:
     """About how many steps fit into a time, with evaluations."""
-    evaluation = _evaluation_seconds(config, corpus, seconds_per_step)
-    return max(1, int((seconds - evaluation) / (seconds_per_step + evaluation / config.train.eval_interval)))
+    evaluation = _evaluation_seconds(config, corpus, times)
+    return max(1, int((seconds - evaluation) / (times.step + evaluation / config.train.eval_interval)))
 
 
-def _evaluation_seconds(config: Config, corpus: Corpus, seconds_per_step: float) -> float:
-    """About how long an evaluation takes: it computes no gradient, which is two thirds of a step."""
+def _evaluation_seconds(config: Config, corpus: Corpus, times: StepTimes) -> float:
+    """About how long an evaluation takes: it computes the loss alone, which is a third of the work for its gradient."""
     steps = len(validation_part(corpus.val, config.train.eval_chars)) / config.chars_per_step
-    return steps * seconds_per_step / 3
+    return steps * times.gradient / 3
 
 
-def seconds_per_step(trainer: Trainer) -> float:
-    """The time of a step, from the fastest of a few that are computed and discarded.
+def step_times(trainer: Trainer) -> StepTimes:
+    """The times of a step's parts, from the fastest of a few that are computed and discarded.
 
     This takes some seconds at most, and with compiling about a minute, which the first step then does not need.
     """
@@ -105,14 +118,21 @@ def seconds_per_step(trainer: Trainer) -> float:
         if trainer.runtime.compile:  # the first call compiles, the second one records CUDA graphs
             trainer.rehearse()
             trainer.rehearse()
-        while len(gradients) < 2 and sum(gradients) < 3 or len(gradients) < 4 and sum(gradients) < 0.3:
-            started = time.perf_counter()
-            trainer.rehearse()
-            halfway = time.perf_counter()
-            trainer.rehearse_update()
-            gradients.append(halfway - started)
-            updates.append(time.perf_counter() - halfway)
-    return min(gradients) * trainer.config.train.accumulate + min(updates)
+        while _wants_another(gradients):
+            gradients.append(_seconds(trainer.rehearse))
+        while _wants_another(updates):
+            updates.append(_seconds(trainer.rehearse_update))
+    return StepTimes(min(gradients) * trainer.config.train.accumulate, min(updates))
+
+
+def _wants_another(seconds: list[float]) -> bool:
+    return len(seconds) < 2 and sum(seconds) < 3 or len(seconds) < 4 and sum(seconds) < 0.3
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 def memory_needed(config: Config, *, parameters: int, vocab_size: int) -> int:
@@ -170,10 +190,10 @@ def preview(options: TrainOptions, *, root: Path) -> int:
     seconds = None if minutes is None else 60 * minutes
     for line in describe(trainer, corpus, None, seconds):
         print(wrapped(one_line(line)), flush=True)
-    step, parameters = seconds_per_step(trainer), model.parameter_count()
+    times, parameters = step_times(trainer), model.parameter_count()
     if seconds is not None and not has_length:
-        config = apply_overrides(config, [f"train.max_steps={steps_in(seconds, config, corpus, step)}"])
-    speed = config.chars_per_step / step
+        config = apply_overrides(config, [f"train.max_steps={steps_in(seconds, config, corpus, times)}"])
+    speed = config.chars_per_step / times.step
     say("outlook", outlook(corpus, config, parameters=parameters, characters_per_second=speed))
     return 0
 

@@ -234,8 +234,8 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, progress))
     _say_what_differs(checkpoint.state.environment, trainer)
     seconds = time_limit(options, run, group=group)
-    rest = f"{config.train.max_steps - checkpoint.step:,} steps to go" if seconds is None else f"{clock(seconds)} to go"
-    say("resumed", f"{shown(checkpoint.path)}, {'which has ended' if seconds is None and trainer.is_finished else rest}")
+    rest = f"{config.train.max_steps - checkpoint.step:,} steps" if seconds is None else clock(seconds)
+    say("resumed", f"{shown(checkpoint.path)}, {'no steps' if trainer.is_finished else rest} to go")
     return Training(trainer, corpus, run, seconds)
 
 

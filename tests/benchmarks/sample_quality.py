@@ -5,7 +5,7 @@
 The losses are of the last tenth of TEXT, in nats per character. With each precision, it is the validation loss, in windows that
 begin without context. Past the context, refill predicts with a half to a full context and exact with a full one. Both predict the
 same characters: whole cycles of refill, spread evenly. The error is the standard error of the difference's mean over cycles. The last
-column counts the predictions of exact whose likeliest character is another one if the model reads the window in bfloat16.
+column counts the predictions of exact whose likeliest character is another one if the blocks of the model compute in bfloat16.
 """
 
 import argparse
@@ -43,6 +43,16 @@ class Comparison(NamedTuple):
     changed: int  # predictions of exact with another likeliest character in bfloat16
 
 
+def logits_in_bfloat16(model: GPT, windows: Tensor) -> Tensor:
+    """The logits (N, V) after windows (N, T), with the blocks in bfloat16; the product with the embedding is in float32."""
+    last: list[Tensor] = []
+    hook = model.norm.register_forward_hook(lambda module, inputs, normal: last.append(normal[:, -1].float()))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(windows)
+    hook.remove()
+    return F.linear(last[0], model.token_embedding.weight)
+
+
 @torch.inference_mode()
 def compare(model: GPT, ids: Tensor, cycles: int) -> Comparison:
     """Compare on `cycles` whole cycles of refill."""
@@ -54,8 +64,7 @@ def compare(model: GPT, ids: Tensor, cycles: int) -> Comparison:
         refill = losses(model(ids[None, end - T : end])[0, half - 1 :], targets)  # after half, half + 1, ... T ids
         windows = ids[end - len(targets) + 1 - T : end].unfold(0, T, 1)
         logits = model(windows)[:, -1]
-        with torch.autocast("cpu", torch.bfloat16):
-            rounded = model(windows)[:, -1]
+        rounded = logits_in_bfloat16(model, windows)
         predictions += len(targets)
         changed += (rounded.argmax(dim=-1) != logits.argmax(dim=-1)).sum().item()
         pairs.append((refill.mean().item(), losses(logits, targets).mean().item()))

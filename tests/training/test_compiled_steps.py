@@ -23,7 +23,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
-from chargpt.training.preview import seconds_per_step
+from chargpt.training.preview import step_times
 from chargpt.training.runtime import Runtime, _why_not_compile
 from chargpt.training.trainer import Step, Trainer
 from model import GPT, POSITIONS, GPTConfig
@@ -145,7 +145,7 @@ def test_steps_obey_the_rules_of_cuda_graphs(replay, monkeypatch, positions, pre
     compiled = make_trainer(config, compile=True, precision=precision)
     clock = time.perf_counter
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 60 * len(replay.graphs))  # to capture takes a minute
-    assert seconds_per_step(compiled) < 10
+    assert step_times(compiled).step < 10
     assert run(eager) == run(compiled)
     assert torch.equal(eager.weights.vector, compiled.weights.vector)
     assert len(replay.graphs) == 2 and replay.calls >= 2 * 12 * 2  # 2 micro-batches in each step

@@ -13,7 +13,7 @@ from chargpt.config import Config, DataConfig, OptimConfig, TrainConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.options import parse_options
-from chargpt.training.preview import describe, estimate, main, outlook, steps_in
+from chargpt.training.preview import StepTimes, describe, estimate, main, outlook, steps_in
 from chargpt.training.startup import new_run
 from model import GPTConfig
 
@@ -106,8 +106,8 @@ def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, c
     trainer, corpus, run, _ = new_run(parse_options([*arguments, "--run", f"{tmp_path}/run"]), root=ROOT)
     (line,) = [line for line in describe(trainer, corpus, run, seconds=120.0) if line.startswith("training")]
     assert "as many steps as fit into 2:00" in line and "epochs" not in line
-    steps = steps_in(120.0, trainer.config, corpus, 0.1)
-    assert 100 < steps < 1200
+    steps, more = (steps_in(120.0, trainer.config, corpus, times) for times in (StepTimes(0.1, 0.0), StepTimes(0.05, 0.05)))
+    assert 100 < steps < more < 1200  # an evaluation makes no update
     assert estimate(trainer, corpus, seconds=120.0).endswith("in 2:00")
     capsys.readouterr()
     assert main(arguments) == 0

@@ -135,13 +135,13 @@ def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text
 
 
 @pytest.mark.parametrize("early", [[], ["train.patience=1", "train.eval_interval=2", "optim.learning_rate=1e-30"]])
-def test_a_resumed_run_that_has_ended_says_so(early, text, tmp_path, capsys):
+def test_a_resumed_run_that_has_ended_has_no_steps_to_go(early, text, tmp_path, capsys):
     run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
     assert train.main([str(text), *TINY, *early, "--run", str(run), cache]) == 0
     assert (last_step(run).name < "step-00000020") == bool(early)
     capsys.readouterr()
     assert train.main(["--resume", "--run", str(run), cache]) == 0
-    assert f"resumed     {last_step(run)}, which has ended" in capsys.readouterr().out.splitlines()
+    assert f"resumed     {last_step(run)}, no steps to go" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "training.safetensors", "state.json"])
