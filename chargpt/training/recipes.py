@@ -57,7 +57,7 @@ TAUGHT_DECAY = 0.5
 # In a time in which a model would see its text so often, two runs of it give more, each of about ENOUGH_EPOCHS epochs at most:
 # the second one learns from the first. TEACHER_SHARE of the time is for the first; the second sees PUPIL_SEES of the characters
 # that one run would see.
-TEACHING_EPOCHS, ENOUGH_EPOCHS, TEACHER_SHARE, PUPIL_SEES = 20, 30, 1 / 3, 0.5
+TEACHING_EPOCHS, ENOUGH_EPOCHS, TEACHER_SHARE, PUPIL_SEES = 16, 30, 1 / 3, 0.5
 MAX_EPOCHS = 60  # more do not lower the loss
 RATES = {  # up to so many parameters in the blocks
     "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
