@@ -131,7 +131,7 @@ def _two_runs(best: Candidate, candidates: list[Candidate], text: Text, *, given
     about = (
         "two runs",
         f"a teacher for {clock(first)}, then a model of the same shape for {clock(second)}. It learns from the text and from "
-        "the teacher's predictions; for a short text, this gives a lower loss than one run",
+        "the teacher's predictions; for a text this short, that gives a lower loss than one run",
     )
     chosen = best._replace(config=config, seen=seen)
     notices = _notices(chosen, candidates, text, seconds=first, loss="validation loss of the second run")
