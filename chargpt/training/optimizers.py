@@ -1,8 +1,8 @@
 """Optimizers: AdamW, and Muon for the matrices inside the blocks with AdamW for the rest.
 
 An optimizer updates the vector of a `FlatWeights` from its gradient, or the parts of it that this process owns. It has a
-method `step(rate)`, the cuts of its `regions`, and its state as `shards`. A new one is a class with these, an entry in
-`OPTIMIZERS`, and a name in `OptimConfig`.
+method `step(rate)`, the cuts of its `regions`, its state as `shards`, and `rehearse()` if an update has large matrix products.
+A new one is a class with these, an entry in `OPTIMIZERS`, and a name in `OptimConfig`.
 
 With several processes, each updates its own parts and keeps their state alone (ZeRO stage 1, arXiv 1910.02054). Every part is
 updated by itself, so that its bits do not depend on the number of processes: torch rounds the last numbers of a call, and
@@ -53,7 +53,7 @@ class Optimizer:
         return Shard(quantity, cuts, torch.zeros_like(self._weights.vector[own]))
 
     def rehearse(self) -> None:
-        """Compute the matrix products of an update, which take most of its time, and discard them."""
+        """Compute the matrix products of an update, if it has any, and discard them: this takes about the time of an update."""
 
     def expected(self) -> dict[str, Tensor]:
         """Tensors of the names, shapes and types of `tensors`; their values mean nothing."""

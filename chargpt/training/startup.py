@@ -15,7 +15,7 @@ from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.saved_state import Progress, SavedState
 from chargpt.runs.start_from import start_from
-from chargpt.terminal import UserError, say, shown
+from chargpt.terminal import UserError, plural, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.selection import run_name
 from chargpt.training.choice import DEFAULT_SECONDS, SHORTEST_CONTEXT, choose, chooses, regularized
@@ -234,7 +234,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, progress))
     _say_what_differs(checkpoint.state.environment, trainer)
     seconds = time_limit(options, run, group=group)
-    rest = f"{config.train.max_steps - checkpoint.step:,} steps" if seconds is None else clock(seconds)
+    rest = plural(config.train.max_steps - checkpoint.step, "step") if seconds is None else clock(seconds)
     say("resumed", f"{shown(checkpoint.path)}, {'no steps' if trainer.is_finished else rest} to go")
     return Training(trainer, corpus, run, seconds)
 

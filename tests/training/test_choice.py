@@ -11,7 +11,7 @@ from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.choice import CHOSEN, SHORTEST_CONTEXT, Choice, choose, chooses, regularized
-from chargpt.training.recipes import ENOUGH_EPOCHS, MAX_EPOCHS, SHAPES
+from chargpt.training.recipes import ENOUGH_EPOCHS, MAX_EPOCHS, SHAPES, TEACHING_EPOCHS
 
 WORDS = "the sea is blue and the wind is cold; ships sail at night. "
 
@@ -130,6 +130,17 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     assert "two runs" in said and "more text" in said["note"]
     assert alone.config.train.pupil_minutes == 0 and "two runs" not in dict(alone.notices)
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
+
+
+def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
+    shape = ["model.n_layer=1", "model.n_embd=32", "model.block_size=64"]
+    corpus = corpora[100_000]
+    long = dataclasses.replace(corpus, train=np.tile(corpus.train, 100))
+    train = choice_for(long, *shape, seconds=120.0).config.train
+    seen = train.max_steps * train.batch_size * 64
+    for times, is_taught in ((TEACHING_EPOCHS / 3, False), (TEACHING_EPOCHS * 3, True)):
+        repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)))
+        assert (choice_for(repeated, *shape, seconds=120.0).config.train.pupil_minutes > 0) == is_taught
 
 
 @pytest.mark.parametrize("more", [{"seconds": 110.0}, {"muon": False}, {"processes": 2}])

@@ -159,6 +159,7 @@ def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_res
     with rehearsal():
         trainer = make_trainer(config, is_resident=is_resident, precision=precision)
         trainer.rehearse()
+        trainer.rehearse_update()
         trainer.step()
         trainer.check_weights()
         assert np.isfinite(evaluate(trainer.weights.working, IDS[:300]))
