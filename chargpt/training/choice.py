@@ -132,7 +132,7 @@ def _two_runs(best: Candidate, candidates: list[Candidate], text: Text, *, given
     about = (
         "two runs",
         f"a teacher for {clock(first)}, then a model of the same shape for {clock(second)}. It learns from the text and from "
-        f"the teacher's predictions. One run would see the text {epochs:.0f} times; then two usually give a lower loss",
+        f"the teacher's predictions. One run would see the text {epochs:.0f} times; two runs usually reach a lower loss then",
     )
     chosen = best._replace(config=config, seen=seen)
     notices = _notices(chosen, candidates, text, seconds=first, loss="validation loss of the second run")
