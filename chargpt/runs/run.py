@@ -107,8 +107,21 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 def new_folder(name: str, checkpoints: Path) -> Path:
     """The folder for a new run. Raises UserError if it already holds a run or anything else."""
     folder = folder_of(name, checkpoints)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{shown(folder)}: this is a file; choose another --run NAME")
     if folder.is_dir() and steps(folder):
         raise UserError(f"{shown(folder)}: a run of this name exists; continue it with --resume, or choose another --run NAME")
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
         raise UserError(f"{shown(folder)}: this folder exists and is not a run; choose another --run NAME")
     return folder
+
+
+def check_is_not_taught(folder: Path) -> None:
+    """Raise UserError while another process trains a teacher for the run in `folder`, and will then begin that run."""
+    teacher = folder.with_name(folder.name + TEACHER)
+    try:
+        if teacher.is_dir():
+            lock_folder(teacher, wait=False).release()
+    except BlockingIOError:
+        now = f"is training this run, and {shown(folder)} after it; choose another --run NAME"
+        raise UserError(f"{shown(teacher)}: another process {now}") from None

@@ -103,7 +103,7 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
         taught = [candidate.as_pupil(text) for candidate in candidates]
         best = _best(taught)
         if best.seen >= recipes.PUPIL_SEES * recipes.TEACHING_EPOCHS * text.characters:
-            return _two_runs(best, taught, text, given=given, seconds=seconds)
+            return _two_runs(best, taught, corpus, text, given=given, seconds=seconds)
     best = _best(candidates)
     used = seconds
     if best.seen >= recipes.longest_useful(text):  # the text has no more to give
@@ -118,15 +118,20 @@ def _best(candidates: list[Candidate]) -> Candidate:
     return next(candidate for candidate in candidates if candidate.loss <= lowest + NEGLIGIBLE)
 
 
-def _two_runs(best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str], seconds: float) -> Choice:
+def _two_runs(
+    best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float
+) -> Choice:
     """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run."""
     most = recipes.ENOUGH_EPOCHS * text.characters
     first = min(recipes.TEACHER_SHARE * seconds, _duration(best, most, best.speed))
-    second = min(seconds - first, _duration(best, most, TAUGHT_SPEED * best.speed))
     evaluations = _evaluations(first, best.evaluation)
-    in_steps = IN_STEPS * (first - STARTING_SECONDS) - (1 + evaluations) * best.evaluation
-    seen = min(most, int(best.speed * max(0.3 * first, in_steps)))
-    config = _complete(best.config, text, given=given, seen=seen, evaluations=evaluations)
+    in_steps = max(0.3 * first, IN_STEPS * (first - STARTING_SECONDS) - (1 + evaluations) * best.evaluation)
+    shaped = _with_batch(best.config, text, given=given, seen=min(most, int(best.speed * in_steps)))
+    if shaped != best.config and 4 * shaped.chars_per_step < TIMING_SECONDS * best.speed:  # smaller steps are slower
+        best = best._replace(config=shaped, speed=training_speed(shaped, corpus))
+    second = min(seconds - first, _duration(best, most, TAUGHT_SPEED * best.speed))
+    seen = min(most, int(best.speed * in_steps))
+    config = _complete(shaped, text, given=given, seen=seen, evaluations=evaluations)
     config = apply_overrides(config, [f"train.pupil_minutes={round(second / 60, 3)}"])
     epochs = best.seen / recipes.PUPIL_SEES / text.characters
     about = (
@@ -169,7 +174,8 @@ def _candidates(
             first = _with_context_and_batch(shape, corpus, text, given=given, seen=0)
             speed = processes * training_speed(first, corpus)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
-        shaped = _with_context_and_batch(shape, corpus, text, given=given, seen=int(speed * longest))
+        most = min(int(speed * longest), recipes.longest_useful(text))
+        shaped = _with_context_and_batch(shape, corpus, text, given=given, seen=most)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         if shaped != first and timing < deadline - time.perf_counter():
             try:
@@ -213,9 +219,13 @@ def _with_context_and_batch(shape: Config, corpus: Corpus, text: Text, *, given:
     wanted = recipes.context_for(text, n_embd=shape.model.n_embd, seen=seen, optimizer=shape.optim.name)
     longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(shape))  # that text and teachers allow
     context = max(SHORTEST_CONTEXT, min(wanted, longest))
-    shaped = apply_overrides(shape, _unless(given, [f"model.block_size={context}"]))
-    batch = _batch_size(shaped, _recipe(shaped, text, seen=seen).characters_per_step)
-    return apply_overrides(shaped, _unless(given, [f"train.batch_size={batch}"]))
+    return _with_batch(apply_overrides(shape, _unless(given, [f"model.block_size={context}"])), text, given=given, seen=seen)
+
+
+def _with_batch(config: Config, text: Text, *, given: Collection[str], seen: int) -> Config:
+    """`config` with the batch for a run that sees so many characters."""
+    batch = _batch_size(config, _recipe(config, text, seen=seen).characters_per_step)
+    return apply_overrides(config, _unless(given, [f"train.batch_size={batch}"]))
 
 
 def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collection[str]) -> Iterator[Config]:
@@ -263,10 +273,8 @@ def _recipe(config: Config, text: Text, *, seen: int) -> recipes.Recipe:
 
 
 def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, evaluations: int) -> Config:
-    """`config` with everything that follows from the characters that are seen: batch, length, rate, regularization."""
+    """`config` with what follows from the characters that are seen, besides context and batch: length, rate, regularization."""
     recipe = _recipe(config, text, seen=seen)
-    batch = f"train.batch_size={_batch_size(config, recipe.characters_per_step)}"
-    config = apply_overrides(config, _unless(given, [batch]))
     steps = max(recipes.MIN_STEPS, seen // config.chars_per_step)
     interval = -(-steps // evaluations)  # rounded down, a few steps would be left for one more evaluation
     settings = {

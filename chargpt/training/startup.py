@@ -12,7 +12,7 @@ from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, steps
 from chargpt.runs.known_runs import run_to_start_from
 from chargpt.runs.load import corpus_of, find_checkpoint, find_run, without_cache
 from chargpt.runs.model_shape import blank_model, check_size
-from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.runs.run import TEACHER, Run, check_is_not_taught, folder_of, new_folder
 from chargpt.runs.saved_state import Progress, SavedState
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, plural, say, shown
@@ -74,6 +74,7 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     """A run at step 0. Raises UserError, also if a run of that name exists."""
     name = run_name(options.texts) if options.run is None else options.run
     folder = new_folder(name, root / "checkpoints")  # before the text is read, which may take long
+    check_is_not_taught(folder)
     model, corpus, config, minutes, _ = new_model(options, root=root, processes=group.size)
     check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
@@ -136,14 +137,17 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
         batch = [f"train.batch_size={processes}"] if open and "train.batch_size" not in settings.given else []  # any that fits
         config = apply_overrides(config, [f"train.chunks={processes}", *batch])
     config, minutes = _adapted(dataclasses.replace(settings, config=config), corpus, options, processes=processes)
+    second = clock(60 * config.train.pupil_minutes) if config.train.pupil_minutes else ""
+    if second and "train.pupil_minutes" in settings.given:
+        say("two runs", f"this one, then a model of the same shape that learns from it, for {second}")
     warn_of_other_texts(config, corpus.fingerprint)
     load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
-    has_length = minutes is None or (open and "train.max_steps" not in settings.given)
+    has_length = minutes is None or open
     torch.manual_seed(config.train.seed)
     model = initial_model(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
         say("start from", start_from(source, model, corpus.tokenizer))
-    elif len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
+    elif not second and len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
         say("hint", f"--init-from {shown(known)} may help with a text as short as this: that run knows this script")
     return NewModel(model, corpus, config, minutes, has_length=has_length)
 
@@ -155,8 +159,11 @@ def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, proce
         config = apply_overrides(config, ["runtime.compile=off"])
     if chooses(given, minutes=minutes):
         seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-        one = {"train.pupil_minutes"} if options.init_from else set()  # only the first of two runs would start from there
-        choice = choose(config, corpus, given=given | one, seconds=seconds, muon=minutes is not None, processes=processes)
+        if options.init_from:  # only the first of two runs would start from there
+            given = given | {"train.pupil_minutes"}
+        if minutes is not None:  # they decide the length
+            given = given - {"train.max_steps"}
+        choice = choose(config, corpus, given=given, seconds=seconds, muon=minutes is not None, processes=processes)
         config, minutes = choice.config, None if minutes is None else choice.seconds / 60
         for notice in choice.notices:
             say(*notice)
@@ -184,13 +191,10 @@ def pupil_of(teacher: Training) -> Training | None:
     """
     config, folder = teacher.trainer.config, pupil_folder(teacher.run.folder)
     minutes = config.train.pupil_minutes
-    if not minutes or folder is None:
+    if not minutes:
         return None
-    if folder.is_dir() and steps(folder):
-        say("note", f"{shown(folder)} exists, and is left as it is")
-        return None
-    if teacher.trainer.group.size > 1:
-        say("note", f"{shown(folder)}: for this run, continue without torchrun: --resume --run {shown(teacher.run.folder)}")
+    if problem := _why_no_second_run(teacher, folder):
+        say("note", problem)
         return None
     decay = min(config.optim.weight_decay, TAUGHT_DECAY)
     seed = (config.train.seed + 1) % 2**63
@@ -199,11 +203,24 @@ def pupil_of(teacher: Training) -> Training | None:
     config = apply_overrides(config, changes)
     config = _long_enough(with_teachers_found(config, folder.parent), step=0, seconds=60 * minutes)
     run, corpus = Run(new_folder(str(folder), folder.parent)), teacher.corpus
-    say("second run", f"{shown(folder)} learns from {shown(teacher.run.folder)}")
+    own = f"weight decay {decay:g}, dropout 0, no patience and seed {seed}"
+    say("second run", f"{shown(folder)} learns from {shown(teacher.run.folder)}; it has {own}")
     torch.manual_seed(config.train.seed)
     model, teachers = initial_model(config.model, corpus.tokenizer.vocab_size), load_teachers(config, corpus.tokenizer)
     trainer = Trainer(model, corpus.train, config, runtime=teacher.trainer.runtime, teachers=teachers)
     return Training(trainer, corpus, run, 60 * minutes)
+
+
+def _why_no_second_run(teacher: Training, folder: Path | None) -> str:
+    """Why the one that has ended gets no second run in `folder`, and what to do; empty if it gets one."""
+    own = shown(teacher.run.folder)
+    if folder is None:
+        return f"{own}: for a second run, rename it to NAME{TEACHER}, and then --resume --run NAME{TEACHER}"
+    if folder.is_dir() and steps(folder):
+        return f"{shown(folder)} exists; if it is not complete, continue it with --resume --run {shown(folder)}"
+    if teacher.trainer.group.size > 1:
+        return f"{shown(folder)}: for this run, continue without torchrun: --resume --run {own}"
+    return ""
 
 
 def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:

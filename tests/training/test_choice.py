@@ -143,6 +143,16 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
         assert (choice_for(repeated, *shape, seconds=120.0).config.train.pupil_minutes > 0) == is_taught
 
 
+@pytest.mark.parametrize("seconds", [30.0, 120.0, 600.0])
+def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(corpora, monkeypatch, seconds):
+    """On a machine whose speed grows with the characters of a step."""
+    monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 10.0 * config.chars_per_step)
+    for text in corpora.values():
+        chosen = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
+        speed = f"at {10 * chosen.config.chars_per_step:,} characters a second"
+        assert any(speed in line for label, line in chosen.notices if label == "chosen")
+
+
 @pytest.mark.parametrize("more", [{"seconds": 110.0}, {"muon": False}, {"processes": 2}])
 def test_little_time_adamw_and_several_processes_get_one_run(corpora, more):
     choice = choice_for(corpora[3000], **{"seconds": 120.0, **more})

@@ -120,6 +120,13 @@ def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path)
     assert config.train.chunks == 64 and config.train.batch_size % 64 == 0
 
 
+def test_a_length_in_steps_that_is_not_used_decides_nothing_else(text, tmp_path):
+    words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1", "train.max_steps=1"]
+    chosen = new_model(parse_options([str(text), *words]), root=ROOT)
+    train_config = chosen.config.train
+    assert train_config.max_steps > 1 < train_config.eval_interval and chosen.has_length
+
+
 def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path):
     arguments = [str(text), *TINY, "--minutes", "10", "train.max_steps=100000", "train.eval_interval=100000"]
     command = [sys.executable, str(ROOT / "train.py"), *arguments, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]

@@ -21,6 +21,7 @@ from chargpt.config import Config, apply, apply_overrides
 from chargpt.device import choose_device
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
+from chargpt.runs.run import Run
 from chargpt.runs.sealed_json import seal
 from chargpt.terminal import UserError
 from chargpt.training.runtime import Runtime, choose_runtime
@@ -234,7 +235,9 @@ def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_
     shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
     done = bits(tmp_path / "both")
     assert resume(tmp_path / "both-teacher") == 0
-    assert bits(tmp_path / "both") == done and "second run" not in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert bits(tmp_path / "both") == done and "second run" not in said
+    assert "both exists; if it is not complete, continue it with --resume --run" in said
     shutil.rmtree(tmp_path / "both")
     shutil.rmtree(last_step(tmp_path / "both-teacher"))  # as if it had been killed before
     assert resume(tmp_path / "both-teacher") == 0
@@ -300,6 +303,28 @@ def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
     assert taught("train.pupil_minutes=0.02", "train.max_steps=5000", name="early") == 130
     watcher.join()
     assert not (taught.folder / "early").exists()
+
+
+def test_while_a_teacher_is_trained_no_other_run_takes_the_name_of_the_second(taught):
+    teacher = Run(taught.folder / "busy-teacher")
+    with pytest.raises(UserError, match="busy-teacher: another process is training this run"):
+        taught(name="busy")
+    del teacher
+    assert taught(name="busy") == 0
+
+
+def test_a_file_in_the_place_of_the_second_run_is_an_error_before_the_first(taught):
+    (taught.folder / "taken").write_text("mine")
+    with pytest.raises(UserError, match="taken: this is a file"):
+        taught("train.pupil_minutes=0.02", name="taken")
+    assert not (taught.folder / "taken-teacher").exists()
+
+
+def test_a_renamed_teacher_says_what_its_second_run_needs(two_runs, tmp_path, capsys):
+    shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "mine")
+    shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
+    assert resume(tmp_path / "mine") == 0
+    assert "mine: for a second run, rename it to NAME-teacher" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, monkeypatch, capsys):
