@@ -1,5 +1,6 @@
 """The folder of a run: who may write it, and what is saved there."""
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from chargpt.config import Config, to_yaml
-from chargpt.files import is_portable, lock_folder, publish_file, sync_folder
+from chargpt.files import LOCK_NAME, is_portable, lock_folder, publish_file, sync_folder
 from chargpt.runs.checkpoint import Checkpoint, is_saved_again, mark_best, newest, prune, publish, remove_orphans, steps
 from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
@@ -107,7 +108,7 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 def new_folder(name: str, checkpoints: Path) -> Path:
     """The folder for a new run. Raises UserError if it already holds a run or anything else."""
     folder = folder_of(name, checkpoints)
-    if folder.exists() and not folder.is_dir():
+    if os.path.lexists(folder) and not folder.is_dir():
         raise UserError(f"{shown(folder)}: this is a file; choose another --run NAME")
     if folder.is_dir() and steps(folder):
         raise UserError(f"{shown(folder)}: a run of this name exists; continue it with --resume, or choose another --run NAME")
@@ -116,12 +117,18 @@ def new_folder(name: str, checkpoints: Path) -> Path:
     return folder
 
 
-def check_is_not_taught(folder: Path) -> None:
-    """Raise UserError while another process trains a teacher for the run in `folder`, and will then begin that run."""
-    teacher = folder.with_name(folder.name + TEACHER)
+def check_other_run(folder: Path, *, is_teacher: bool) -> None:
+    """Raise UserError while another process trains the run that belongs to the one in `folder`: the second one, or a teacher.
+
+    Each process locks its own folder before this, so that of two that begin together at least one notices the other.
+    """
+    path = folder.resolve()
+    other = path.with_name(path.name.removesuffix(TEACHER) if is_teacher else path.name + TEACHER)
     try:
-        if teacher.is_dir():
-            lock_folder(teacher, wait=False).release()
+        if (other / LOCK_NAME).is_file():
+            lock_folder(other, wait=False).release()
     except BlockingIOError:
-        now = f"is training this run, and {shown(folder)} after it; choose another --run NAME"
-        raise UserError(f"{shown(teacher)}: another process {now}") from None
+        what = f"another process is training this run, and {shown(folder)} belongs to it; choose another --run NAME"
+        raise UserError(f"{shown(other)}: {what}") from None
+    except OSError:  # too long a name, or no permission: no run of this program is there
+        return

@@ -123,15 +123,15 @@ def _two_runs(
 ) -> Choice:
     """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run."""
     most = recipes.ENOUGH_EPOCHS * text.characters
-    first = min(recipes.TEACHER_SHARE * seconds, _duration(best, most, best.speed))
-    evaluations = _evaluations(first, best.evaluation)
-    in_steps = max(0.3 * first, IN_STEPS * (first - STARTING_SECONDS) - (1 + evaluations) * best.evaluation)
-    shaped = _with_batch(best.config, text, given=given, seen=min(most, int(best.speed * in_steps)))
-    if shaped != best.config and 4 * shaped.chars_per_step < TIMING_SECONDS * best.speed:  # smaller steps are slower
+    longest, timing = recipes.TEACHER_SHARE * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
+    seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
+    shaped = _with_batch(best.config, text, given=given, seen=seen)
+    if shaped != best.config and 4 * shaped.chars_per_step < timing * best.speed:  # steps of another size: four are timed
         best = best._replace(config=shaped, speed=training_speed(shaped, corpus))
+    first = min(longest, _duration(best, most, best.speed))
     second = min(seconds - first, _duration(best, most, TAUGHT_SPEED * best.speed))
-    seen = min(most, int(best.speed * in_steps))
-    config = _complete(shaped, text, given=given, seen=seen, evaluations=evaluations)
+    seen = min(most, int(best.speed * _in_steps(first, best.evaluation)))
+    config = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
     config = apply_overrides(config, [f"train.pupil_minutes={round(second / 60, 3)}"])
     epochs = best.seen / recipes.PUPIL_SEES / text.characters
     about = (
@@ -154,6 +154,12 @@ def _evaluations(seconds: float, evaluation: float) -> int:
     return max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
 
 
+def _in_steps(seconds: float, evaluation: float) -> float:
+    """How much of the `seconds` of a run is for steps, if an evaluation takes so long."""
+    evaluating = (1 + _evaluations(seconds, evaluation)) * evaluation  # the first one comes before the first step
+    return max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS) - evaluating)
+
+
 def _end(used: float, seconds: float, *, epochs: int) -> Iterator[tuple[str, str]]:
     if used < seconds:
         enough = f"more than {epochs} passes over this text do not lower the loss, and more text does"
@@ -164,7 +170,7 @@ def _candidates(
     shapes: Iterator[Config], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float, processes: int
 ) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
-    longest = max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS))  # in steps, if evaluations took no time
+    useful = recipes.longest_useful(text)
     done: list[Candidate] = []
     for shape in shapes:
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
@@ -174,8 +180,9 @@ def _candidates(
             first = _with_context_and_batch(shape, corpus, text, given=given, seen=0)
             speed = processes * training_speed(first, corpus)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
-        most = min(int(speed * longest), recipes.longest_useful(text))
-        shaped = _with_context_and_batch(shape, corpus, text, given=given, seen=most)
+        evaluated = len(validation_part(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # in the same time
+        seen = min(int(speed * _in_steps(seconds, evaluated / speed)), useful)
+        shaped = _with_context_and_batch(shape, corpus, text, given=given, seen=seen)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         if shaped != first and timing < deadline - time.perf_counter():
             try:
@@ -184,11 +191,9 @@ def _candidates(
                 if done:
                     return
                 raise
-        evaluation = len(validation_part(corpus.val, shaped.train.eval_chars)) / (EVALUATES_FASTER * speed)  # seconds
-        evaluations = _evaluations(seconds, evaluation)
-        evaluating = (1 + evaluations) * evaluation  # the first one comes before the first step
-        seen = min(int(speed * max(0.3 * seconds, longest - evaluating)), recipes.longest_useful(text))
-        complete = _complete(shaped, text, given=given, seen=seen, evaluations=evaluations)
+        evaluation = evaluated / speed  # seconds
+        seen = min(int(speed * _in_steps(seconds, evaluation)), useful)
+        complete = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(seconds, evaluation))
         loss = recipes.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
         if done and loss > done[-1].loss + CLEARLY_WORSE and len(done) > 1:
             return
@@ -223,8 +228,9 @@ def _with_context_and_batch(shape: Config, corpus: Corpus, text: Text, *, given:
 
 
 def _with_batch(config: Config, text: Text, *, given: Collection[str], seen: int) -> Config:
-    """`config` with the batch for a run that sees so many characters."""
-    batch = _batch_size(config, _recipe(config, text, seen=seen).characters_per_step)
+    """`config` with the batch for a run that sees so many characters; a multiple of train.chunks."""
+    windows = round(_recipe(config, text, seen=seen).characters_per_step / config.model.block_size / config.train.accumulate)
+    batch = _multiple(windows, of=max(1, config.train.chunks))
     return apply_overrides(config, _unless(given, [f"train.batch_size={batch}"]))
 
 
@@ -259,12 +265,6 @@ def _heads(width: int) -> int:
     """The number of heads for a width, of HEAD_SIZE channels each, or of a number of channels close to it."""
     possible = [heads for heads in range(1, width + 1) if width % heads == 0 and width // heads % 2 == 0]
     return min(possible or [1], key=lambda heads: abs(width // heads - HEAD_SIZE))
-
-
-def _batch_size(config: Config, characters: int) -> int:
-    """So many windows that a step has about that many characters; a multiple of train.chunks."""
-    windows = round(characters / config.model.block_size / config.train.accumulate)
-    return _multiple(windows, of=max(1, config.train.chunks))
 
 
 def _recipe(config: Config, text: Text, *, seen: int) -> recipes.Recipe:

@@ -53,7 +53,7 @@ class Optimizer:
         return Shard(quantity, cuts, torch.zeros_like(self._weights.vector[own]))
 
     def rehearse(self) -> None:
-        """Compute the matrix products of an update, if it has any, and discard them: this takes about the time of an update."""
+        """Compute the large matrix products of an update, if it has any, and discard them: to measure their time."""
 
     def expected(self) -> dict[str, Tensor]:
         """Tensors of the names, shapes and types of `tensors`; their values mean nothing."""

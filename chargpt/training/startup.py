@@ -1,6 +1,7 @@
 """How a training begins: a new run from settings and a text, or a run that continues where it stopped."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, steps
 from chargpt.runs.known_runs import run_to_start_from
 from chargpt.runs.load import corpus_of, find_checkpoint, find_run, without_cache
 from chargpt.runs.model_shape import blank_model, check_size
-from chargpt.runs.run import TEACHER, Run, check_is_not_taught, folder_of, new_folder
+from chargpt.runs.run import TEACHER, Run, check_other_run, folder_of, new_folder
 from chargpt.runs.saved_state import Progress, SavedState
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, plural, say, shown
@@ -74,7 +75,6 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     """A run at step 0. Raises UserError, also if a run of that name exists."""
     name = run_name(options.texts) if options.run is None else options.run
     folder = new_folder(name, root / "checkpoints")  # before the text is read, which may take long
-    check_is_not_taught(folder)
     model, corpus, config, minutes, _ = new_model(options, root=root, processes=group.size)
     check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
@@ -92,6 +92,7 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
         name = str(teacher_folder(folder))
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
+    check_other_run(run.folder, is_teacher=config.train.pupil_minutes > 0)
     group.note_begun()
     teachers = load_teachers(config, corpus.tokenizer)
     compare(group, corpus.fingerprint, environment(runtime, teachers))
@@ -137,9 +138,9 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
         batch = [f"train.batch_size={processes}"] if open and "train.batch_size" not in settings.given else []  # any that fits
         config = apply_overrides(config, [f"train.chunks={processes}", *batch])
     config, minutes = _adapted(dataclasses.replace(settings, config=config), corpus, options, processes=processes)
-    second = clock(60 * config.train.pupil_minutes) if config.train.pupil_minutes else ""
+    second = config.train.pupil_minutes
     if second and "train.pupil_minutes" in settings.given:
-        say("two runs", f"this one, then a model of the same shape that learns from it, for {second}")
+        say("two runs", f"after this run, a model of the same shape learns from it for {clock(60 * second)}")
     warn_of_other_texts(config, corpus.fingerprint)
     load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
     has_length = minutes is None or open
@@ -185,7 +186,7 @@ def _check_pupil(options: TrainOptions, *, processes: int) -> None:
 
 
 def pupil_of(teacher: Training) -> Training | None:
-    """The run that now learns from the one that has ended; None if it is to have none, or if that has begun already.
+    """The run that now learns from the one that has ended; None if it is to have none, or cannot have one, which is said.
 
     It has the same text, model and settings, but for what keeps a model from memorising a text alone. Raises UserError.
     """
@@ -212,14 +213,14 @@ def pupil_of(teacher: Training) -> Training | None:
 
 
 def _why_no_second_run(teacher: Training, folder: Path | None) -> str:
-    """Why the one that has ended gets no second run in `folder`, and what to do; empty if it gets one."""
+    """Why the run that has ended gets no second run in `folder`, and what to do; empty if it gets one."""
     own = shown(teacher.run.folder)
     if folder is None:
-        return f"{own}: for a second run, rename it to NAME{TEACHER}, and then --resume --run NAME{TEACHER}"
+        return f"{own}: for a second run, rename this folder to NAME{TEACHER}, and then --resume --run NAME{TEACHER}"
     if folder.is_dir() and steps(folder):
-        return f"{shown(folder)} exists; if it is not complete, continue it with --resume --run {shown(folder)}"
+        return f"{shown(folder)} exists; if it is not complete, continue it with --resume --run {shlex.quote(shown(folder))}"
     if teacher.trainer.group.size > 1:
-        return f"{shown(folder)}: for this run, continue without torchrun: --resume --run {own}"
+        return f"{shown(folder)}: for this run, continue without torchrun: --resume --run {shlex.quote(own)}"
     return ""
 
 

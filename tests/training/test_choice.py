@@ -132,25 +132,28 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
-def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
-    shape = ["model.n_layer=1", "model.n_embd=32", "model.block_size=64"]
-    corpus = corpora[100_000]
+def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora, monkeypatch):
+    monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 1e5)
+    shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
     long = dataclasses.replace(corpus, train=np.tile(corpus.train, 100))
-    train = choice_for(long, *shape, seconds=120.0).config.train
-    seen = train.max_steps * train.batch_size * 64
-    for times, is_taught in ((TEACHING_EPOCHS / 3, False), (TEACHING_EPOCHS * 3, True)):
+    config = choice_for(long, *shape, seconds=120.0).config
+    seen = config.train.max_steps * config.chars_per_step
+    for times, is_taught in ((0.9 * TEACHING_EPOCHS, False), (1.1 * TEACHING_EPOCHS, True)):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)))
         assert (choice_for(repeated, *shape, seconds=120.0).config.train.pupil_minutes > 0) == is_taught
 
 
+@pytest.mark.parametrize("length", [2700, 30_000, 90_000])
 @pytest.mark.parametrize("seconds", [30.0, 120.0, 600.0])
-def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(corpora, monkeypatch, seconds):
-    """On a machine whose speed grows with the characters of a step."""
+def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(corpora, monkeypatch, seconds, length):
+    """On a machine whose speed grows with the characters of a step. With time enough, a teacher sees the text 30 times."""
     monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 10.0 * config.chars_per_step)
-    for text in corpora.values():
-        chosen = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
-        speed = f"at {10 * chosen.config.chars_per_step:,} characters a second"
-        assert any(speed in line for label, line in chosen.notices if label == "chosen")
+    text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
+    config, used, notices = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
+    speed = f"at {10 * config.chars_per_step:,} characters a second"
+    assert any(speed in line for label, line in notices if label == "chosen")
+    if used < seconds / 3:
+        assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
 
 @pytest.mark.parametrize("more", [{"seconds": 110.0}, {"muon": False}, {"processes": 2}])

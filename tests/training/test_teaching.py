@@ -305,11 +305,15 @@ def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
     assert not (taught.folder / "early").exists()
 
 
-def test_while_a_teacher_is_trained_no_other_run_takes_the_name_of_the_second(taught):
+def test_one_process_at_a_time_trains_a_teacher_or_the_run_that_it_teaches(taught):
     teacher = Run(taught.folder / "busy-teacher")
-    with pytest.raises(UserError, match="busy-teacher: another process is training this run"):
+    with pytest.raises(UserError, match="busy-teacher: another process is training this run, and .*busy belongs to it"):
         taught(name="busy")
     del teacher
+    second = Run(taught.folder / "idle")
+    with pytest.raises(UserError, match="idle: another process is training this run, and .*idle-teacher belongs to it"):
+        taught("train.pupil_minutes=0.02", name="idle")
+    del second
     assert taught(name="busy") == 0
 
 
@@ -324,7 +328,7 @@ def test_a_renamed_teacher_says_what_its_second_run_needs(two_runs, tmp_path, ca
     shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "mine")
     shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
     assert resume(tmp_path / "mine") == 0
-    assert "mine: for a second run, rename it to NAME-teacher" in " ".join(capsys.readouterr().out.split())
+    assert "mine: for a second run, rename this folder to NAME-teacher" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, monkeypatch, capsys):
