@@ -27,6 +27,12 @@ def corpora(tmp_path_factory) -> dict[int, Corpus]:
     return corpora
 
 
+@pytest.fixture
+def steady(monkeypatch) -> None:
+    """A machine with the same speed for every model, also while other programs use it."""
+    monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 1e5)
+
+
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, muon: bool = True, processes: int = 1) -> Choice:
     config = apply_overrides(Config(), ["runtime.threads=1", *settings])
     given = {setting.partition("=")[0] for setting in settings}
@@ -70,13 +76,13 @@ def test_what_was_given_stays(settings, corpora):
 
 
 @pytest.mark.parametrize("seconds", [20.0, 61.0, 300.0])
-def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(seconds, corpora):
+def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(seconds, corpora, steady):
     train = choice_for(corpora[3000], "train.batch_size=1", "model.block_size=32", seconds=seconds).config.train
     rest = train.max_steps % train.eval_interval
     assert train.max_steps > 400 and (rest == 0 or rest > train.eval_interval / 2)
 
 
-def test_a_long_validation_part_is_evaluated_less_often(corpora):
+def test_a_long_validation_part_is_evaluated_less_often(corpora, steady):
     settings, corpus = ["model.n_layer=2", "model.n_embd=64", "train.batch_size=4", "train.eval_chars=0"], corpora[100_000]
     large = dataclasses.replace(corpus, val=np.tile(corpus.train, 30))
     few, many = (choice_for(one, *settings, seconds=10.0).config.train for one in (large, corpus))
@@ -132,8 +138,7 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
-def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora, monkeypatch):
-    monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 1e5)
+def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora, steady):
     shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
     long = dataclasses.replace(corpus, train=np.tile(corpus.train, 100))
     config = choice_for(long, *shape, seconds=120.0).config
