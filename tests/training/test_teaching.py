@@ -252,6 +252,8 @@ def test_two_runs_are_where_the_name_says_and_report_on_their_text_once(taught, 
     assert last_step(taught.folder / place) and last_step(taught.folder / f"{place}-teacher")
     out = capsys.readouterr().out
     assert out.count("\nmodel ") == 2 and out.count("\nto beat ") == 1
+    said = " ".join(out.split())
+    assert "after this run, a model of the same shape learns from it" in said and "dropout 0, no patience and seed 1338" in said
 
 
 @pytest.mark.parametrize(
