@@ -180,8 +180,8 @@ def _candidates(
             first = _with_context_and_batch(shape, corpus, text, given=given, seen=0)
             speed = processes * training_speed(first, corpus)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
-        evaluated = len(validation_part(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # in the same time
-        seen = min(int(speed * _in_steps(seconds, evaluated / speed)), useful)
+        work = len(validation_part(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
+        seen = min(int(speed * _in_steps(seconds, work / speed)), useful)
         shaped = _with_context_and_batch(shape, corpus, text, given=given, seen=seen)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         if shaped != first and timing < deadline - time.perf_counter():
@@ -191,7 +191,7 @@ def _candidates(
                 if done:
                     return
                 raise
-        evaluation = evaluated / speed  # seconds
+        evaluation = work / speed  # seconds
         seen = min(int(speed * _in_steps(seconds, evaluation)), useful)
         complete = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(seconds, evaluation))
         loss = recipes.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
