@@ -125,8 +125,8 @@ def _two_runs(
     most = recipes.ENOUGH_EPOCHS * text.characters
     longest, timing = recipes.TEACHER_SHARE * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
-    shaped = _with_batch(best.config, text, given=given, seen=seen)
-    if shaped != best.config and 4 * shaped.chars_per_step < timing * best.speed:  # steps of another size: four are timed
+    shaped = _complete(_with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
+    if shaped.chars_per_step != best.config.chars_per_step and 4 * shaped.chars_per_step < timing * best.speed:  # of 4 steps
         best = best._replace(config=shaped, speed=training_speed(shaped, corpus))
     first = min(longest, _duration(best, most, best.speed))
     second = min(seconds - first, _duration(best, most, TAUGHT_SPEED * best.speed))

@@ -152,11 +152,16 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora, steady):
 @pytest.mark.parametrize("seconds", [30.0, 120.0, 600.0])
 def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(corpora, monkeypatch, seconds, length):
     """On a machine whose speed grows with the characters of a step. With time enough, a teacher sees the text 30 times."""
-    monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 10.0 * config.chars_per_step)
+    timed = []
+    monkeypatch.setattr(
+        "chargpt.training.choice.training_speed", lambda config, _: timed.append(config) or 10.0 * config.chars_per_step
+    )
     text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
     config, used, notices = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
     speed = f"at {10 * config.chars_per_step:,} characters a second"
     assert any(speed in line for label, line in notices if label == "chosen")
+    if len(timed) == 3:  # the last one for the first of two runs, whose dropout takes time too
+        assert timed[-1].model == config.model
     if used < seconds / 3:
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
