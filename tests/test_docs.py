@@ -101,10 +101,6 @@ def test_every_file_setting_and_preset_that_is_named_exists(page):
         assert (ROOT / "configs" / f"{preset}.yaml").exists(), f"{page.name}: --config {preset}"
 
 
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
-
-
 def test_the_table_of_settings_has_every_key_with_its_default_and_a_meaning():
     rows = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \| (.+?) \| (.+) \|$", (ROOT / "docs/training.md").read_text("utf-8"), re.M)
     expected = {f"{section}.{key}": value for section, keys in to_dict(Config()).items() for key, value in keys.items()}
