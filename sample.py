@@ -18,14 +18,12 @@ import dataclasses
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from chargpt.interrupt import Interrupt, ending_at_once
+from chargpt.project import project_root
 from chargpt.sampling.options import parse_options
 from chargpt.terminal import UserError, best_effort_messages, enable_colours, one_line, wrapped
-
-CHECKPOINTS = Path(__file__).resolve().parent / "checkpoints"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,17 +60,17 @@ def prepare(options: argparse.Namespace) -> tuple[Any, Any, list[Any], list[int]
 
     with named_options():
         name = RuntimeConfig(device=options.device).device
-    device = choose_device(name)
+    device, root = choose_device(name), project_root()
     with named_options():
         rules = fields_of(Sampling, options)
         samplings = [Sampling(temperature=temperature, **rules) for temperature in options.temperatures]
-    loaded, warnings = load_model(options.run, CHECKPOINTS, device=str(device), precision=options.precision)
+    loaded, warnings = load_model(options.run, root / "checkpoints", device=str(device), precision=options.precision)
     for warning in warnings:
         say(f"warning: {one_line(warning)}")
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.unknown)
     excluded = None
     if options.unseen:
-        excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=CHECKPOINTS.parent)
+        excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=root)
     with named_options():
         generator = loaded.text_generator(samplings[0], excluded=excluded, **fields_of(TextGenerator, options))
     return loaded, generator, samplings, prompt

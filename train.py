@@ -15,12 +15,12 @@ if __name__ == "__main__":  # checks the options, imports this file as a module,
 import math
 import sys
 import time
-from pathlib import Path
 
 from chargpt.insight.final_report import write_final_report
 from chargpt.insight.observation import observe
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.join import join_group
+from chargpt.project import project_root
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.sample_writer import SampleWriter
@@ -39,24 +39,23 @@ from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
 from chargpt.training.verdict import after_divergence, next_command, verdict
 
-ROOT = Path(__file__).resolve().parent
-CHECKPOINTS = ROOT / "checkpoints"
 MAX_ROLLBACKS = 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    started = time.perf_counter()
+    started, root = time.perf_counter(), project_root()
     with join_group() as group:
         options = parse_options(argv)
         if options.dry_run or options.find_lr:
-            return look_ahead(options, root=ROOT)
-        training = begin(options, root=ROOT, group=group)
-        with best_effort_output(), group.interrupt() as interrupt:
-            deadline = None if training.seconds is None else started + training.seconds
-            code = describe_and_train(training, interrupt, deadline=deadline)
-            if code or not (pupil := pupil_of(training)):
-                return code
-            return describe_and_train(pupil, interrupt, deadline=(deadline or time.perf_counter()) + pupil.seconds)
+            return look_ahead(options, root=root)
+        with best_effort_output():  # from here on, a reader that leaves does not end the training
+            training = begin(options, root=root, group=group)
+            with group.interrupt() as interrupt:
+                deadline = None if training.seconds is None else started + training.seconds
+                code = describe_and_train(training, interrupt, deadline=deadline)
+                if code or not (pupil := pupil_of(training)):
+                    return code
+                return describe_and_train(pupil, interrupt, deadline=(deadline or time.perf_counter()) + pupil.seconds)
 
 
 def describe_and_train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
@@ -87,7 +86,7 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
                 if give_up or run.checkpoint is None:
                     if not trainer.group.is_first:
                         return 3
-                    advice = after_divergence(run.checkpoint, trainer.config, name=run.name(CHECKPOINTS))
+                    advice = after_divergence(run.checkpoint, trainer.config, name=run.name(project_root() / "checkpoints"))
                     print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
                     return 3
                 roll_back(trainer, run, without=problem.step)
@@ -208,7 +207,7 @@ def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, bu
 def conclude(training: Training, interrupt: Interrupt, monitor: Monitor, writer: SampleWriter) -> int:
     """Say how the run ended, as `monitor` recorded it, and what to type next; returns the exit code."""
     trainer, corpus, run, _ = training
-    progress, name = trainer.progress, run.name(CHECKPOINTS)
+    progress, name = trainer.progress, run.name(project_root() / "checkpoints")
     if interrupt():
         say("stopped", f"at step {progress.step:,}, saved; continue with: python train.py --resume --run {name}")
         return interrupt.exit_code

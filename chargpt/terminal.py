@@ -109,6 +109,7 @@ def say(label: str, text: str) -> None:
 def run_program(main: Callable[[], int]) -> int:
     """Run `main` and return the exit code. A `UserError`, an `OSError` or lack of memory is one line and exit code 2."""
     _make_streams_safe()
+    code = 0
     try:
         code = main()
         sys.stdout.flush()
@@ -116,7 +117,7 @@ def run_program(main: Callable[[], int]) -> int:
         return code
     except BrokenPipeError:  # the reader (`| head`) has closed the pipe
         _drop_unwritable()
-        return 0
+        return code
     except KeyboardInterrupt:
         return _end("stopped", code=130)
     except Exception as error:

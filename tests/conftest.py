@@ -10,15 +10,42 @@ from pathlib import Path
 import pytest
 import torch
 from programs import Programs
+from session import PRECISIONS, make_root, set_up
 
+from chargpt import project
 from chargpt.kernels.compiler import Unavailable
 
 CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--precision",
+        choices=PRECISIONS,
+        help="what runtime.precision=auto means on a CPU (default: what the processor is fast with); bfloat16 works on every "
+        "processor, and is slow on one without instructions for it",
+    )
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One process more than there are processors, since many tests wait for a program or a clock."""
     return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_root(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+    """The root of this test process, in which the runs and texts of the checkout do not exist."""
+    root = make_root(tmp_path_factory.mktemp("root") / "project")
+    set_up(root=root, precision=pytestconfig.getoption("precision"))
+    return root
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As after `pip install .`: the root is the current folder, `tmp_path`."""
+    monkeypatch.setattr(project, "SOURCE", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +78,11 @@ def text(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def programs() -> Iterator[Programs]:
+def programs(session_root: Path, pytestconfig: pytest.Config) -> Iterator[Programs]:
     """Programs of the project in child processes, for the price of one import of torch."""
     if not hasattr(os, "fork"):
         pytest.skip("needs fork, which POSIX has")
-    programs = Programs()
+    programs = Programs(root=session_root, precision=pytestconfig.getoption("precision"))
     yield programs
     programs.close()
 

@@ -11,6 +11,9 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
+
+from session import set_up
 
 import sample  # noqa: F401  so that a fork has everything imported
 import train  # noqa: F401
@@ -44,7 +47,9 @@ def child(request: dict, streams: list[int]) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, whose end is the end of this server
-    channel, codes = socket.socket(fileno=int(sys.argv[1])), {}
+    number, root, precision = sys.argv[1:]
+    set_up(root=Path(root), precision=precision or None)
+    channel, codes = socket.socket(fileno=int(number)), {}
     while True:
         message, streams, _, _ = socket.recv_fds(channel, 2**20, 3)
         if not message:

@@ -319,10 +319,9 @@ def test_a_damaged_best_checkpoint_gives_way_with_a_warning(call, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tiney", "", "no/such/run", "step-00000500"])
-def test_an_unknown_run_is_an_error_that_names_the_known(call, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(sample, "CHECKPOINTS", tmp_path)
+def test_an_unknown_run_is_an_error_that_names_the_known(call, installed, name):
     assert "train one with" in call()[2]
-    publish_run(tmp_path / "tiny")
+    publish_run(installed / "checkpoints" / "tiny")
     code, out, err = call(name)
     assert (code, out) == (2, "") and "use tiny" in err and err.count("\n") == 1
 
@@ -352,8 +351,7 @@ print(run_program(lambda: sample.main([{run!r}, "--prompt", "a", "--length", "0"
     assert done.stdout == "2 False\na\n0 False\n", done.stderr
 
 
-def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sample, "CHECKPOINTS", tmp_path / "checkpoints")
+def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys):
     lines = ["sea", "tea", "pea", "see", "tee"]
     text = tmp_path / "words.txt"
     text.write_text("".join(f"{lines[i % 5]}\n" for i in range(2000)))
@@ -386,8 +384,7 @@ def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys, monkeypat
     assert code == 2 and err.count("\n") == 1 and "not in the cache" in err
 
 
-def test_unseen_neither_reads_nor_encodes_what_a_checkpoint_from_elsewhere_names(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(sample, "CHECKPOINTS", tmp_path / "checkpoints")
+def test_unseen_neither_reads_nor_encodes_what_a_checkpoint_from_elsewhere_names(call, installed, tmp_path):
     os.mkfifo(tmp_path / "private.txt")  # reading it would block
     folder = publish_run(tmp_path / "theirs", texts=[str(tmp_path / "private.txt")], fingerprint="0" * 64)
     code, _, err = call(str(folder), "--lines", "2", "--unseen")

@@ -19,6 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import train
 from chargpt.interrupt import Interrupt
+from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
@@ -29,7 +30,6 @@ from chargpt.training.options import parse_options
 from chargpt.training.startup import Training, new_run, resume_run, roll_back
 from chargpt.training.trainer import Trainer
 
-ROOT = Path(__file__).parent.parent
 TINY = [
     "--config",
     "tiny",
@@ -379,12 +379,12 @@ def test_a_run_without_patience_ends_when_nothing_gets_better_and_may_be_told_to
 
 
 def begun(arguments: list[str]) -> Training:
-    return new_run(parse_options(arguments), root=ROOT)
+    return new_run(parse_options(arguments), root=project_root())
 
 
 def resumed(folder: Path, *settings: str) -> Training:
     options = parse_options(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
-    return resume_run(options, root=ROOT)
+    return resume_run(options, root=project_root())
 
 
 def finish(training: Training, interrupt: Interrupt | None = None) -> int:
@@ -490,15 +490,28 @@ def test_the_vocabulary_of_another_run(trainer, tmp_path, text, capsys):
     assert "U+03A9" in fails([str(few), *arguments, "--run", f"{tmp_path}/unknown"], capsys)
 
 
-def test_a_reader_that_leaves_costs_nothing(programs, text, tmp_path):
-    # What `train.py | tee log` and Ctrl-C do: the signal ends tee as well.
+@pytest.mark.parametrize("lines", [0, 1, 8])
+def test_a_reader_that_leaves_costs_nothing(programs, text, tmp_path, lines):
+    """As `train.py TEXT | head` and, with `| tee log`, a Ctrl-C: the signal ends tee as well."""
     place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    with programs.start("train", str(text), *TINY, "train.eval_interval=5", *place) as training:
-        training.stdout.readline()
-        training.stdout.close()
-        assert training.wait() == 0
-        assert training.stderr.read() == b""
+    for words in ([str(text), *TINY, "train.max_steps=20"], ["--resume", "train.max_steps=40"]):
+        with programs.start("train", *words, *place) as training:
+            for _ in range(lines):
+                training.stdout.readline()
+            training.stdout.close()
+            assert training.wait() == 0
+            assert training.stderr.read() == b""
     assert last_step(tmp_path / "run").name == "step-00000040"
+
+
+def test_without_a_reader_a_mistake_and_a_failure_keep_their_exit_codes(programs, text, tmp_path):
+    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    diverges = [*TINY, "optim.learning_rate=1e30", "optim.warmup_steps=0"]
+    for words, code in ((["train.max_steps=many"], 2), (diverges, 3), (TINY, 2)):  # the last: there is such a run
+        with programs.start("train", str(text), *words, *place) as training:
+            training.stdout.close()
+            assert training.wait() == code
+            assert training.stderr.read().startswith(b"error: ")
 
 
 def test_a_second_signal_ends_at_once(programs, text, tmp_path):

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from chargpt.project import project_root
 from chargpt.terminal import Parser, UserError, one_line, say, shown
 
-ROOT = Path(__file__).resolve().parents[2]
 CHECKED_IDS = 4096  # of a real text; an export is compared with the run on these
 
 
@@ -50,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
 
     if target.package:
         require(target.package, target=options.to)
-    loaded, warnings = load_model(options.run, ROOT / "checkpoints", device="cpu")
+    root = project_root()
+    loaded, warnings = load_model(options.run, root / "checkpoints", device="cpu")
     for warning in warnings:
         say("warning", one_line(warning))
     destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     check_destination(destination, **kind)
     say("run", loaded.describe())
     with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
-        ids, ids_from = reference_text(loaded, root=ROOT, length=CHECKED_IDS)
+        ids, ids_from = reference_text(loaded, root=root, length=CHECKED_IDS)
         names = [Path(text).name or text for text in loaded.texts]
         export_options = ExportOptions(
             name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16"

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from chargpt.project import project_root
 from chargpt.terminal import Parser, UserError, shown
 from chargpt.training.options import is_setting
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -31,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
         model = read_folder(folder)
     else:
         raise UserError(f"{shown(folder)}: holds neither config.json nor {CHECKPOINT}; give the folder of a model")
-    save_run(model, options.texts, name=options.run, preset=options.config, settings=options.settings, root=ROOT)
+    given = {"preset": options.config, "settings": options.settings}
+    save_run(model, options.texts, name=options.run, **given, root=project_root())
     return 0
 
 

@@ -10,9 +10,9 @@ from tqdm import tqdm
 
 from chargpt.files import publish_file
 from chargpt.insight.options import say, stride_within
+from chargpt.project import project_root
 from chargpt.terminal import Parser, UserError, shown, whole_number
 
-ROOT = Path(__file__).resolve().parents[2]
 SUFFIX = ".cgpt"
 
 
@@ -74,7 +74,7 @@ def open_compressor(run: str) -> tuple[Any, Any, str]:
     from chargpt.insight.units import symbols_of
     from chargpt.sampling.loaded_model import load_model
 
-    loaded, warnings = load_model(run, ROOT / "checkpoints", device="cpu")
+    loaded, warnings = load_model(run, project_root() / "checkpoints", device="cpu")
     for warning in warnings:
         say(f"warning: {warning}")
     engine, name = choose_engine(loaded.model, symbols_of(loaded.tokenizer))

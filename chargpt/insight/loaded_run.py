@@ -1,20 +1,17 @@
 """A run that a verb looks into: its model, its corpus in the cache, and the text that the model is shown."""
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
 from chargpt.config import RuntimeConfig
 from chargpt.device import choose_device
 from chargpt.insight.options import say
+from chargpt.project import project_root
 from chargpt.runs.load import corpus_in_cache
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.sampling.prompt import encode_prompt, read_prompt
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.corpus import Corpus
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def load_run(name: str, *, device: str) -> LoadedModel:
@@ -23,16 +20,16 @@ def load_run(name: str, *, device: str) -> LoadedModel:
         place = choose_device(RuntimeConfig(device=device).device)
     except ValueError as error:
         raise UserError(f"--{error}") from None
-    loaded, warnings = load_model(name, ROOT / "checkpoints", device=str(place))
+    loaded, warnings = load_model(name, project_root() / "checkpoints", device=str(place))
     for warning in warnings:
         say(f"warning: {warning}")
     say(loaded.describe())
     return loaded
 
 
-def corpus_of_run(loaded: LoadedModel, *, root: Path = ROOT) -> Corpus:
+def corpus_of_run(loaded: LoadedModel) -> Corpus:
     """The encoded text that the run was trained on, see `corpus_in_cache`. Raises UserError if it is in no cache."""
-    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
+    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=project_root())
     if corpus is not None:
         return corpus
     raise UserError(

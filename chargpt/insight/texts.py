@@ -5,12 +5,12 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.insight.loaded_run import ROOT, corpus_of_run
+from chargpt.insight.loaded_run import corpus_of_run
+from chargpt.project import project_root
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
@@ -74,15 +74,15 @@ class Text:
 
 
 @contextlib.contextmanager
-def open_texts(names: Sequence[str], loaded: LoadedModel, *, root: Path = ROOT) -> Iterator[list[Text]]:
+def open_texts(names: Sequence[str], loaded: LoadedModel) -> Iterator[list[Text]]:
     """The texts that `names` mean, as TEXT of train.py; with no name, the validation part of the run's own text.
 
     Raises UserError, also if that validation part is in no cache.
     """
     if not names:
-        yield [Text(label="validation part", encoded=corpus_of_run(loaded, root=root))]
+        yield [Text(label="validation part", encoded=corpus_of_run(loaded))]
         return
-    data = loaded.config.data
+    data, root = loaded.config.data, project_root()
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
     with contextlib.closing(sources):
         yield [Text(label=source.label, source=source) for source in sources.train]

@@ -21,8 +21,9 @@ COUNTED = 2**22  # ids at a time: memory does not depend on the size of the text
 def main(argv: Sequence[str]) -> int:
     """Print what the options ask for. Returns the exit code."""
     options = parse_options(argv)
-    from chargpt.insight.loaded_run import ROOT, corpus_of_run, load_run
+    from chargpt.insight.loaded_run import corpus_of_run, load_run
     from chargpt.insight.novelty import Novelty
+    from chargpt.project import project_root
     from chargpt.text.places import find_places
     from chargpt.text.suffix_array import open_index, open_or_make_index
 
@@ -38,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     size = min(sum(map(len, texts)), len(corpus.val))
     unseen = Novelty([np.asarray(corpus.val[:size])], index)
     found = novelty.passages(options.passages)
-    places = find_places([p.place for p in found], corpus, loaded.config.data, texts=loaded.texts, root=ROOT)
+    places = find_places([p.place for p in found], corpus, loaded.config.data, texts=loaded.texts, root=project_root())
     if len(places) < len({p.place for p in found}):
         say("files of the training text have changed or are gone: some lines are counted in that text as it was encoded")
     result = report_of(labels, texts, novelty, unseen, corpus, found=found, places=places)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chargpt.config import Config, apply_overrides
+from chargpt.project import project_root
 from chargpt.runs.run import Run
 from chargpt.terminal import one_line, plural, say, shown, wrapped
 from chargpt.text.cache import EncodedText
@@ -200,7 +201,4 @@ def preview(options: TrainOptions, *, root: Path) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
-    root = Path(__file__).parents[2]
-    if not (root / "configs").is_dir():  # an installed library: what it keeps belongs into the working folder
-        root = Path.cwd()
-    return preview(parse_text_options(argv), root=root)
+    return preview(parse_text_options(argv), root=project_root())

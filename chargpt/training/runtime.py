@@ -116,7 +116,10 @@ def _choose_precision(name: str, device: torch.device) -> torch.dtype:
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
-        fast = torch.cuda.get_device_capability(device) >= (8, 0)
-    else:
-        fast = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
-    return torch.bfloat16 if fast else torch.float32
+        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float32
+    return cpu_precision() if device.type == "cpu" else torch.float32
+
+
+def cpu_precision() -> torch.dtype:
+    """What `auto` means on this processor: bfloat16 if it has instructions for it, otherwise float32."""
+    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32

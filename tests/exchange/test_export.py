@@ -17,11 +17,9 @@ from model import GPTConfig
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(installed, tmp_path, monkeypatch):
     """A run in checkpoints/, with nothing to check exports with."""
-    monkeypatch.setattr(export, "ROOT", tmp_path)
     monkeypatch.setattr(hugging_face, "installed", lambda package: False)
-    monkeypatch.chdir(tmp_path)
     return publish_model(tmp_path / "checkpoints" / "my run", tokenizer=Tokenizer("\n abc"))
 
 

@@ -4,6 +4,9 @@ import pytest
 import torch
 from nanogpt_files import SHAPE, Model, write_files
 
+import chargpt
+import sample
+from chargpt import __main__ as verbs
 from chargpt.exchange import importing
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
@@ -20,6 +23,27 @@ def test_a_checkpoint_of_nanogpt_becomes_a_run(tmp_path, capsys):
     assert loaded.step == 7 and loaded.config.train.seed == 3
     assert (loaded.logits("abca") - model(torch.tensor([[0, 1, 2, 0]]))[0]).abs().max() < 1e-5
     assert "nanoGPT, step 7" in capsys.readouterr().out
+
+
+def test_once_installed_a_run_is_made_and_found_in_the_current_folder(installed, text, capsys):
+    """By every verb that takes the name of a run, by sample.py and by the library."""
+    model = Model(len(set(text.read_text())), **SHAPE)
+    folder = write_files(installed / "out", model, None, "".join(sorted(set(text.read_text()))), step=7)
+    assert importing.main([str(folder), str(text), "--run", "new"]) == 0
+    assert (installed / "checkpoints" / "new" / "best.json").is_file() and (installed / "data" / "cache").is_dir()
+    (installed / "short.txt").write_text("the sea")
+    for verb, *words in (
+        ("export", "new", "--to", "safetensors"),
+        ("score", "new", "short.txt"),
+        ("losses", "new"),
+        ("trace", "new", "short.txt"),
+        ("compress", "new", "short.txt"),
+        ("decompress", "new", "short.txt.cgpt", "--output", "again.txt"),
+    ):
+        assert verbs.main([verb, *words]) == 0, verb
+    assert (installed / "again.txt").read_text() == "the sea"
+    assert sample.main(["new", "--length", "5"]) == 0
+    assert chargpt.load("new").step == chargpt.load().step == 7
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from chargpt.insight.loaded_run import ROOT
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("verb", ["score", "compress", "decompress"])

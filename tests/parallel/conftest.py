@@ -7,7 +7,7 @@ from parallel.jobs import JobServer
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[JobServer]:
-    server = JobServer(tmp_path_factory.mktemp("jobs"))
+def server(tmp_path_factory, session_root, pytestconfig) -> Iterator[JobServer]:
+    server = JobServer(tmp_path_factory.mktemp("jobs"), root=session_root, precision=pytestconfig.getoption("precision"))
     yield server
     server.close()

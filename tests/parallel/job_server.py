@@ -11,8 +11,10 @@ import resource
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch.distributed as dist
+from session import set_up
 
 import train
 from chargpt.parallel.processes import BEGUN, Processes
@@ -74,6 +76,8 @@ def run(job: dict) -> None:
 
 
 def main() -> None:
+    root, precision = sys.argv[1:]
+    set_up(root=Path(root), precision=precision or None)
     print("ready", flush=True)
     for line in sys.stdin:
         run(json.loads(line))

@@ -32,14 +32,15 @@ class Ended:
 class JobServer:
     """Runs jobs one after the other, all from one imported train.py."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, root: Path, precision: str | None) -> None:
+        """The jobs use `root` and `precision` as `session.set_up` says."""
         self.folder = folder
         self._server = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "parallel" / "job_server.py")],
+            [sys.executable, str(ROOT / "tests" / "parallel" / "job_server.py"), str(root), precision or ""],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
         )
         assert self._server.stdout.readline() == "ready\n"
 

@@ -10,6 +10,7 @@ import pytest
 from text_helpers import ROOT
 
 from chargpt.config import Config, DataConfig, OptimConfig, TrainConfig
+from chargpt.project import project_root
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.options import parse_options
@@ -35,7 +36,7 @@ def test_what_the_text_command_prints_is_what_training_prints(text, tmp_path, ca
     settings = ["model.n_embd=64", "train.max_steps=3000", f"data.cache={tmp_path}"]  # without timing, which varies
     assert main([str(text), *settings]) == 0
     said = capsys.readouterr().out.splitlines()
-    training = new_run(parse_options([str(text), *settings, "--run", f"{tmp_path}/run"]), root=ROOT)
+    training = new_run(parse_options([str(text), *settings, "--run", f"{tmp_path}/run"]), root=project_root())
     expected = [*capsys.readouterr().out.splitlines(), *describe(*training)]
     assert said[:-1] == expected[:-1] and said[-1].startswith("outlook")
     assert any(line.startswith("chosen ") for line in said)
@@ -103,7 +104,7 @@ def test_a_length_that_minutes_replaces_is_not_looked_ahead_at(text, tmp_path, c
 
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
     arguments = [str(text), "--config", "tiny", f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
-    trainer, corpus, run, _ = new_run(parse_options([*arguments, "--run", f"{tmp_path}/run"]), root=ROOT)
+    trainer, corpus, run, _ = new_run(parse_options([*arguments, "--run", f"{tmp_path}/run"]), root=project_root())
     (line,) = [line for line in describe(trainer, corpus, run, seconds=120.0) if line.startswith("training")]
     assert "as many steps as fit into 2:00" in line and "epochs" not in line
     steps, more = (steps_in(120.0, trainer.config, corpus, times) for times in (StepTimes(0.1, 0.0), StepTimes(0.05, 0.05)))

@@ -9,7 +9,8 @@ import torch
 from chargpt.config import Config, RuntimeConfig
 from chargpt.kernels.attention import fused_attention
 from chargpt.terminal import UserError
-from chargpt.training.runtime import choose_runtime
+from chargpt.training import runtime as runtime_module
+from chargpt.training.runtime import choose_runtime, cpu_precision
 from model import GPTConfig
 
 
@@ -32,12 +33,21 @@ def test_the_attention_setting_decides_and_is_recorded(precision):
 def test_the_processors_instructions_decide_the_precision(monkeypatch, can, expected):
     """torch's own answer is replaced here, since no environment variable changes it."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: can)
+    monkeypatch.setattr(runtime_module, "cpu_precision", cpu_precision)  # not what --precision has set
     chosen = runtime(precision="auto")
     assert chosen.precision == expected
     assert chosen.environment()["precision"] == str(expected).removeprefix("torch.")
     assert can or "float32" in chosen.describe()
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):  # what is asked for is used
         assert runtime(precision=name).precision == dtype
+
+
+def test_the_precision_that_the_tests_are_given_is_that_of_auto_in_every_process(programs, pytestconfig):
+    given = pytestconfig.getoption("precision")
+    code = "from chargpt.config import Config; from chargpt.training.runtime import choose_runtime\n"
+    code += "print(choose_runtime(Config()).environment()['precision'])"
+    chosen = [runtime().environment()["precision"], programs.run(code=code).stdout.decode().strip()]
+    assert chosen == [given or str(cpu_precision()).removeprefix("torch.")] * 2
 
 
 @dataclass(frozen=True, kw_only=True)

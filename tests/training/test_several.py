@@ -2,20 +2,19 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
 import train
 from chargpt.config import Config, RuntimeConfig, TrainConfig
 from chargpt.parallel.group import Group
+from chargpt.project import project_root
 from chargpt.terminal import UserError
 from chargpt.training.options import parse_options
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.several import check_processes, compare
 from chargpt.training.startup import resumed_options
 
-ROOT = Path(__file__).parents[2]
 CPU = Config(runtime=RuntimeConfig(device="cpu", precision="float32", threads=1))
 
 
@@ -54,8 +53,8 @@ def test_another_text_on_another_machine_is_an_error_and_another_environment_a_w
 def test_a_restart_resumes_its_run_once_that_has_a_checkpoint(text, tmp_path):
     words = [str(text), "--config", "tiny", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=2"]
     options = parse_options([*words, "--minutes", "5"])
-    assert resumed_options(options, root=ROOT) == options
+    assert resumed_options(options, root=project_root()) == options
     assert train.main(words) == 0
-    again = resumed_options(options, root=ROOT)
+    again = resumed_options(options, root=project_root())
     assert again.resume and again.run == f"{tmp_path}/run" and again.texts == [] and again.minutes is None
     assert again.settings == [f"data.cache={tmp_path}/cache"]  # the others are in the checkpoint

@@ -13,6 +13,7 @@ from helpers import bits, last_step, logged
 import sample
 import train
 from chargpt.config import DataConfig
+from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
 from chargpt.terminal import UserError
@@ -59,7 +60,8 @@ def test_a_run_of_an_older_version_writes_text(older_run, capsys):
 
 def begin(text: Path, folder: Path, *words: str):
     return new_run(
-        parse_options([str(text), *TINY, "--run", str(folder), f"data.cache={folder.parent}/cache", *words]), root=ROOT
+        parse_options([str(text), *TINY, "--run", str(folder), f"data.cache={folder.parent}/cache", *words]),
+        root=project_root(),
     )
 
 
@@ -109,7 +111,9 @@ def test_with_a_length_in_steps_what_a_file_leaves_open_follows_the_epochs(text,
         "optim: {name: muon}\ntrain: {max_steps: 20}\nmodel: {n_layer: 1, n_embd: 32, n_head: 2}\n"
     )
     words = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.threads=1"]
-    config = new_run(parse_options([str(text), "--config", f"{tmp_path}/mine.yaml", *words]), root=ROOT).trainer.config
+    config = new_run(
+        parse_options([str(text), "--config", f"{tmp_path}/mine.yaml", *words]), root=project_root()
+    ).trainer.config
     assert (config.optim.name, config.train.max_steps) == ("muon", 20)
     assert config.optim.weight_decay > 0.1
     assert begin(text, tmp_path / "tiny").trainer.config.optim.weight_decay == 0.1
@@ -117,13 +121,13 @@ def test_with_a_length_in_steps_what_a_file_leaves_open_follows_the_epochs(text,
 
 def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path):
     words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1"]
-    config = new_model(parse_options([str(text), *words]), root=ROOT, processes=64).config
+    config = new_model(parse_options([str(text), *words]), root=project_root(), processes=64).config
     assert config.train.chunks == 64 and config.train.batch_size % 64 == 0
 
 
 def test_a_length_in_steps_that_is_not_used_decides_nothing_else(text, tmp_path):
     words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1", "train.max_steps=1"]
-    chosen = new_model(parse_options([str(text), *words]), root=ROOT)
+    chosen = new_model(parse_options([str(text), *words]), root=project_root())
     assert chosen.config.train.max_steps >= MIN_STEPS and chosen.has_length
 
 
@@ -136,7 +140,7 @@ def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text
     process.kill()
     process.wait()
     options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"])
-    assert 500 < time_limit(options, resume_run(options, root=ROOT).run) < 600
+    assert 500 < time_limit(options, resume_run(options, root=project_root()).run) < 600
     given = parse_options(["--resume", "--run", f"{tmp_path}/run", "--minutes", "1"])
     assert time_limit(given, None) == 60
 
@@ -170,7 +174,7 @@ def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_bef
 def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_path):
     assert train.main([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
     options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=30"])
-    trainer, _, run, _ = resume_run(options, root=ROOT)
+    trainer, _, run, _ = resume_run(options, root=project_root())
     before = trainer.weights.vector.clone()
     trainer.step()
     roll_back(trainer, run, without=20)
