@@ -5,6 +5,7 @@
         training.safetensors   the optimizer's state
         state.json             the saved state, and the size and SHA-256 of the two files above
     RUN/best.json              the name of the checkpoint with the lowest validation loss
+    RUN/teachers-0123456789ab  the models that the run learns from, each a checkpoint of weights alone: 1, 2 and so on
 
 Checksums protect against accidents, not against a hostile writer, who can compute them. Against a hostile folder there are
 bounds on everything that is read, formats that cannot hold code, a strict schema, and a check of every tensor against the
@@ -15,7 +16,7 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,9 @@ from chargpt.terminal import shown
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
-WRITTEN = re.compile(r"step-[0-9.]+|best\.json|config\.yaml|metrics\.jsonl|report\.html")  # what a run writes aside
+WRITTEN = re.compile(
+    r"step-[0-9.]+|teachers-[0-9a-f]+|best\.json|config\.yaml|metrics\.jsonl|report\.html"
+)  # what a run writes aside
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2
 
 
@@ -62,11 +65,27 @@ def publish(run: Path, *, weights: Mapping[str, Tensor], training: Mapping[str, 
         _check_finite(content, path / name)
     size = sum(tensor.nbytes for content in tensors.values() for tensor in content.values())
     with _publishing(path, size=size) as folder:
-        os.mkdir(folder)
-        files = {name: _write_tensors(folder / name, content) for name, content in tensors.items()}
-        write_synced(folder / STATE, seal({"format": FORMAT, "files": files, "state": state.to_json()}, path / STATE))
-        sync_folder(folder)
+        _write_checkpoint(folder, tensors, state, target=path)
     return path
+
+
+def publish_copies(path: Path, models: Sequence[tuple[Mapping[str, Tensor], SavedState]]) -> None:
+    """Write a folder of checkpoints without an optimizer's state, named 1, 2 and so on, all or none. Raises CheckpointError."""
+    size = sum(tensor.nbytes for weights, _ in models for tensor in weights.values())
+    with _publishing(path, size=size) as folder:
+        os.mkdir(folder)
+        for number, (weights, state) in enumerate(models, 1):
+            name = str(number)
+            _write_checkpoint(folder / name, {WEIGHTS: weights, TRAINING: {}}, state, target=path / name)
+        sync_folder(folder)
+
+
+def _write_checkpoint(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: SavedState, *, target: Path) -> None:
+    """Write and sync the files of a checkpoint in a new folder, which becomes `target`. Raises OSError or CheckpointError."""
+    os.mkdir(folder)
+    files = {name: _write_tensors(folder / name, content) for name, content in tensors.items()}
+    write_synced(folder / STATE, seal({"format": FORMAT, "files": files, "state": state.to_json()}, target / STATE))
+    sync_folder(folder)
 
 
 def mark_best(path: Path, loss: float | None) -> None:

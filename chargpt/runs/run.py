@@ -15,9 +15,10 @@ from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
 
 # What a run that died before its first checkpoint leaves in its folder.
-LEFT_BEHIND = re.compile(r"config\.yaml|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|\..*\.tmp-\d+")
+LEFT_BEHIND = re.compile(r"config\.yaml|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teachers-.*|\..*\.tmp-\d+")
 
 TEACHER = "-teacher"  # of two runs, the name of the first ends with this, and the second has the rest of the name
+COPIES = "teachers-"  # a run keeps the weights of its teachers in a folder whose name is this and their digest
 
 
 class Run:

@@ -38,25 +38,27 @@ class Start(NamedTuple):
     state: SavedState
     saved: Config | None  # the settings in the checkpoint that is resumed, before any were changed; None for a new run
     worth_compiling: bool
+    teachers_at: str = ""  # the folder of the run's own copies of its teachers; empty where train.teachers is read
 
 
 def publish_start(group: Group, start: Start) -> None:
     """Tell the other processes what to begin with."""
     if group.size > 1:
         saved = start.saved and to_dict(start.saved)
-        group.publish("start", json.dumps([start.state.to_json(), saved, start.worth_compiling]))
+        group.publish("start", json.dumps([start.state.to_json(), saved, start.worth_compiling, start.teachers_at]))
 
 
 def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
     """The training that the first process has begun or resumed, without its time limit. Raises UserError."""
-    data, saved, worth_compiling = json.loads(group.read("start"))
+    data, saved, worth_compiling, teachers_at = json.loads(group.read("start"))
     state = SavedState.from_json(data, format=FORMAT)
     runtime = choose_runtime(state.config, worth_compiling=worth_compiling, group=group)
     corpus = None
     if group.local_rank == 0:  # on a machine of its own
         texts, config = options.texts or state.texts, state.config
         corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=state.tokenizer)
-    teachers = load_teachers(state.config, state.tokenizer)
+    copies = Path(teachers_at) if teachers_at else None
+    teachers = load_teachers(state.config, state.tokenizer, copies=copies)
     compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
     corpus = corpus or cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
     if corpus is None:

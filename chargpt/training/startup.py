@@ -29,6 +29,8 @@ from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
 from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
 from chargpt.training.teaching import (
     environment,
+    keep_teachers,
+    kept_teachers,
     load_teachers,
     pupil_folder,
     teacher_folder,
@@ -95,6 +97,7 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Tra
     check_other_run(run.folder, is_teacher=config.train.pupil_minutes > 0)
     group.note_begun()
     teachers = load_teachers(config, corpus.tokenizer)
+    keep_teachers(config, teachers, run.folder)
     compare(group, corpus.fingerprint, environment(runtime, teachers))
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
     trainer.share_start()
@@ -208,6 +211,7 @@ def pupil_of(teacher: Training) -> Training | None:
     say("second run", f"{shown(folder)} learns from {shown(teacher.run.folder)}; it has {own}")
     torch.manual_seed(config.train.seed)
     model, teachers = initial_model(config.model, corpus.tokenizer.vocab_size), load_teachers(config, corpus.tokenizer)
+    keep_teachers(config, teachers, run.folder)
     trainer = Trainer(model, corpus.train, config, runtime=teacher.trainer.runtime, teachers=teachers)
     return Training(trainer, corpus, run, 60 * minutes)
 
@@ -230,18 +234,22 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     checkpoint, warnings = run.load_newest()
     for warning in warnings:
         say("warning", warning)
-    config = _resumed_config(checkpoint, options)
+    config, copies = _resumed_config(checkpoint, options), None
     if "train.teachers" in options.given:
         config = with_teachers_found(config, root / "checkpoints")
-    warn_of_other_texts(config, checkpoint.state.fingerprint)
+    elif config.train.teachers:
+        copies = kept_teachers(run.folder, checkpoint.state.environment)
+    warn_of_other_texts(config, checkpoint.state.fingerprint, copies=copies)
     check_processes(config, group)
     given = "data.cache" in options.given
     corpus = corpus_of(checkpoint, config if given else without_cache(config), root=root)
     worth_compiling = checkpoint.state.environment.get("compile") is True
     state = dataclasses.replace(checkpoint.state, config=config)
-    publish_start(group, Start(state, saved=checkpoint.state.config, worth_compiling=worth_compiling))
+    saved, teachers_at = checkpoint.state.config, "" if copies is None else str(copies.resolve())
+    publish_start(group, Start(state, saved=saved, worth_compiling=worth_compiling, teachers_at=teachers_at))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
-    teachers = load_teachers(config, corpus.tokenizer)
+    teachers = load_teachers(config, corpus.tokenizer, copies=copies)
+    keep_teachers(config, teachers, run.folder)
     compare(group, corpus.fingerprint, environment(runtime, teachers))
     model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
     trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 from pathlib import Path
 
@@ -102,6 +103,14 @@ def test_killed_stopped_and_resumed_on_4_2_1_and_4_processes(runs):
     assert runs.resume("moved", 1, when=runs.has_saved("moved", 20)).codes == [-signal.SIGKILL]
     assert runs.resume("moved", 4).codes == [0] * 4
     assert runs.result("moved") == runs.result("muon")
+
+
+def test_two_processes_read_the_copies_of_a_teacher_that_is_gone(runs):
+    assert runs.begin("teacher", 1, "train.max_steps=4").codes == [0]
+    settings = ("train.max_steps=4", f"train.teachers={runs.folder}/teacher")
+    assert runs.begin("student", 2, *settings).codes == [0, 0]
+    shutil.rmtree(runs.folder / "teacher")
+    assert runs.resume("student", 2, "train.max_steps=6").codes == [0, 0]
 
 
 def test_ctrl_c_while_the_run_begins_is_one_word(runs, tmp_path):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,16 +134,67 @@ def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits(taught):
     assert bits(folder / "stopped") == bits(folder / "whole")
 
 
-def test_other_weights_of_a_teacher_are_noticed_on_resuming(taught, capsys):
+def copies(run: Path) -> list[Path]:
+    """The folders in which a run keeps its teachers."""
+    return list(run.glob("teachers-*"))
+
+
+def test_other_weights_of_a_teacher_change_no_run_that_has_begun(taught, capsys):
     folder = taught.folder
     assert taught("train.seed=1", name="again") == 0
-    assert taught(f"train.teachers={folder}/again", name="fooled") == 0
-    assert resume(folder / "fooled", "train.max_steps=25") == 0
-    assert "the environment has changed" not in capsys.readouterr().out
+    words = [f"train.teachers={folder}/again", "train.max_steps=30"]
+    assert taught(*words, name="fooled") == 0
+    expected = bits(folder / "fooled")
+    shutil.rmtree(last_step(folder / "fooled"))
     shutil.rmtree(folder / "again")
     assert taught("train.seed=3", name="again") == 0
-    assert resume(folder / "fooled", "train.max_steps=30") == 0
+    capsys.readouterr()
+    assert resume(folder / "fooled") == 0
+    assert bits(folder / "fooled") == expected and "the environment has changed" not in capsys.readouterr().out
+    assert resume(folder / "fooled", "train.max_steps=40", f"train.teachers={folder}/again") == 0
     assert re.search(r"the environment has changed \(teachers [0-9a-f]{12} ->\s+[0-9a-f]{12}\)", capsys.readouterr().out)
+    assert len(copies(folder / "fooled")) == 2
+
+
+def test_a_teacher_that_is_trained_further_prunes_nothing_that_its_student_needs(taught, tmp_path):
+    """The student also moves to another folder, and is killed between its copies and its first checkpoint."""
+    folder = taught.folder
+    assert taught(name="old") == 0
+    words = [f"train.teachers={folder}/old", "train.max_steps=30"]
+    assert taught(*words, name="student") == 0
+    expected = bits(folder / "student")
+    for name in ("student", "cache"):
+        shutil.copytree(folder / name, tmp_path / name)
+    shutil.rmtree(last_step(tmp_path / "student"))
+    assert resume(folder / "old", "train.max_steps=60", "checkpoint.keep=2") == 0
+    assert not (folder / "old" / "step-00000020").exists()
+    assert resume(tmp_path / "student") == 0
+    assert bits(tmp_path / "student") == expected
+    killed = folder / "killed"
+    (killed / ".teachers-0123456789ab.tmp-999999").mkdir(parents=True)
+    shutil.copytree(copies(tmp_path / "student")[0], killed / copies(tmp_path / "student")[0].name)
+    assert taught(*words, name="killed") == 0
+    assert not list(killed.glob(".teachers*"))
+
+
+def test_a_damaged_copy_of_a_teacher_is_a_warning_and_its_original_is_read(taught, capsys):
+    folder = taught.folder
+    assert taught(f"train.teachers={folder}/a,{folder}/b", name="damaged") == 0
+    assert resume(folder / "damaged", "train.max_steps=30") == 0
+    assert "warning" not in capsys.readouterr().out
+    weights = copies(folder / "damaged")[0] / "2" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    assert resume(folder / "damaged", "train.max_steps=40") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "damaged, its checksum differs" in said and "is read instead" in said and "has changed" not in said
+
+
+def test_a_run_that_an_earlier_version_began_gets_its_copies_when_it_is_resumed(taught):
+    folder = taught.folder
+    assert taught(f"train.teachers={folder}/a", name="before") == 0
+    shutil.rmtree(copies(folder / "before")[0])
+    assert resume(folder / "before", "train.max_steps=30") == 0
+    assert len(copies(folder / "before")) == 1
 
 
 def test_a_run_that_was_saved_without_the_hash_of_its_teachers_is_resumed_without_a_warning(taught, capsys):
@@ -170,11 +222,13 @@ def test_teachers_serve_several_trainers_in_bfloat16(taught):
         assert trainer.environment["teachers"] == before
 
 
-def test_a_teacher_that_is_gone_is_one_line_and_another_may_be_given(taught, capsys):
+def test_a_teacher_that_is_gone_with_its_copy_is_one_line_and_another_may_be_given(taught, capsys):
     folder = taught.folder
     shutil.copytree(folder / "a", folder / "gone")
     assert taught(f"train.teachers={folder}/gone", name="orphan") == 0
     shutil.rmtree(folder / "gone")
+    assert resume(folder / "orphan", "train.max_steps=25") == 0
+    shutil.rmtree(copies(folder / "orphan")[0])
     with pytest.raises(UserError, match="train.teachers: .*gone.*: it is not there any more; give the run"):
         resume(folder / "orphan", "train.max_steps=30")
     assert resume(folder / "orphan", "train.max_steps=30", f"train.teachers={folder}/a") == 0
