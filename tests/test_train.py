@@ -361,21 +361,21 @@ def test_compiled_training_learns_the_same(trainer, tmp_path, settings):
     assert losses[0] == pytest.approx(losses[1], abs=0.05 if settings else 1e-3)
 
 
-def test_a_run_without_patience_ends_when_nothing_gets_better_and_may_be_told_to_go_on(trainer, tmp_path, capsys):
-    settings = ["train.max_steps=300", "train.eval_interval=10", "optim.learning_rate=0.5", "optim.grad_clip=0"]
-    assert trainer("train.patience=3", "optim.schedule=cosine", *settings) == 0
-    evaluated = [line for line in logged(tmp_path / "run") if "val/loss" in line]
-    losses = [line["val/loss"] for line in evaluated]
-    assert losses.index(min(losses)) == len(losses) - 4 and evaluated[-1]["step"] < 300
+def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_length(trainer, tmp_path, capsys):
+    """After step 20 the rate is too small to change a weight, so that no loss is better than that of step 20."""
+    assert trainer("train.max_steps=20", "train.eval_interval=10") == 0
+    run, nothing_learned = tmp_path / "run", ("train.patience=3", "optim.learning_rate=1e-30", "optim.schedule=cosine")
+    assert resume(run, "train.max_steps=300", *nothing_learned) == 0
+    evaluated = {line["step"]: line["val/loss"] for line in logged(run) if "val/loss" in line}
+    assert list(evaluated) == [0, 10, 20, 30, 40, 50] and evaluated[20] == evaluated[50] < evaluated[10]
     assert "train.patience=0" in capsys.readouterr().out
-    best = json.loads((tmp_path / "run" / "best.json").read_text())
-    assert str(evaluated[-4]["step"]) in str(best)
-    assert resume(tmp_path / "run") == 0 and last_step(tmp_path / "run").name == f"step-{evaluated[-1]['step']:08d}"
+    assert "step-00000020" in (run / "best.json").read_text()
+    assert resume(run) == 0 and last_step(run).name == "step-00000050"
     for _ in range(2):  # with a new length, patience begins again; to say the same length again changes nothing
-        assert resume(tmp_path / "run", "train.max_steps=400") == 0
-        assert last_step(tmp_path / "run").name == f"step-{evaluated[-1]['step'] + 30:08d}"
-    assert resume(tmp_path / "run", "train.patience=0", "train.max_steps=150") == 0
-    assert last_step(tmp_path / "run").name == "step-00000150"
+        assert resume(run, "train.max_steps=400") == 0
+        assert last_step(run).name == "step-00000080"
+    assert resume(run, "train.patience=0", "train.max_steps=150") == 0
+    assert last_step(run).name == "step-00000150"
 
 
 def begun(arguments: list[str]) -> Training:

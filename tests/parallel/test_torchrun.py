@@ -16,7 +16,7 @@ from programs import Programs
 ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 SETTINGS = ["--config", "tiny", "train.log_interval=5", "train.sample_length=10", "train.accumulate=2", "train.chunks=8"]
-SETTINGS += ["model.dropout=0.1", "runtime.threads=1"]
+SETTINGS += ["model.dropout=0.1", "runtime.threads=1", "runtime.precision=float32"]
 HERE = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
