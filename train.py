@@ -29,6 +29,7 @@ from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.monitor import Monitor, open_monitor
+from chargpt.training.notices import Notices
 from chargpt.training.options import parse_options
 from chargpt.training.preview import look_ahead, outlook, print_choices
 from chargpt.training.progress_bar import clock
@@ -49,20 +50,20 @@ def main(argv: list[str] | None = None) -> int:
         if options.dry_run or options.find_lr:
             return look_ahead(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training
-            training = begin(options, root=root, group=group)
+            notices = Notices(verbose=options.verbose)
+            training = begin(options, root=root, group=group, notices=notices)
             with group.interrupt() as interrupt:
                 deadline = None if training.seconds is None else started + training.seconds
-                code = describe_and_train(training, interrupt, deadline=deadline)
+                code = describe_and_train(training, interrupt, notices, deadline=deadline)
                 if code or not (pupil := pupil_of(training)):
                     return code
-                return describe_and_train(pupil, interrupt, deadline=(deadline or time.perf_counter()) + pupil.seconds)
+                deadline, notices = (deadline or time.perf_counter()) + pupil.seconds, Notices(verbose=options.verbose)
+                return describe_and_train(pupil, interrupt, notices, deadline=deadline)
 
 
-def describe_and_train(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
+def describe_and_train(training: Training, interrupt: Interrupt, notices: Notices, *, deadline: float | None) -> int:
     """Say what was chosen, and train. Returns the exit code."""
-    print_choices(*training)
-    if problem := training.run.write_config(training.trainer.config):
-        say("warning", problem)
+    print_choices(training, notices)
     return train_to_the_end(training, interrupt, deadline=deadline)
 
 

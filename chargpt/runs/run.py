@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -15,8 +15,9 @@ from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
 
 # What a run that died before its first checkpoint leaves in its folder.
-LEFT_BEHIND = re.compile(r"config\.yaml|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teachers-.*|\..*\.tmp-\d+")
+LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teachers-.*|\..*\.tmp-\d+")
 
+DETAILS = "details.txt"  # what was said of a run before it began
 TEACHER = "-teacher"  # of two runs, the name of the first ends with this, and the second has the rest of the name
 COPIES = "teachers-"  # a run keeps the weights of its teachers in a folder whose name is this and their digest
 
@@ -62,11 +63,18 @@ class Run:
 
     def write_config(self, config: Config) -> str | None:
         """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem."""
-        path = self.folder / "config.yaml"
+        return self._write("config.yaml", to_yaml(config), otherwise="the checkpoints hold the settings as well")
+
+    def write_details(self, lines: Sequence[str]) -> str | None:
+        """Write what was said of the run before it began, for people to read. Returns a line for a problem."""
+        return self._write(DETAILS, "".join(f"{line}\n" for line in lines), otherwise="--verbose prints what would be in it")
+
+    def _write(self, name: str, text: str, *, otherwise: str) -> str | None:
+        path = self.folder / name
         try:
-            publish_file(path, to_yaml(config).encode())
+            publish_file(path, text.encode(errors="replace"))
         except OSError as error:
-            return f"{shown(path)}: not written ({error.strerror}); the checkpoints hold the settings as well"
+            return f"{shown(path)}: not written ({error.strerror}); {otherwise}"
         return None
 
     def name(self, checkpoints: Path) -> str:
@@ -86,6 +94,9 @@ class SharedRun(Run):
         return []
 
     def write_config(self, config: Config) -> str | None:
+        return None
+
+    def write_details(self, lines: Sequence[str]) -> str | None:
         return None
 
 

@@ -33,6 +33,12 @@ class Corpus(EncodedText):
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
 
+    def describe_briefly(self) -> str:
+        """What and how much it is, for a line."""
+        unit = "bytes" if self.tokenizer.characters is None else "characters"
+        split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
+        return f"{one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct; {split}"
+
     def describe(self) -> list[str]:
         """A few lines for the user, each with a label in 12 columns."""
         unit = "bytes" if self.tokenizer.characters is None else "characters"

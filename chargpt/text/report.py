@@ -22,6 +22,7 @@ OVERLAP_WARNING = (
     "{:.0%} of the validation part is lines of the training part, more than 20%: the validation loss will be too low; remove "
     "the copies from the text, or set data.val_text to another text"
 )
+NOTHING_ODD, NOT_CHECKED = "no odd characters", "not checked with a vocabulary of bytes"
 LONG_LINE = 12  # characters; shorter lines repeat by chance
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 # UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
@@ -78,7 +79,7 @@ def _times(count: int) -> str:
 def _odd(corpus: EncodedText, text: str) -> str:
     """Characters that are rarely intended: the model spends effort on them, and they often come from an earlier mistake."""
     if corpus.tokenizer.characters is None:
-        return "not checked with a vocabulary of bytes"
+        return NOT_CHECKED
     counts = dict(zip(corpus.tokenizer.characters, corpus.counts.tolist()))
     kinds: Counter[str] = Counter()
     for character, count in counts.items():
@@ -94,7 +95,7 @@ def _odd(corpus: EncodedText, text: str) -> str:
         others = counts.get("\n", 0)
         ends = "all line ends are \\r\\n" if returns == others else f"mixed line ends, {returns:,} \\r and {others:,} \\n"
         found.append(f"{ends} (data.newlines=fold changes them to \\n)")
-    return ", ".join(found) or "no odd characters"
+    return ", ".join(found) or NOTHING_ODD
 
 
 def _repeated_lines(train: str, val: str) -> tuple[float, float]:

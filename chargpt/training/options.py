@@ -10,7 +10,7 @@ from chargpt.terminal import NUMBER, Parser, UserError, number
 
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py, which imports torch
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
-OPTIONS = ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr", "dry_run")
+OPTIONS = ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
 MAX_MINUTES = 5_256_000  # ten years
 USAGE = (
     "[TEXT ...] [--config FILE] {more}[--minutes M] [--device D] [--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
@@ -31,6 +31,7 @@ class TrainOptions:
     vocab_from: str | None
     find_lr: bool
     dry_run: bool
+    verbose: bool = False
 
     @property
     def given(self) -> set[str]:
@@ -48,7 +49,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     """The options of train.py in `argv` (None: those of the process). Raises UserError."""
     parser = _parser(
         "train.py",
-        "[--run NAME] [--resume] [--dry-run] [--find-lr]",
+        "[--run NAME] [--resume] [--dry-run] [--find-lr] [--verbose]",
         "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
     )
     add = parser.add_argument
@@ -56,6 +57,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
     add("--dry-run", action="store_true", help="print the settings and the loss to expect, and end; makes no run")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
+    add("--verbose", action="store_true", help="print every choice before training; a run has them in details.txt")
     return _parse(parser, argv)
 
 
@@ -66,7 +68,7 @@ def parse_text_options(argv: Sequence[str]) -> TrainOptions:
         "",
         "What a text is like, and what to expect of a model trained on it. With no TEXT: the language reference of Python.",
     )
-    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=False)
+    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=False, verbose=True)
     return _parse(parser, argv)
 
 

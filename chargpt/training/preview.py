@@ -10,16 +10,19 @@ from typing import NamedTuple
 
 from chargpt.config import Config, apply_overrides
 from chargpt.project import project_root
-from chargpt.runs.run import Run
-from chargpt.terminal import one_line, plural, say, shown, wrapped
+from chargpt.runs.run import DETAILS, Run
+from chargpt.terminal import LABEL, one_line, plural, say, shown, wrapped
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import examine
+from chargpt.text.report import NOT_CHECKED, NOTHING_ODD, examine
+from chargpt.training.choice import OPTIMIZERS
 from chargpt.training.evaluation import validation_part
+from chargpt.training.notices import Notices
 from chargpt.training.options import TrainOptions, parse_text_options
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import MAX_EPOCHS, Text, regularization
 from chargpt.training.runtime import choose_runtime
+from chargpt.training.several import Training
 from chargpt.training.startup import new_model
 from chargpt.training.teaching import load_teachers, pupil_folder
 from chargpt.training.thread_waiting import ThreadWaiting
@@ -37,12 +40,41 @@ class StepTimes(NamedTuple):
         return self.gradient + self.update
 
 
-def print_choices(trainer: Trainer, corpus: Corpus, run: Run, seconds: float | None) -> None:
-    """Print what `describe` says and, unless the training is finished, how long it takes."""
+def print_choices(training: Training, notices: Notices) -> None:
+    """Say what will be trained, and unless the training is finished, how long it takes. A new run keeps it in details.txt."""
+    trainer, corpus, run, seconds = training
     for line in describe(trainer, corpus, run, seconds):
-        print(wrapped(one_line(line)), flush=True)
+        label, text = line[:LABEL].rstrip(), line[LABEL:]
+        is_odd = label == "odd" and text not in (NOTHING_ODD, NOT_CHECKED)
+        (notices.say if label in ("warning", "note") or is_odd else notices.detail)(label, text)
+    notices.summary("model", _model_in_brief(trainer))
     if not trainer.is_finished:
-        say("estimate", estimate(trainer, corpus, seconds=seconds))
+        times = step_times(trainer)
+        notices.detail("estimate", estimate(trainer, corpus, times, seconds=seconds))
+        notices.summary("training", _training_in_brief(trainer, corpus, times, seconds=seconds))
+    notices.release()
+    for problem in (run.write_config(trainer.config), run.write_details(notices.lines) if run.saved is None else None):
+        if problem:
+            notices.say("warning", problem)
+    every_choice = f"{DETAILS} there" if run.saved is None else "--verbose"
+    curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"
+    notices.summary("run", f"{shown(run.folder)}   (every choice: {every_choice}; curves: {curves})")
+
+
+def _model_in_brief(trainer: Trainer) -> str:
+    model, optimizer = trainer.config.model, OPTIMIZERS[trainer.config.optim.name]
+    shape = f"{plural(model.n_layer, 'layer')}, width {model.n_embd}, context {model.block_size}"
+    return f"{trainer.model.parameter_count():,} parameters: {shape}, {model.positions} positions; {optimizer}"
+
+
+def _training_in_brief(trainer: Trainer, corpus: Corpus, times: StepTimes, *, seconds: float | None) -> str:
+    config, machine = trainer.config, trainer.runtime.describe()
+    if seconds is not None:
+        about = plural(steps_in(seconds, config, corpus, times), "step")
+        return f"{clock(seconds)}, about {about} on {machine}"
+    left = config.train.max_steps - trainer.progress.step
+    epochs = left * config.chars_per_step / len(corpus.train)
+    return f"{plural(left, 'step')}, {epochs:.1f} epochs, about {clock(_duration(trainer, corpus, times))} on {machine}"
 
 
 def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float | None = None) -> list[str]:
@@ -81,19 +113,21 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float |
     return lines
 
 
-def estimate(trainer: Trainer, corpus: Corpus, *, seconds: float | None = None) -> str:
-    """How long the training takes, or how many steps fit into its `seconds`, from a few that are discarded.
-
-    It is shown before the first evaluation.
-    """
-    config, times = trainer.config, step_times(trainer)
+def estimate(trainer: Trainer, corpus: Corpus, times: StepTimes, *, seconds: float | None = None) -> str:
+    """How long the training takes, or how many steps fit into its `seconds`, if a step takes `times`."""
+    config = trainer.config
     if seconds is not None:
         steps = plural(steps_in(seconds, config, corpus, times), "step")
         return f"{1000 * times.step:.1f} ms a step, about {steps} in {clock(seconds)}"
-    left = config.train.max_steps - trainer.progress.step
+    steps = plural(config.train.max_steps - trainer.progress.step, "step")
+    return f"{1000 * times.step:.1f} ms a step, {clock(_duration(trainer, corpus, times))} for {steps} and their evaluations"
+
+
+def _duration(trainer: Trainer, corpus: Corpus, times: StepTimes) -> float:
+    """About how many seconds the rest of the steps takes, with evaluations."""
+    config, left = trainer.config, trainer.config.train.max_steps - trainer.progress.step
     evaluation = _evaluation_seconds(config, corpus, times)
-    total = times.step * left + (1 + left // config.steps_between_evaluations) * evaluation
-    return f"{1000 * times.step:.1f} ms a step, {clock(total)} for {plural(left, 'step')} and their evaluations"
+    return times.step * left + (1 + left // config.steps_between_evaluations) * evaluation
 
 
 def steps_in(seconds: float, config: Config, corpus: Corpus, times: StepTimes) -> int:

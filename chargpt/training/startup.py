@@ -21,6 +21,7 @@ from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.selection import run_name
 from chargpt.training.choice import DEFAULT_SECONDS, SHORTEST_CONTEXT, choose, chooses, regularized
 from chargpt.training.initialisation import initial_model
+from chargpt.training.notices import Notices
 from chargpt.training.options import TrainOptions
 from chargpt.training.presets import Settings, load_settings
 from chargpt.training.progress_bar import clock
@@ -44,22 +45,24 @@ from model import GPT
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "optim.name")
 NEW = {"texts": [], "config": None, "minutes": None, "init_from": None, "vocab_from": None}  # options of new runs alone
+CHOICES = ("chosen", "considered")  # labels of lines for those who ask
 SHORT = 1_000_000  # characters of a training part for which another run's weights are worth a try
 MINUTES_WORTH_COMPILING = 3  # with less time, compiling for a GPU takes too large a part of it; a guess, not measured
 
 
-def begin(options: TrainOptions, *, root: Path, group: Group) -> Training:
-    """The training that the user asked for. Raises UserError.
+def begin(options: TrainOptions, *, root: Path, group: Group, notices: Notices | None = None) -> Training:
+    """The training that the user asked for. `notices` gets what was chosen. Raises UserError.
 
     A process that torchrun has started again continues its run, if that had begun.
     """
     if not group.is_first:
         training = join_run(options, root=root, group=group)
         return training._replace(seconds=time_limit(options, training.run, group=group))
+    notices = notices or Notices()
     again = resumed_options(options, root=root) if group.has_begun else options
-    training = (resume_run if again.resume else new_run)(again, root=root, group=group)
+    training = (resume_run if again.resume else new_run)(again, root=root, group=group, notices=notices)
     if group.size > 1:
-        say("processes", f"{group.describe()}; each batch is cut into {training.trainer.config.train.chunks} chunks")
+        notices.later("processes", f"{group.describe()}; each batch is cut into {training.trainer.config.train.chunks} chunks")
     return training
 
 
@@ -73,11 +76,11 @@ def resumed_options(options: TrainOptions, *, root: Path) -> TrainOptions:
     return dataclasses.replace(options, **NEW, resume=True, run=str(folder), settings=settings)
 
 
-def new_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:
+def new_run(options: TrainOptions, *, root: Path, group: Group = Group(), notices: Notices | None = None) -> Training:
     """A run at step 0. Raises UserError, also if a run of that name exists."""
     name = run_name(options.texts) if options.run is None else options.run
     folder = new_folder(name, root / "checkpoints")  # before the text is read, which may take long
-    model, corpus, config, minutes, _ = new_model(options, root=root, processes=group.size)
+    model, corpus, config, minutes, _ = new_model(options, root=root, processes=group.size, notices=notices)
     check_processes(config, group)
     worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
     state = SavedState(
@@ -114,8 +117,11 @@ class NewModel(NamedTuple):
     has_length: bool  # whether train.max_steps is that of the run; otherwise a time limit replaces it
 
 
-def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewModel:
-    """The model that a new run starts with, its text, its settings and its time. Raises UserError."""
+def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices: Notices | None = None) -> NewModel:
+    """The model that a new run starts with, its text, its settings and its time. `notices` gets the choices. Raises
+    UserError.
+    """
+    notices = notices or Notices()
     source = None if options.init_from is None else _checkpoint_of(options.init_from, root)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, root).state.tokenizer
     shape = None if source is None else to_dict(source.state.config)["model"]
@@ -135,28 +141,32 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1) -> NewMo
     preset = "chosen for the text and the time" if open and options.config is None else preset
     block_size = SHORTEST_CONTEXT if open and "model.block_size" not in settings.given else config.model.block_size
     corpus = load_corpus(options.texts, config.data, root=root, block_size=block_size, tokenizer=vocabulary)
-    say("settings", ", ".join([preset, *options.settings]))
+    notices.summary("text", corpus.describe_briefly())
+    notices.detail("settings", ", ".join([preset, *options.settings]))
     _say_ignored(options)
     if not config.train.chunks:
         batch = [f"train.batch_size={processes}"] if open and "train.batch_size" not in settings.given else []  # any that fits
         config = apply_overrides(config, [f"train.chunks={processes}", *batch])
-    config, minutes = _adapted(dataclasses.replace(settings, config=config), corpus, options, processes=processes)
+    settings = dataclasses.replace(settings, config=config)
+    config, minutes = _adapted(settings, corpus, options, processes=processes, notices=notices)
     second = config.train.pupil_minutes
     if second and "train.pupil_minutes" in settings.given:
-        say("two runs", f"after this run, a model of the same shape learns from it for {clock(60 * second)}")
+        notices.later("two runs", f"after this run, a model of the same shape learns from it for {clock(60 * second)}")
     warn_of_other_texts(config, corpus.fingerprint)
     load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
     has_length = minutes is None or open
     torch.manual_seed(config.train.seed)
     model = initial_model(config.model, corpus.tokenizer.vocab_size)
     if source is not None:
-        say("start from", start_from(source, model, corpus.tokenizer))
+        notices.later("start from", start_from(source, model, corpus.tokenizer))
     elif not second and len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
-        say("hint", f"--init-from {shown(known)} may help with a text as short as this: that run knows this script")
+        notices.later("hint", f"--init-from {shown(known)} may help with a text as short as this: that run knows this script")
     return NewModel(model, corpus, config, minutes, has_length=has_length)
 
 
-def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, processes: int) -> tuple[Config, float | None]:
+def _adapted(
+    settings: Settings, corpus: Corpus, options: TrainOptions, *, processes: int, notices: Notices
+) -> tuple[Config, float | None]:
     """The settings for this text and this much time, and the minutes that the run may take, if they are limited."""
     config, minutes, given = settings.config, options.minutes, settings.given
     if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
@@ -169,12 +179,12 @@ def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, proce
             given = given - {"train.max_steps"}
         choice = choose(config, corpus, given=given, seconds=seconds, muon=minutes is not None, processes=processes)
         config, minutes = choice.config, None if minutes is None else choice.seconds / 60
-        for notice in choice.notices:
-            say(*notice)
+        for label, line in choice.notices:
+            (notices.detail if label in CHOICES else notices.later)(label, line)
     else:
         config, chosen = regularized(config, corpus, given=given)
         if chosen:
-            say("chosen", chosen)
+            notices.detail("chosen", chosen)
     check_size(config.model, corpus.tokenizer.vocab_size)
     config = dataclasses.replace(config, data=absolute_paths(config.data))  # so that a run finds its text from any folder
     return _long_enough(config, step=0, seconds=None if minutes is None else 60 * minutes), minutes
@@ -228,8 +238,9 @@ def _why_no_second_run(teacher: Training, folder: Path | None) -> str:
     return ""
 
 
-def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> Training:
+def resume_run(options: TrainOptions, *, root: Path, group: Group = Group(), notices: Notices | None = None) -> Training:
     """A run as its newest valid checkpoint left it. Raises UserError if it cannot continue as the same run."""
+    notices = notices or Notices()
     run = Run(find_run(options.run, root / "checkpoints"))
     checkpoint, warnings = run.load_newest()
     for warning in warnings:
@@ -261,7 +272,8 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group()) -> 
     _say_what_differs(checkpoint.state.environment, trainer)
     seconds = time_limit(options, run, group=group)
     rest = plural(config.train.max_steps - checkpoint.step, "step") if seconds is None else clock(seconds)
-    say("resumed", f"{shown(checkpoint.path)}, {'no steps' if trainer.is_finished else rest} to go")
+    notices.say("resumed", f"{shown(checkpoint.path)}, {'no steps' if trainer.is_finished else rest} to go")
+    notices.summary("text", corpus.describe_briefly())
     return Training(trainer, corpus, run, seconds)
 
 

@@ -109,7 +109,7 @@ def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, c
     assert "as many steps as fit into 2:00" in line and "epochs" not in line
     steps, more = (steps_in(120.0, trainer.config, corpus, times) for times in (StepTimes(0.1, 0.0), StepTimes(0.05, 0.05)))
     assert 100 < steps < more < 1200  # an evaluation makes no update
-    assert estimate(trainer, corpus, seconds=120.0).endswith("in 2:00")
+    assert estimate(trainer, corpus, StepTimes(0.1, 0.0), seconds=120.0).endswith("in 2:00")
     capsys.readouterr()
     assert main(arguments) == 0
     outlook_line = capsys.readouterr().out.splitlines()[-1]
