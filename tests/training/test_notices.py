@@ -1,10 +1,10 @@
 """Before the first step, a few lines say what matters; details.txt and --verbose say all; warnings are never hidden."""
 
 import pytest
-from text_helpers import ROOT
 
 import train
 from chargpt.parallel.group import Group
+from chargpt.project import project_root
 from chargpt.training.notices import Notices
 from chargpt.training.options import parse_options
 from chargpt.training.preview import print_choices
@@ -18,7 +18,7 @@ def before_training(arguments: list[str], capsys) -> list[str]:
     """What train.py prints before the first step, by line."""
     options = parse_options(arguments)
     notices = Notices(verbose=options.verbose)
-    print_choices(begin(options, root=ROOT, group=Group(), notices=notices), notices)
+    print_choices(begin(options, root=project_root(), group=Group(), notices=notices), notices)
     return capsys.readouterr().out.splitlines()
 
 
