@@ -19,6 +19,7 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "import": ("chargpt.exchange.importing", "a run from a model of transformers or nanoGPT"),
     "text": ("chargpt.training.preview", "what a text is like, and what to expect of a model trained on it"),
     "bench": ("chargpt.speed.bench", "what this machine can do, and how close training and sampling come to it"),
+    "runs": ("chargpt.runs.listing", "a list of the runs: text, size, loss, date, and how far each one is"),
     "report": ("chargpt.insight.report", "a page on a run, or on several: curves, samples, what it knows and what it copies"),
     "score": ("chargpt.insight.score", "how well a model predicts a text, in total, by line and by character"),
     "losses": ("chargpt.insight.losses", "where the loss sits: classes of characters, positions, confused pairs"),

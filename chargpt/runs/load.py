@@ -2,6 +2,9 @@
 
 import dataclasses
 import difflib
+import fnmatch
+import glob
+from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.config import Config
@@ -9,6 +12,7 @@ from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, steps
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import TEACHER
 from chargpt.runs.saved_state import NO_TEXT
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus, cache_folders, cached_corpus, load_corpus
 from chargpt.text.selection import can_be_read_again
@@ -45,9 +49,44 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
 
 
 def _runs(checkpoints: Path) -> list[Path]:
+    return [folder for folder in run_folders(checkpoints) if _has_steps(folder)]
+
+
+def run_folders(checkpoints: Path) -> list[Path]:
+    """The folders in `checkpoints`, also those of runs that have no checkpoint yet, sorted by name."""
     if not checkpoints.is_dir():
         return []
-    return sorted(folder for folder in checkpoints.iterdir() if folder.is_dir() and steps(folder))
+    return sorted(folder for folder in checkpoints.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+
+
+def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
+    """`names`, with the runs that match in place of each pattern such as `poems*`. Each name is there once.
+
+    A pattern without a slash matches names in `checkpoints`, another one paths. Raises UserError for one that matches nothing.
+    """
+    expanded: dict[str, None] = {}
+    for name in names:
+        if not glob.has_magic(name) or (checkpoints / name).is_dir():  # a name may hold brackets
+            expanded[name] = None
+            continue
+        if Path(name).name == name:
+            matches = [run.name for run in _runs(checkpoints) if fnmatch.fnmatchcase(run.name, name)]
+        else:
+            matches = [path for path in sorted(glob.glob(name)) if _has_steps(Path(path))]
+        if not matches:
+            known = ", ".join(run.name for run in _runs(checkpoints)[:MAX_LISTED])
+            what_to_do = f"use {known}" if known else "train one first with python train.py"
+            raise UserError(f"{name}: no run matches this pattern; {what_to_do}")
+        expanded.update(dict.fromkeys(matches))
+    return list(expanded)
+
+
+def _has_steps(folder: Path) -> bool:
+    """Whether `folder` holds checkpoints. False for a folder that cannot be listed, so that it hides no other run."""
+    try:
+        return bool(steps(folder))
+    except CheckpointError:
+        return False
 
 
 def find_checkpoint(name: str | None, checkpoints: Path) -> tuple[Checkpoint, list[str]]:

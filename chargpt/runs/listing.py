@@ -1,0 +1,146 @@
+"""`python -m chargpt runs`: a line for each run: what it was trained on, its size, its loss and how far it is.
+
+Only the small files of a run are read, none of its weights. A run that another process writes meanwhile is listed as it is.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chargpt.runs.checkpoint import STATE, read_state, steps
+from chargpt.runs.load import expand_patterns, find_run, run_folders
+from chargpt.runs.saved_state import SavedState
+from chargpt.runs.sealed_json import CheckpointError
+from chargpt.terminal import Parser, columns, one_line, shown
+from chargpt.text.named_corpora import DEFAULT
+
+ROOT = Path(__file__).resolve().parents[2]
+WIDEST_TEXT = 32  # columns for the names of the texts
+ATTEMPTS = 3  # to read a run whose checkpoints another process replaces meanwhile
+HEAD = ("run", "text", "parameters", "loss", "saved", "steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """What the list says of a run."""
+
+    name: str
+    state: SavedState | None = None  # None: no checkpoint can be read
+    saved_at: float = 0.0  # when the newest checkpoint was written, seconds since 1970
+    problem: str = ""
+
+    @property
+    def loss(self) -> float | None:
+        """The lowest validation loss, nats per character; None before the first evaluation."""
+        return None if self.state is None else self.state.progress.best_loss
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the list. Returns the exit code."""
+    options = parse_options(argv)
+    checkpoints = ROOT / "checkpoints"
+    names = expand_patterns(options.runs, checkpoints)
+    folders = [find_run(name, checkpoints) for name in names] if names else run_folders(checkpoints)
+    if not folders:
+        print(f"There is no run in {shown(checkpoints)} yet; python train.py trains one.")
+        return 0
+    print(*table([read_run(folder) for folder in folders]), sep="\n")
+    return 0
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """The options in `argv`. Raises UserError."""
+    parser = Parser(
+        prog="python -m chargpt runs",
+        usage="python -m chargpt runs [RUN ...]",
+        description="List the runs in checkpoints/, the one with the newest checkpoint first: the text, the number of "
+        "parameters, the lowest validation loss in nats per character, the time of the newest checkpoint, and how many of the "
+        "planned steps are done. A star marks the lowest loss of runs of the same text and vocabulary.",
+    )
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="*", help="runs, their paths, or patterns such as 'poems*' (default: all in checkpoints/)"
+    )
+    return parser.parse_intermixed_args(argv)
+
+
+def read_run(folder: Path) -> Listed:
+    """The newest state of the run in `folder` that can be read. Never raises for what a folder may hold."""
+    name, problem = folder.name, "has no checkpoint yet"
+    for _ in range(ATTEMPTS):
+        vanished = False
+        try:
+            newest_first = steps(folder)[::-1]
+        except CheckpointError as error:
+            return Listed(name=name, problem=str(error))
+        damaged = 0
+        for path in newest_first:
+            try:
+                state, saved_at = read_state(path), (path / STATE).stat().st_mtime
+            except (CheckpointError, OSError) as error:
+                vanished = vanished or not path.exists()
+                damaged += 1
+                problem = str(error) if damaged == 1 else problem
+                continue
+            skipped = f"{damaged} newer checkpoint{'s' * (damaged > 1)} cannot be read" if damaged and not vanished else ""
+            return Listed(name=name, state=state, saved_at=saved_at, problem=skipped)
+        if not vanished:
+            break
+    return Listed(name=name, problem=problem)
+
+
+def table(runs: Sequence[Listed]) -> list[str]:
+    """The lines of the list: newest first, then what cannot be read."""
+    read = sorted((run for run in runs if run.state is not None), key=lambda run: (-run.saved_at, run.name))
+    unread = [one_line(f"{run.name}: {run.problem}") for run in sorted(runs, key=lambda run: run.name) if run.state is None]
+    if not read:
+        return unread
+    losses: dict[tuple[str, int], list[float]] = {}  # of the runs of each text and vocabulary
+    for run in read:
+        losses.setdefault(_text_key(run), []).append(math.inf if run.loss is None else run.loss)
+    rows = []
+    for run in read:
+        of_text = losses[_text_key(run)]
+        is_lowest = len(of_text) > 1 and run.loss == min(of_text)
+        rows.append([*_cells(run, star="*" if is_lowest else " "), run.problem and f"({run.problem})"])
+    note = "newest first; the loss is the lowest of the validation, in nats per character; *: the lowest loss of its text"
+    return [*_aligned([[*HEAD, ""], *rows]), note, *unread]
+
+
+def _text_key(run: Listed) -> tuple[str, int]:
+    return run.state.fingerprint, run.state.tokenizer.vocab_size
+
+
+def _cells(run: Listed, *, star: str) -> list[str]:
+    state = run.state
+    progress, train = state.progress, state.config.train
+    size = sum(tensor.numel() for tensor in state.expected_weights().values())
+    done = f"{progress.step:,} of {train.max_steps:,}"
+    if progress.step < train.max_steps and 0 < train.patience <= progress.without_gain:
+        done += ", ended early"
+    saved_at = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.saved_at))
+    return [run.name, _names(state.texts), f"{size:,}", "" if run.loss is None else f"{run.loss:.4f}{star}", saved_at, done]
+
+
+def _names(texts: Sequence[str]) -> str:
+    """The texts of a run, without their folders."""
+    names = ["standard input" if text == "-" else Path(text).name or text for text in texts] or [DEFAULT]
+    listed = names[0] + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
+    return listed if len(listed) <= WIDEST_TEXT else f"{listed[: WIDEST_TEXT - 1]}…"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines, with the numbers at the right of their columns."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(columns(row[i]) for row in rows) for i in range(len(rows[0]))]
+    right = {HEAD.index("parameters"), HEAD.index("loss")}
+    lines = []
+    for row in rows:
+        padded = []
+        for i, (cell, width) in enumerate(zip(row, widths)):
+            space = " " * (width - columns(cell))
+            padded.append(space + cell if i in right else cell + space)
+        lines.append("  ".join(padded).rstrip())
+    return lines
