@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from chargpt.markup import escape
 
 MAX_POINTS = 400  # of a line; of more, the means of neighbours are drawn
-COLOURS = 8  # .series-0 to .series-7 in report.css
+COLOURS = 10  # .series-0 to .series-9 in report.css
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30  # margins, in units of the drawing: a pixel at its natural size
+LETTER, LABEL_HEIGHT = 6.6, 14  # the width of a letter of a label, on average, and the height of its line
+ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # where a logarithmic axis may have ticks, in each decade
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,20 +26,19 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """The range of a chart, and its size."""
+    """The range of a chart, and its size. With `is_log`, the vertical axis is logarithmic."""
 
     x: tuple[float, float]
     y: tuple[float, float]
     width: int
     height: int
+    is_log: bool = False
 
     def place(self, x: float, y: float) -> tuple[float, float]:
         """Where a point is drawn."""
         across, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
-        return (
-            LEFT + across * (x - self.x[0]) / (self.x[1] - self.x[0]),
-            TOP + down * (self.y[1] - y) / (self.y[1] - self.y[0]),
-        )
+        low, high, y = (math.log(value) if self.is_log else value for value in (*self.y, y))
+        return LEFT + across * (x - self.x[0]) / (self.x[1] - self.x[0]), TOP + down * (high - y) / (high - low)
 
 
 def line_chart(
@@ -47,22 +48,26 @@ def line_chart(
     width: int = 440,
     height: int = 250,
     from_zero: bool = False,
+    is_log: bool = False,
     marks: Sequence[tuple[str, float]] = (),
 ) -> str:
     """A chart of lines over steps, as an <svg> element; empty if there is nothing to draw. `marks` are levels with a name.
 
-    Values far above the rest at the start, such as the loss before training, lie above the chart, and their line enters it.
+    With `is_log`, the vertical axis is logarithmic and holds every value, if all are above 0. On a linear axis, values far
+    above the rest at the start lie above the chart, and their line enters it.
     """
     lines = [line for line in lines if line.points]
     if not lines:
         return ""
-    axes = Axes(x=_steps(lines), y=_values(lines, [y for _, y in marks], from_zero), width=width, height=height)
+    levels = [y for _, y in marks]
+    is_log = is_log and min([y for line in lines for _, y in line.points] + levels) > 0
+    axes = Axes(x=_steps(lines), y=_values(lines, levels, from_zero, is_log), width=width, height=height, is_log=is_log)
     parts = [_grid(axes)]
-    for name, y in marks:
+    for _, y in marks:
         (x0, at), (x1, _) = axes.place(axes.x[0], y), axes.place(axes.x[1], y)
         parts.append(f'<path class="mark" d="M{x0:.1f} {at:.1f}H{x1:.1f}"/>')
-        parts.append(f'<text class="mark-name" x="{x1:.1f}" y="{at - 4:.1f}">{escape(name)}</text>')
     parts += [_line(line, axes) for line in sorted(lines, key=lambda line: not line.is_faint)]
+    parts += [_mark_name(name, y, lines, axes) for name, y in marks]
     return _svg("".join(parts), title=title, width=width, height=height)
 
 
@@ -71,7 +76,7 @@ def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int
     if not rows:
         return ""
     longest = max(max(value for _, value, _ in rows), 1e-9)
-    names, words, step = 128, 96, 24
+    names, words, step = 136, 100, 24
     parts = []
     for i, (name, value, said) in enumerate(rows):
         length = (width - names - words) * max(value, 0) / longest
@@ -119,9 +124,13 @@ def _steps(lines: Sequence[Line]) -> tuple[float, float]:
     return (0.0 if first < 0.1 * last else first), max(last, first + 1)
 
 
-def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool) -> tuple[float, float]:
-    """The range of the vertical axis: of all values, but of a falling line only those after its first twentieth."""
+def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool, is_log: bool) -> tuple[float, float]:
+    """The range of the vertical axis: all values; on a linear axis, those of a line after its first twentieth."""
     values = list(marks)
+    if is_log:
+        values += [y for line in lines for _, y in line.points]
+        margin = 1.03 * (1.1 if min(values) == max(values) else 1)
+        return min(values) / margin, max(values) * margin
     for line in lines:
         begin = line.points[0][0] + (line.points[-1][0] - line.points[0][0]) / 20
         values += [y for x, y in line.points if x >= begin or len(line.points) < 3]
@@ -130,14 +139,57 @@ def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool) -> t
     return (0.0 if from_zero else low - margin), high + margin
 
 
+def _levels(axes: Axes) -> list[float]:
+    """The ticks of the vertical axis."""
+    most = max(2, min(6, axes.height // 40))
+    if not axes.is_log:
+        return ticks(*axes.y, most=most)
+    low, high = axes.y
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    for steps in (ROUND, (1, 1.5, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
+        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(found) <= most + 2:
+            break
+    return found[:: 1 + len(found) // (most + 2)] if len(found) > 2 else ticks(low, high, most=most)
+
+
+def _mark_name(name: str, y: float, lines: Sequence[Line], axes: Axes) -> str:
+    """The name of a level, above or below it and at either end, wherever the lines are farthest away."""
+    width, middle_height = LETTER * len(name), LABEL_HEIGHT / 2
+    left, right, at = LEFT + 4.0, axes.width - RIGHT, axes.place(axes.x[0], y)[1]
+    drawn = [[axes.place(*point) for point in thinned(line.points)] for line in lines]
+    choices = []
+    for is_left in (False, True):
+        x0, x1 = (left, left + width) if is_left else (right - width, right)
+        for middle in (at - 4 - middle_height, at + 4 + middle_height):
+            inside = TOP <= middle - middle_height and middle + middle_height <= axes.height - BOTTOM
+            distance = min((_distance(places, x0, x1, middle) for places in drawn), default=math.inf)
+            choices.append((inside, min(distance, 2 * LABEL_HEIGHT), not is_left, middle < at, middle))
+    _, _, is_right, _, middle = max(choices)
+    kind, x = ("end", right) if is_right else ("start", left)
+    return f'<text class="{kind}" x="{x:.1f}" y="{middle + 4:.1f}">{escape(name)}</text>'
+
+
+def _distance(places: Sequence[tuple[float, float]], x0: float, x1: float, y: float) -> float:
+    """How far, up or down, a drawn line is from `y` between x0 and x1; infinite where it is not drawn."""
+    least = math.inf
+    for (ax, ay), (bx, by) in zip(places, places[1:] or places):
+        if max(ax, bx) < x0 or min(ax, bx) > x1:
+            continue
+        if min(ay, by) <= y <= max(ay, by):
+            return 0.0
+        least = min(least, abs(ay - y), abs(by - y))
+    return least
+
+
 def _grid(axes: Axes) -> str:
     parts = []
     right, bottom = axes.width - RIGHT, axes.height - BOTTOM
-    for value in ticks(*axes.y, most=6):
+    for value in _levels(axes):
         _, y = axes.place(axes.x[0], value)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>')
         parts.append(f'<text class="end" x="{LEFT - 7}" y="{y + 4:.1f}">{short(value)}</text>')
-    for value in ticks(*axes.x, most=4 if axes.width < 600 else 8):
+    for value in ticks(*axes.x, most=2 if axes.width < 300 else 4 if axes.width < 600 else 8):
         x, _ = axes.place(value, axes.y[0])
         anchor = "end" if x > right - 12 else "middle"
         parts.append(f'<text class="{anchor}" x="{x:.1f}" y="{bottom + 18}">{short(value)}</text>')

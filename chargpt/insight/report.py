@@ -5,17 +5,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from chargpt.insight.charts import COLOURS
 from chargpt.insight.options import page_file, say
 from chargpt.terminal import Parser, UserError, one_line, shown
+
+MAX_RUNS = COLOURS  # of a page: each run has a colour of its own
 
 
 def main(argv: Sequence[str]) -> int:
     """Write the page that the options ask for. Returns the exit code."""
     options = parse_options(argv)
+    from chargpt.insight.loaded_run import ROOT
     from chargpt.insight.page import publish_page
     from chargpt.insight.report_page import report_page
+    from chargpt.runs.load import expand_patterns
 
-    runs = [measured(name, device=options.device) for name in options.runs]
+    names = expand_patterns(options.runs, ROOT / "checkpoints")
+    if len(names) > MAX_RUNS:
+        raise UserError(f"RUN: {len(names)} given; a report compares at most {MAX_RUNS}")
+    runs = [measured(name, device=options.device) for name in names]
     content = report_page(runs)
     publish_page(options.out, content)
     say(f"{len(content.encode()) / 1e6:.2f} MB")
@@ -34,16 +42,16 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         "it ends.",
     )
     parser.add_argument(
-        "runs", metavar="RUN", nargs="+", help="runs in checkpoints/, their paths, or the paths of their checkpoints; at most 8"
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help=f"runs in checkpoints/, their paths, patterns such as 'poems*', or the paths of checkpoints; at most {MAX_RUNS}",
     )
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps")
     parser.add_argument(
         "--out", type=page_file, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)"
     )
-    options = parser.parse_intermixed_args(argv)
-    if len(options.runs) > 8:
-        raise UserError(f"RUN: {len(options.runs)} given; a report compares at most 8")
-    return options
+    return parser.parse_intermixed_args(argv)
 
 
 def measured(name: str, *, device: str) -> Any:

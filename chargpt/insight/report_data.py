@@ -27,6 +27,7 @@ from model import GPT
 
 EXCERPT = 250  # characters of the training text
 SHORTEST_LINE = 12  # characters of a line that is listed: shorter ones are extreme by chance
+FEWEST_DISTINCT = 5  # characters of such a line: a rule of dashes says nothing
 LISTED_LINES = 6  # best ones, and worst ones
 PASSAGES = 5  # copied ones
 CONFUSED = 8  # pairs
@@ -168,7 +169,11 @@ def score_lines(loaded: LoadedModel, ids: np.ndarray) -> list[Line]:
 
 def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
     """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
-    long_enough = [line for line in lines if len(line.text.strip()) >= SHORTEST_LINE and not np.isnan(line.mean)]
+    long_enough = [
+        line
+        for line in lines
+        if len(text := line.text.strip()) >= SHORTEST_LINE and len(set(text)) >= FEWEST_DISTINCT and not np.isnan(line.mean)
+    ]
     most = min(LISTED_LINES, len({line.text.strip() for line in long_enough}) // 2)  # so that no line is in both lists
     chosen: dict[str, Line] = {}
     for line in sorted(long_enough, key=lambda line: (-line.mean if worst else line.mean, line.number)):

@@ -1,8 +1,9 @@
-"""The parts of a report on one run, as HTML."""
+"""The parts of a report on one run, as HTML. A loss is in nats per character everywhere, with bits in brackets at the top."""
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,26 @@ from chargpt.insight.head_map import head_maps
 from chargpt.insight.report_data import Copies, Heads, RunReport
 from chargpt.insight.scored_text import Line
 from chargpt.markup import escape
+from chargpt.text.named_corpora import DEFAULT
 
-BITS = (0.5, 1, 2, 3, 4, 5.5, 7, 9, 12)  # where .heat-1 to .heat-9 begin
+NATS = (0.3, 0.7, 1.4, 2, 3, 4, 5, 6, 8)  # the losses of a character at which .heat-1 to .heat-9 begin
+CLOSE = 0.01  # nats: losses that differ by less are called equal
+WORSE = 0.02  # nats: a last loss that much above the lowest is worth a sentence
 SAMPLES = 6  # over time
 SAMPLE_CHARACTERS, LINE_CHARACTERS, OPENING_CHARACTERS = 500, 120, 1000
 MAP_BYTES = 900_000  # of all runs of a page together
 
 
-def part_of_run(run: RunReport, *, runs: int) -> str:
-    """All that a page with so many `runs` shows of one of them, besides its curves."""
+@dataclass(frozen=True)
+class Part:
+    """A part of a report: its heading, and its content as HTML."""
+
+    title: str
+    content: str
+
+
+def parts_of_run(run: RunReport, *, runs: int) -> list[Part]:
+    """All that a page with `runs` runs shows of one of them after its beginning and its curves."""
     parts = [samples_over_time(run), text_part(run)]
     if run.parts is not None:
         parts += [surprise(run), loss_parts(run.parts, run.scored)]
@@ -31,19 +43,66 @@ def part_of_run(run: RunReport, *, runs: int) -> str:
         parts.append(copies_part(run.copies))
     if run.heads is not None:
         parts.append(heads_part(run.heads, most_bytes=MAP_BYTES // runs))
-    parts += [settings(run), "".join(f'<p class="quiet">Not shown: {escape(reason)}.</p>' for reason in run.missing)]
-    return "\n".join(parts)
+    return [part for part in [*parts, settings(run)] if part.content]
+
+
+def beginning(run: RunReport) -> str:
+    """What a reader wants first: a verdict in words, a sample, and the most important numbers."""
+    return f'<p class="verdict">{escape(verdict(run))}</p>{newest_sample(run)}{tiles(run)}{missing(run)}'
+
+
+def verdict(run: RunReport) -> str:
+    """How good the model is, in one to three sentences."""
+    if run.val_loss is None:
+        return "The run was not evaluated, so it has no validation loss."
+    said = [f"The validation loss is {with_bits(run.val_loss)} per character"]
+    if run.mark is not None:
+        gain = run.mark - run.val_loss
+        than = f"an n-gram model of the same text ({run.mark:.2f})"
+        how = f"{abs(gain):.2f} {'below' if gain > 0 else 'above'}" if abs(gain) >= CLOSE else "about"
+        said[0] += f", {how} that of {than}"
+    losses = run.log.curve("val/loss")
+    later = [loss for step, loss in losses if step > run.step]
+    if later and later[-1] > run.val_loss + WORSE:
+        said.append(f"It was lowest at step {run.step:,} and rose to {later[-1]:.2f} after that")
+    training = [loss for step, loss in run.log.curve("train/loss") if step <= run.step][-1:]
+    if training and training[0] < run.val_loss / 2:
+        said.append(f"The training loss is {training[0]:.2f}: the model has memorised a part of its text")
+    return " ".join(f"{sentence}." for sentence in said)
+
+
+def with_bits(nats: float, *, digits: int = 2) -> str:
+    """A loss in nats, with bits in brackets."""
+    return f"{nats:.{digits}f} nats ({nats / math.log(2):.{digits}f} bits)"
+
+
+def newest_sample(run: RunReport) -> str:
+    """What the model of this report writes: a sample of the training at its step, or else a new one."""
+    logged = [sample for step, sample in run.log.samples if step == run.step]
+    samples = [*logged[-1:], *(run.copies.samples if run.copies is not None else [])]
+    sample = next((sample for sample in samples if sample.strip()), "")
+    if not sample:
+        return ""
+    text = escape(cut(sample.strip("\n"), SAMPLE_CHARACTERS))
+    return f'<div class="panel sample"><p class="label">a sample, at step {run.step:,}</p><p class="text">{text}</p></div>'
+
+
+def missing(run: RunReport) -> str:
+    """What could not be measured."""
+    return "".join(f'<p class="quiet">Not shown: {escape(reason)}.</p>' for reason in run.missing)
 
 
 def tiles(run: RunReport) -> str:
     """The most important numbers."""
     facts: list[tuple[str, str, str]] = []
     if run.val_loss is not None:
-        facts.append(("validation loss", f"{run.val_loss:.4f}", f"{run.val_loss / math.log(2):.3f} bits per character"))
+        bits = f"nats per character ({run.val_loss / math.log(2):.3f} bits)"
+        facts.append(("validation loss", f"{run.val_loss:.4f}", bits))
     if run.mark is not None and run.val_loss is not None:
         better = run.mark - run.val_loss
-        said = f"{abs(better):.2f} nats {'better' if better > 0 else 'worse'} than that"
-        facts.append(("n-gram model", f"{run.mark:.4f}", said))
+        facts.append(
+            ("n-gram model", f"{run.mark:.4f}", f"the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}")
+        )
     steps = max(run.log.last_step, run.step)
     facts.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {run.config.train.max_steps:,} planned"))
     model = run.config.model
@@ -70,11 +129,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def samples_over_time(run: RunReport) -> str:
+def samples_over_time(run: RunReport) -> Part:
     """Samples from the first evaluation to the last, closer together at the start, where more changes."""
     logged = run.log.samples
     if not logged:
-        return ""
+        return Part("What it wrote", "")
     wanted = [0, *(round((len(logged) - 1) ** (i / (SAMPLES - 1))) for i in range(SAMPLES))]
     losses = dict(run.log.curve("val/loss"))
     shown = []
@@ -83,47 +142,54 @@ def samples_over_time(run: RunReport) -> str:
         loss = f", loss {losses[step]:.2f}" if step in losses else ""
         text = escape(cut(sample.strip("\n"), SAMPLE_CHARACTERS))
         shown.append(f'<div class="panel"><p class="label">step {step:,}{loss}</p><p class="text">{text}</p></div>')
-    return f'<h2>What it wrote</h2><div class="samples">{"".join(shown)}</div>'
+    return Part("What it wrote", f'<div class="samples">{"".join(shown)}</div>')
 
 
-def text_part(run: RunReport) -> str:
+def names_of_texts(run: RunReport) -> str:
+    """The texts that the run was trained on."""
+    return cut(", ".join("standard input" if text == "-" else text for text in run.texts) or DEFAULT, 400)
+
+
+def text_part(run: RunReport) -> Part:
     """What the run was trained on."""
-    names = ", ".join("standard input" if text == "-" else text for text in run.texts) or "the default text"
-    rows = [("files", cut(names, 400)), *((line[:12].strip(), line[12:]) for line in run.corpus)]
+    rows = [("files", names_of_texts(run)), *((line[:12].strip(), line[12:]) for line in run.corpus)]
     table = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     excerpt = ""
     if run.excerpt:
         begin = escape(run.excerpt.strip("\n"))
         excerpt = f'<div class="panel"><p class="label">its first characters</p><p class="text">{begin} …</p></div>'
-    return f'<h2>What it was trained on</h2><div class="pair"><div class="wide"><table>{table}</table></div>{excerpt}</div>'
+    return Part("What it was trained on", f'<div class="pair"><div class="wide"><table>{table}</table></div>{excerpt}</div>')
 
 
-def surprise(run: RunReport) -> str:
+def surprise(run: RunReport) -> Part:
     """The beginning of the validation part in colours, and its best and worst lines."""
-    ends = [0, *BITS]
-    key = "".join(f'<span class="heat-{i}">{end:g}{"+" if i == len(BITS) else ""}</span>' for i, end in enumerate(ends))
+    ends = [0, *NATS]
+    key = "".join(f'<span class="heat-{i}">{end:g}{"+" if i == len(NATS) else ""}</span>' for i, end in enumerate(ends))
     opening, left = [], OPENING_CHARACTERS
     for line in itertools.dropwhile(lambda line: not line.text.strip(), run.opening):
         opening.append(coloured(line, left))
         left -= len(line.text)
         if left <= 0:
             break
-    return (
-        "<h2>What surprises it</h2><p>The colour of a character shows how little the model expected it, in bits. "
-        f'The text is the validation part, which it has not seen.</p><p class="scale">{key}</p>'
+    return Part(
+        "What surprises it",
+        "<p>The colour of a character shows its loss, in nats: how little the model expected it. At 0.7 it gave the character "
+        "half of the probability, at 3 a twentieth. The text is the validation part, which the model has not read.</p>"
+        f'<p class="scale">{key}</p>'
         f'<div class="panel"><p class="text opening">{"".join(opening).strip()}</p></div>'
         f'<div class="pair"><div><h3>Lines that it predicts worst</h3>{line_list(run.worst)}</div>'
         f"<div><h3>Lines that it predicts best</h3>{line_list(run.best)}</div></div>"
-        f'<p class="quiet">Bits per character, among the first {run.scored:,} characters of the validation part.</p>'
+        f'<p class="quiet">Nats per character, among the first {run.scored:,} characters of the validation part.</p>',
     )
 
 
 def line_list(lines: Sequence[Line]) -> str:
-    """Lines with their bits per character."""
+    """Lines with their losses."""
     if not lines:
         return '<p class="quiet">No line is long enough.</p>'
     items = (
-        f'<li><span class="bits">{line.mean:.2f}</span><span class="text">{coloured(line, LINE_CHARACTERS).strip()}</span></li>'
+        f'<li><span class="loss">{line.mean * math.log(2):.2f}</span>'
+        f'<span class="text">{coloured(line, LINE_CHARACTERS).strip()}</span></li>'
         for line in lines
     )
     return f'<ul class="scored">{"".join(items)}</ul>'
@@ -131,7 +197,7 @@ def line_list(lines: Sequence[Line]) -> str:
 
 def coloured(line: Line, most: int) -> str:
     """At most so many characters of a line, each stretch of one level in a <span>."""
-    levels = np.searchsorted(BITS, np.nan_to_num(line.bits[:most]), side="right")
+    levels = np.searchsorted(NATS, np.nan_to_num(line.bits[:most]) * math.log(2), side="right")
     ends = (np.flatnonzero(np.diff(levels)) + 1).tolist()
     parts = []
     for start, stop in zip([0, *ends], [*ends, len(levels)]):
@@ -140,7 +206,7 @@ def coloured(line: Line, most: int) -> str:
     return "".join(parts) + (" …" if len(line.text) > most else "")
 
 
-def loss_parts(parts: Mapping[str, Any], characters: int) -> str:
+def loss_parts(parts: Mapping[str, Any], characters: int) -> Part:
     """The loss by class of character and by position, and the pairs that the model confuses."""
     classes = [(row["class"], row["loss"], f"{row['loss']:.2f} · {row['share_of_loss']:.0%}") for row in parts["classes"]]
     positions = parts["positions"]
@@ -152,20 +218,21 @@ def loss_parts(parts: Mapping[str, Any], characters: int) -> str:
         for row in parts["confused"]
     )
     head = '<tr><th>text has</th><th>model says</th><th class="number">times</th><th class="number">of mistakes</th></tr>'
-    return (
-        '<h2>Where the loss sits</h2><div class="pair">'
+    return Part(
+        "Where the loss sits",
+        '<div class="pair">'
         f"<figure><figcaption>by class of character: its loss, and its share of all loss</figcaption>"
         f"{bar_chart(classes, title='loss by class of character')}</figure>"
-        f"<figure><figcaption>by the number of characters that the model has seen; a longer context helps while it falls"
+        f"<figure><figcaption>by the number of characters that the model has read; a longer context helps while it falls"
         f"</figcaption>{bar_chart(places, title='loss by position in the context', colour=1)}</figure></div>"
         f'<h3>Most frequent mistakes</h3><div class="wide"><table>{head}{confused}</table></div>'
         f'<p class="quiet">{characters:,} characters of the validation part, in windows that start without context, as the '
-        "validation loss.</p>"
+        "validation loss.</p>",
     )
 
 
-def copies_part(copies: Copies) -> str:
-    """Samples, and how much of them stands in the training text."""
+def copies_part(copies: Copies) -> Part:
+    """Samples, and how much of them occurs in the training text."""
     curves = [
         Curve(name="samples", points=[(n, 100 * share) for n, share in copies.novel.items()], colour=0),
         Curve(name="unseen text", points=[(n, 100 * share) for n, share in copies.unseen_novel.items()], colour=1),
@@ -182,54 +249,61 @@ def copies_part(copies: Copies) -> str:
         for sample in copies.samples
     )
     keys = '<span class="key series-0">samples</span><span class="key series-1">as much unseen text</span>'
-    return (
-        f"<h2>What it copies</h2><p>The longest passage of the samples below that stands verbatim in the training text has "
+    return Part(
+        "What it copies",
+        "<p>The longest passage of the samples below that occurs verbatim in the training text has "
         f"<b>{copies.longest:,} characters</b>; of as much unseen text, {copies.unseen_longest:,}.</p>"
         f'<div class="pair"><div class="wide"><table>{head}{rows}</table></div><figure>{chart}<figcaption>{keys} '
         "percent of the n-grams that the training text does not have, by n</figcaption></figure></div>"
-        f'<h3>Samples of the model, at temperature 1</h3><div class="samples">{samples}</div>'
+        f'<h3>Samples of the model, at temperature 1</h3><div class="samples">{samples}</div>',
     )
 
 
-def heads_part(heads: Heads, *, most_bytes: int) -> str:
+def heads_part(heads: Heads, *, most_bytes: int) -> Part:
     """A map of each head, and the pattern that it follows."""
     facts, (layers, count) = heads.facts, heads.weights.shape[:2]
     maps = head_maps(heads.weights, most_bytes=most_bytes)
     if not maps:
-        return ""
+        return Part("What its heads look at", "")
     parts = []
     for layer in range(layers):
         figures = []
         for head in range(count):
             pattern = facts.name(layer, head)
             named = f"<b>{escape(pattern)} {facts.scores[pattern][layer, head]:.2f}</b><br>" if pattern else ""
-            said = f"{facts.entropy[layer, head]:.1f} bits, {facts.distance[layer, head]:.1f} back"
+            said = f"{2 ** facts.entropy[layer, head]:.1f} wide, {facts.distance[layer, head]:.1f} back"
             figures.append(
                 f'<figure><img alt="layer {layer + 1}, head {head + 1}" src="{maps[layer][head]}">'
                 f"<figcaption>{named}{said}</figcaption></figure>"
             )
         parts.append(f'<p class="layer">layer {layer + 1}</p><div class="maps heads-{count}">{"".join(figures)}</div>')
     text = escape(cut(heads.text.replace("\n", "↵"), 60))
-    return (
-        f"<h2>What its heads look at</h2><p>Each row of a map is one of {heads.weights.shape[-1]} characters "
+    return Part(
+        "What its heads look at",
+        f"<p>Each row of a map is one of {heads.weights.shape[-1]} characters "
         f'(<span class="mono">{text}</span>), and each column one that it may attend to. Below: the pattern that the head '
-        "follows, with the share of its attention; how widely it looks, and how many characters back.</p>" + "".join(parts)
+        "follows, with the share of its attention; how widely it looks, and how many characters back.</p>" + "".join(parts),
     )
 
 
-def settings(run: RunReport) -> str:
+def settings(run: RunReport) -> Part:
     """Every setting of the run, and the machine that it was trained on."""
-    tree = to_dict(run.config)
-    for key in ("val_text", "cache"):
-        tree["data"][key] = Path(tree["data"][key]).name
-    # The run and the step of a teacher, but no folders of this machine.
-    tree["train"]["teachers"] = ", ".join("/".join(Path(name).parts[-2:]) for name in run.config.train.teacher_names)
-    groups = {**tree, "trained on": dict(run.environment), "report made on": {"engine": run.engine}}
+    groups = {**settings_of(run), "trained on": dict(run.environment), "report made on": {"engine": run.engine}}
     sections = []
     for title, values in groups.items():
         rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(setting(value))}</dd>" for key, value in values.items())
         sections.append(f"<section><h4>{escape(title)}</h4><dl>{rows}</dl></section>")
-    return f'<h2>Settings and machine</h2><div class="settings">{"".join(sections)}</div>'
+    return Part("Settings and machine", f'<div class="settings">{"".join(sections)}</div>')
+
+
+def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:
+    """The settings of a run by section, without folders of this machine."""
+    tree = to_dict(run.config)
+    for key in ("val_text", "cache"):
+        tree["data"][key] = Path(tree["data"][key]).name
+    # The run and the step of a teacher.
+    tree["train"]["teachers"] = ", ".join("/".join(Path(name).parts[-2:]) for name in run.config.train.teacher_names)
+    return tree
 
 
 def setting(value: object) -> str:

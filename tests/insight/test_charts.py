@@ -1,9 +1,11 @@
 """Charts are well-formed, stay inside their frame for any numbers, and show names as text."""
 
+import math
 import random
 import re
 import xml.etree.ElementTree as ElementTree
 
+import numpy as np
 import pytest
 
 from chargpt.insight.charts import Line, bar_chart, line_chart, short, thinned, ticks
@@ -18,9 +20,10 @@ HARD = [
 ]
 
 
+@pytest.mark.parametrize("is_log", [False, True])
 @pytest.mark.parametrize("points", HARD)
-def test_every_point_is_inside_the_frame(points):
-    chart = line_chart([Line(name="a", points=points, colour=0, has_dots=True)], title="t")
+def test_every_point_is_inside_the_frame(points, is_log):
+    chart = line_chart([Line(name="a", points=points, colour=0, has_dots=True)], title="t", is_log=is_log)
     root = ElementTree.fromstring(chart)
     width, height = int(root.get("width")), int(root.get("height"))
     for path in root.iter("path"):
@@ -37,6 +40,27 @@ def test_the_order_of_values_is_that_of_the_places():
     late = zip((-float(pair.split()[1]) for pair in drawn[-47:]), (y for _, y in points[-47:]))  # the first may be cut off
     values = [y for _, y in sorted(late)]
     assert all(after > before - 0.001 for before, after in zip(values, values[1:]))  # drawn to a tenth of a pixel
+
+
+def test_a_logarithmic_axis_shows_the_start():
+    points = [(0, 4.6), (100, 2.0), (1000, 1.5), (2000, 1.4)]
+    drawn = [line_chart([Line(name="a", points=points, colour=0)], title="t", is_log=is_log) for is_log in (False, True)]
+    places = [re.search(r'd="M([0-9. L]+)"/>(?!.*series)', chart)[1].split("L") for chart in drawn]
+    assert len(places[1]) == len(points)  # nothing is cut off
+    down = [float(pair.split()[1]) for pair in places[1]]
+    assert (down[1] - down[0]) / (down[2] - down[1]) == pytest.approx(math.log(4.6 / 2) / math.log(2 / 1.5), abs=0.02)
+    assert re.findall(r'class="end"[^>]*>([^<]+)<', drawn[1])[:3] == ["1.5", "2", "2.5"]
+
+
+@pytest.mark.parametrize("end", [2.02, 1.9, 1.5])
+def test_the_name_of_a_level_keeps_away_from_the_lines(end):
+    line = Line(name="a", points=[(0, 4.0), (500, 2.2), (1000, end)], colour=0)
+    chart = line_chart([line], title="t", is_log=True, marks=[("level", 2.0)])
+    side, x, y = re.search(r'<text class="(start|end)" x="([\d.]+)" y="([\d.]+)">level<', chart).groups()
+    drawn = re.search(r'class="series-0 line" d="M(.*?)"', chart)[1].split("L")
+    across, down = zip(*(map(float, place.split()) for place in drawn))
+    for at in np.linspace(float(x), float(x) + (30 if side == "start" else -30), 10):
+        assert not float(y) - 10 < np.interp(at, across, down) < float(y)
 
 
 def test_hostile_names_are_text():

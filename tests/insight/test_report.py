@@ -26,7 +26,8 @@ def test_a_run_whose_text_is_gone_has_a_page(tmp_path, capsys):
     "arguments, said",
     [
         ([], "RUN"),
-        (["a"] * 9, "at most 8"),
+        ([str(i) for i in range(11)], "at most 10"),
+        (["sonnets*"], "no run matches"),
         (["a", "--out", "."], "is a folder"),
         (["a", "--out", "no/b.html"], "does not exist"),
     ],

@@ -6,15 +6,18 @@ from html.parser import HTMLParser
 
 import pytest
 
+from chargpt.config import OptimConfig
 from chargpt.insight.loaded_run import load_run
 from chargpt.insight.metrics_log import MetricsLog
+from chargpt.insight.page import source
 from chargpt.insight.report_data import Effort, measure_run
-from chargpt.insight.report_page import report_page
+from chargpt.insight.report_page import differences, report_page
 from chargpt.terminal import UserError
 from chargpt.text.suffix_array import open_or_make_index
 
-HEADINGS = ["Loss", "Training", "What it wrote", "What it was trained on", "What surprises it", "Where the loss sits"]
+HEADINGS = ["Loss", "What it wrote", "What it was trained on", "What surprises it", "Where the loss sits"]
 HEADINGS += ["What it copies", "What its heads look at", "Settings and machine"]
+OWN = re.compile(r"data:image/png;base64,|#run-\d+(-\d+)?$")  # what the page may show and link to
 HOSTILE = "</style></p><script>alert(1)</script><img src=//e.x>\x1b[31m\u202e'\"\0"
 LOG = MetricsLog(
     {
@@ -51,9 +54,10 @@ class Names(HTMLParser):
 def test_one_run_has_every_part(report):
     content = report_page([report])
     assert re.findall("<h2>(.*?)</h2>", content) == HEADINGS
+    assert all(f'id="{target}"' in content for target in re.findall(r'href="#(.*?)"', content))
     assert "1.5000" in content and "step 200, loss 1.50" in content and "script-src 'none'" in content
     assert len(content.encode()) < 2e6
-    assert all(name == "src" and value.startswith("data:image/png;base64,") for name, value in Names(content).loads)
+    assert Names(content).loads and not [value for _, value in Names(content).loads if not OWN.match(value)]
     assert "script" not in Names(content).tags
 
 
@@ -64,10 +68,37 @@ def test_several_runs_share_the_charts(report):
     first_chart = re.search("<svg.*?</svg>", content, re.DOTALL)[0]
     assert "series-0 line" in first_chart and "series-1 line" in first_chart
     assert re.findall(r"<h2>(run \(\d\))</h2>", content) == ["run (1)", "run (2)"]  # two runs of one name
-    assert content.index("run (2)</span>") < content.index("run (1)</span>")  # the table has the best one first
-    assert len(report_page([report] * 8).encode()) < 2e6
-    with pytest.raises(UserError, match="at most 8"):
-        report_page([report] * 9)
+    assert content.index("run (2)</a>") < content.index("run (1)</a>")  # the table has the best one first
+    assert all(f'id="{target}"' in content for target in re.findall(r'href="#(.*?)"', content))
+    assert len(report_page([report] * 10).encode()) < 2e6
+    with pytest.raises(UserError, match="at most 10"):
+        report_page([report] * 11)
+
+
+def test_ten_runs_have_ten_colours():
+    style = source("report.css")
+    for i in range(10):
+        assert f".series-{i} " in style
+    for theme in re.findall(r":root \{(.*?)\}", style, re.DOTALL):
+        colours = re.findall(r"--c\d: (#[0-9a-f]{6});", theme)
+        assert len(set(colours)) == 10
+
+
+def test_the_settings_that_differ_are_a_table(report):
+    config = report.config
+    other = dataclasses.replace(report, config=dataclasses.replace(config, optim=OptimConfig(learning_rate=0.125)))
+    table = differences([report, other])
+    assert re.findall("<tr><th>([^<]+)</th>", table) == ["optim.learning_rate"]
+    assert "<td>0.003</td><td>0.125</td>" in table
+    other = dataclasses.replace(other, texts=["/home/<me>/other.txt"])
+    assert "other.txt</td>" in differences([report, other]) and "<me>" not in differences([report, other])
+    assert "All settings are equal" in differences([report, report])
+
+
+def test_the_page_begins_with_a_verdict_and_a_sample(report):
+    content = report_page([dataclasses.replace(report, mark=1.75, step=200)])
+    verdict, sample = content.index("1.50 nats (2.16 bits) per character, 0.25 below"), content.index("the sea</p>")
+    assert verdict < sample < content.index("<dl") < content.index("<h2>Loss</h2>")
 
 
 def test_hostile_text_stays_text(report):
@@ -82,7 +113,7 @@ def test_hostile_text_stays_text(report):
     hostile = dataclasses.replace(report, **changes)
     for content in (report_page([hostile]), report_page([hostile, hostile])):
         found = Names(content)
-        assert found.tags <= plain.tags | {"section"} and all(value.startswith("data:") for _, value in found.loads)
+        assert found.tags <= plain.tags and all(OWN.match(value) for _, value in found.loads)
         assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)
 
 
