@@ -7,6 +7,7 @@ from typing import Any
 
 from chargpt.insight.charts import COLOURS
 from chargpt.insight.options import page_file, say
+from chargpt.project import project_root
 from chargpt.terminal import Parser, UserError, one_line, shown
 
 MAX_RUNS = COLOURS  # of a page: each run has a colour of its own
@@ -15,12 +16,11 @@ MAX_RUNS = COLOURS  # of a page: each run has a colour of its own
 def main(argv: Sequence[str]) -> int:
     """Write the page that the options ask for. Returns the exit code."""
     options = parse_options(argv)
-    from chargpt.insight.loaded_run import ROOT
     from chargpt.insight.page import publish_page
     from chargpt.insight.report_page import report_page
     from chargpt.runs.load import expand_patterns
 
-    names = expand_patterns(options.runs, ROOT / "checkpoints")
+    names = expand_patterns(options.runs, project_root() / "checkpoints")
     if len(names) > MAX_RUNS:
         raise UserError(f"RUN: {len(names)} given; a report compares at most {MAX_RUNS}")
     runs = [measured(name, device=options.device) for name in names]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chargpt.project import project_root
 from chargpt.runs.checkpoint import STATE, read_state, steps
 from chargpt.runs.load import expand_patterns, find_run, run_folders
 from chargpt.runs.saved_state import SavedState
@@ -17,7 +18,6 @@ from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import Parser, columns, one_line, shown
 from chargpt.text.named_corpora import DEFAULT
 
-ROOT = Path(__file__).resolve().parents[2]
 WIDEST_TEXT = 32  # columns for the names of the texts
 ATTEMPTS = 3  # to read a run whose checkpoints another process replaces meanwhile
 HEAD = ("run", "text", "parameters", "loss", "saved", "steps")
@@ -41,7 +41,7 @@ class Listed:
 def main(argv: Sequence[str]) -> int:
     """Print the list. Returns the exit code."""
     options = parse_options(argv)
-    checkpoints = ROOT / "checkpoints"
+    checkpoints = project_root() / "checkpoints"
     names = expand_patterns(options.runs, checkpoints)
     folders = [find_run(name, checkpoints) for name in names] if names else run_folders(checkpoints)
     if not folders:

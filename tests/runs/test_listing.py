@@ -17,7 +17,7 @@ from chargpt.terminal import UserError
 
 @pytest.fixture
 def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(listing, "ROOT", tmp_path)
+    monkeypatch.setattr(listing, "project_root", lambda: tmp_path)
     return tmp_path / "checkpoints"
 
 
