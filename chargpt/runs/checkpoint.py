@@ -160,14 +160,19 @@ def read_state(path: Path) -> SavedState:
 def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
     """The newest checkpoint of `run` that passes every check, and a line for each newer one that does not.
 
-    Raises CheckpointError when there is none.
+    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
+    when there is none.
     """
-    skipped = []
-    for path in reversed(steps(run)):
-        try:
-            return _load(path, training=training), skipped
-        except CheckpointError as error:
-            skipped.append(f"skipped {error}")
+    tried: set[Path] = set()
+    skipped: list[str] = []
+    while untried := [path for path in reversed(steps(run)) if path not in tried]:
+        for path in untried:
+            tried.add(path)
+            try:
+                return _load(path, training=training), skipped
+            except CheckpointError as error:
+                if os.path.lexists(path):
+                    skipped.append(f"skipped {error}")
     if not skipped:
         raise CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
     raise CheckpointError(f"{shown(run)}: no checkpoint can be used; {'; '.join(skipped[:3])}")
@@ -176,9 +181,12 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
     """The checkpoint with the lowest validation loss, weights only; otherwise the newest, with lines that say why."""
     try:
-        name = _best_name(run)
-        if name:
-            return _load(run / name, training=False), []
+        while name := _best_name(run):
+            try:
+                return _load(run / name, training=False), []
+            except CheckpointError:
+                if os.path.lexists(run / name) or name == _best_name(run):
+                    raise  # otherwise another process has found a better one meanwhile, and removed this one
         reason = f"{shown(run / BEST)}: missing"
     except CheckpointError as error:
         reason = str(error)

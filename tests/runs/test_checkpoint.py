@@ -179,6 +179,35 @@ def test_without_a_valid_checkpoint_the_error_says_why(tmp_path: Path) -> None:
         checkpoint.newest(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def written_meanwhile() -> Iterator[list[Path]]:
+    """Put a run into this list: when a file of a checkpoint is opened next, steps 3 and 4 are saved first, and others removed.
+
+    An audit hook of Python does so between the listing and the reading, as another process might.
+    """
+    runs: list[Path] = []
+
+    def watch(event: str, arguments: tuple) -> None:
+        if event == "open" and runs and str(runs[0]) in str(arguments[0]) and "step-" in str(arguments[0]):
+            run = runs.pop()
+            checkpoint.mark_best(save(run, 3), 1.0)
+            checkpoint.prune(save(run, 4), keep=2)
+
+    sys.addaudithook(watch)  # it stays for as long as this process lives
+    yield runs
+    runs.clear()
+
+
+@pytest.mark.parametrize(("read", "step"), [(checkpoint.newest, 4), (checkpoint.best, 3)])
+def test_checkpoints_that_vanish_between_listing_and_reading_are_not_missed(tmp_path, written_meanwhile, read, step):
+    save(tmp_path, 1)
+    checkpoint.mark_best(save(tmp_path, 2), 2.0)
+    written_meanwhile.append(tmp_path)
+    found, lines = read(tmp_path)
+    assert not written_meanwhile and names(tmp_path) == ["step-00000003", "step-00000004"]
+    assert found.step == step and lines == []
+
+
 def test_best_is_what_was_marked_and_otherwise_the_newest_with_a_reason(tmp_path: Path) -> None:
     paths = [save(tmp_path, step) for step in (100, 200, 300)]
     (paths[2] / "training.safetensors").unlink()  # which writing text does not need
