@@ -1,23 +1,25 @@
 """Reads a checkpoint of nanoGPT: ckpt.pt, and meta.pkl with its characters.
 
-Both are pickles, which can hold code. This is the only module that opens any, and both readers refuse everything but data:
-`torch.load(weights_only=True)` builds tensors and plain containers, and the unpickler for meta.pkl allows no name at all.
+Both are pickles, which can hold code. `plain_pickle` builds what they describe without running any. A ckpt.pt is a zip file of
+a pickle and the numbers of its tensors, which stay in the file until they are used.
 """
 
-import io
-import pickle
-import pickletools
+import math
 import re
+import struct
+import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from chargpt.exchange.imported_model import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import weights_from_gpt2
+from chargpt.exchange.plain_pickle import Name, build
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
 from chargpt.runs.model_shape import MAX_NUMBERS
@@ -30,15 +32,18 @@ from model import GPTConfig
 CHECKPOINT, VOCABULARY = "ckpt.pt", "meta.pkl"
 MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # weights, and two moments of each
 MAX_RECORDS = 100_000  # tensors and others in a checkpoint
+MAX_DIMENSIONS = 8
 MAX_PICKLED = 32 << 20  # bytes of a pickle without the tensors: every character of Unicode fits
-# What a pickle of dictionaries, lists, texts and numbers consists of. There are no tuples: the hash of a tuple that contains
-# another one twice, and so on, takes forever.
-PLAIN_OPCODES = {
-    *("PROTO", "FRAME", "MARK", "STOP", "NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT"),
-    *("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1"),
-    *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE"),
-    *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "LIST", "APPEND", "APPENDS"),
-    *("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET"),
+LOCAL_HEADER = struct.Struct("<26x2H")  # of a record in a zip file; its name and an extra field follow, of these lengths
+DTYPES = {
+    "torch FloatStorage": torch.float32,
+    "torch HalfStorage": torch.float16,
+    "torch BFloat16Storage": torch.bfloat16,
+    "torch DoubleStorage": torch.float64,
+    "torch LongStorage": torch.int64,
+    "torch IntStorage": torch.int32,
+    "torch ByteStorage": torch.uint8,
+    "torch BoolStorage": torch.bool,
 }
 OUTPUT, EMBEDDING = "lm_head.weight", "token_embedding.weight"
 BUFFERS = r"transformer\.h\.\d+\.attn\.bias"  # masks, which its slower attention keeps
@@ -56,16 +61,6 @@ SETTINGS = {  # of nanoGPT's train.py: our section and key
 }
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Builds dictionaries, lists, texts and numbers. A pickle that names anything else is refused before it is called."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which this reader does not allow")
-
-    def persistent_load(self, id: object) -> NoReturn:
-        raise pickle.UnpicklingError("it refers to another file")
-
-
 def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     """The model in a folder with ckpt.pt; `meta` is its meta.pkl (None: in the same folder). Raises UserError."""
     path = folder / CHECKPOINT
@@ -73,6 +68,9 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     characters, ids = in_order(read_characters(folder / VOCABULARY if meta is None else meta))
     tensors = _tensors(checkpoint.get("model"), where)
     shape = _shape(checkpoint.get("model_args"), where, len(ids))
+    numbers = 12 * shape.n_layer * shape.n_embd**2 + (shape.block_size + len(ids)) * shape.n_embd
+    if 2 * numbers > path.stat().st_size:  # otherwise a small file could name the same numbers for every layer
+        raise UserError(f"{where}: {path.stat().st_size:,} bytes, too few for a model of {numbers:,} weights; copy it again")
     source = TensorSource(where, {name: (tensor.shape, lambda tensor=tensor: tensor) for name, tensor in tensors.items()})
     weights = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
     if OUTPUT in source and not torch.equal(source.read(OUTPUT, (len(ids), shape.n_embd)), weights["token_embedding.weight"]):
@@ -105,10 +103,7 @@ def read_characters(path: Path) -> dict[str, int]:
         )
     check_file(path, most=MAX_PICKLED)
     try:
-        data = read_bounded(path, limit=MAX_PICKLED)
-        _check_opcodes(data)
-        meta = _PlainUnpickler(io.BytesIO(data)).load()
-        found = dict(meta["stoi"])
+        found = dict(build(read_bounded(path, limit=MAX_PICKLED))["stoi"])
     except UserError:
         raise
     except Exception as error:  # any kind of invalid pickle is reported in the same way
@@ -116,18 +111,6 @@ def read_characters(path: Path) -> dict[str, int]:
     if len(found) > CODE_POINTS or {id for id in found.values() if type(id) is int} != set(range(len(found))):
         raise UserError(f"{shown(path)}: its ids are not 0, 1, 2 and so on; prepare the text as characters")
     return found
-
-
-def _check_opcodes(data: bytes) -> None:
-    """Raise UnpicklingError unless a pickle consists of PLAIN_OPCODES and numbers its objects in order.
-
-    The unpickler reserves memory for the largest number of an object: 10 bytes could ask for 32 GB.
-    """
-    for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name not in PLAIN_OPCODES:
-            raise pickle.UnpicklingError(f"it contains {opcode.name} {argument or ''}, which this reader does not allow")
-        if opcode.name.endswith("PUT") and argument > len(data):
-            raise pickle.UnpicklingError(f"it refers to an object {argument:,}")
 
 
 def _plain(values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -141,13 +124,7 @@ def _load(path: Path) -> dict[str, Any]:
     check_file(path, most=MAX_BYTES)
     try:
         with zipfile.ZipFile(path) as archive:
-            records = archive.infolist()
-        # A packed record could grow without limit when it is read; torch.save never packs.
-        plain = len(records) <= MAX_RECORDS and all(record.compress_type == zipfile.ZIP_STORED for record in records)
-        small = all(record.file_size <= MAX_PICKLED for record in records if record.filename.endswith(".pkl"))
-        if not (plain and small):
-            raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            checkpoint = _read_archive(path, archive)
     except UserError:
         raise
     except Exception as error:  # any kind of invalid file is reported in the same way
@@ -157,10 +134,60 @@ def _load(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
+def _read_archive(path: Path, archive: zipfile.ZipFile) -> Any:
+    """What torch.save has written into a zip file. Raises anything if the file is not valid."""
+    records = {record.filename: record for record in archive.infolist()}
+    # A packed record could grow without limit when it is read, and so could records that share their bytes.
+    plain = len(records) == len(archive.infolist()) <= MAX_RECORDS
+    plain = plain and all(record.compress_type == zipfile.ZIP_STORED for record in records.values())
+    plain = plain and sum(record.file_size for record in records.values()) <= path.stat().st_size
+    pickles = [name for name in records if re.fullmatch("[^/]+/data.pkl", name)]
+    if not plain or len(pickles) != 1 or records[pickles[0]].file_size > MAX_PICKLED:
+        raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
+    if damaged := archive.testzip():
+        raise UserError(f"{shown(path)}: damaged, the checksum of {damaged:.80} differs; copy the file again")
+    prefix = pickles[0].removesuffix("data.pkl")
+    order = archive.read(f"{prefix}byteorder").decode() if f"{prefix}byteorder" in records else sys.byteorder
+    if order != sys.byteorder:
+        raise UserError(f"{shown(path)}: saved on a machine with another byte order; load and save it there in safetensors")
+    whole, storages = np.memmap(path, np.uint8, mode="c"), {}
+
+    def numbers(reference: Any) -> Tensor:
+        """All numbers of a record, as a vector: the storage that one tensor or several use."""
+        _, kind, key, _, count = reference
+        record, dtype = records[f"{prefix}data/{key}"], DTYPES[kind.text]
+        if type(count) is not int or record.file_size != count * dtype.itemsize:
+            raise ValueError(f"the size of the record {key!r} differs from that of its tensor")
+        if key not in storages:
+            name, extra = LOCAL_HEADER.unpack_from(whole, record.header_offset)
+            start = record.header_offset + LOCAL_HEADER.size + name + extra
+            if start % dtype.itemsize:
+                raise ValueError(f"the record {key!r} begins at byte {start:,}")
+            storages[key] = torch.from_numpy(whole[start : start + record.file_size])
+        return storages[key].view(dtype)
+
+    makers = {
+        "collections OrderedDict": lambda: {},
+        "torch._utils _rebuild_tensor_v2": _tensor,
+        "torch._utils _rebuild_parameter": lambda tensor, *_: tensor,
+        **{name: Name for name in DTYPES},  # only named
+    }
+    return build(archive.read(pickles[0]), makers=makers, refer=numbers)
+
+
+def _tensor(numbers: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> Tensor:
+    """A tensor with numbers of its own. With a stride of 0, a few bytes could be a tensor of any size."""
+    if not all(type(number) is int and number >= 0 for number in (offset, *shape, *strides)):
+        raise ValueError("a tensor whose shape is not one of whole numbers")
+    if math.prod(shape) > len(numbers) or len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"a tensor of {math.prod(shape):,} numbers in a record of {len(numbers):,}")
+    return numbers.as_strided(shape, strides, offset)
+
+
 def _tensors(model: object, where: str) -> dict[str, Tensor]:
     """The tensors of the model in their order, without the prefix that torch.compile adds."""
     pairs = model.items() if isinstance(model, Mapping) else [(None, None)]
-    if not all(isinstance(name, str) and isinstance(tensor, Tensor) and not tensor.is_nested for name, tensor in pairs):
+    if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in pairs):
         raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in model.items()}
 

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import subprocess
 import zipfile
 
 import pytest
@@ -115,11 +116,14 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
     "changes, problem",
     [
         ({"model": None}, "holds no model"),
-        ({"model": {"transformer.wte.weight": torch.nested.nested_tensor([torch.ones(2)])}}, "holds no model"),
+        ({"model": {"transformer.wte.weight": torch.nested.nested_tensor([torch.ones(2)])}}, "names torch._utils"),
+        ({"model": {"transformer.wte.weight": torch.ones(1, device="meta")}}, "names torch._utils"),
+        ({"model": {"transformer.wte.weight": torch.eye(2).to_sparse()}}, "names torch._utils"),
         ({"model_args": None}, "holds no model_args"),
         ({"model_args": {**SHAPE, "vocab_size": 50304}}, "vocab_size is 50304"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": 10**7}}, "layers"),
-        ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 32}}, "not"),
+        ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 8}}, r"is \[11, 16\], not \[11, 8\]"),
+        ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 64}}, "too few for a model of 100,"),
         ({"iter_num": -1}, "iter_num is -1"),
         ({"iter_num": 10**30}, "iter_num is"),
     ],
@@ -168,8 +172,6 @@ def test_settings_that_are_no_numbers_are_ignored(tmp_path, trained):
         lambda state: state.update(step=torch.tensor(-5.0)),
         lambda state: state.update(step=float("inf")),
         lambda state: state.update(step=10**400),
-        lambda state: state.update(step=torch.zeros(1, device="meta")),
-        lambda state: state.update(exp_avg=state["exp_avg"].to("meta")),
         lambda state: state.update(exp_avg_sq=state["exp_avg_sq"] - 1),
     ],
 )
@@ -218,20 +220,160 @@ def test_a_wrong_vocabulary_is_one_line(folder, meta, problem):
         read_nanogpt(folder, meta=None)
 
 
-def test_a_pickle_of_ten_bytes_reserves_no_memory(folder):
-    """It numbers an object 2**31 - 1, and the unpickler's table of objects would take 32 GB."""
-    (folder / "meta.pkl").write_bytes(b"\x80\x02}r\xff\xff\xff\x7f.")
-    with pytest.raises(UserError, match="it refers to an object 2,147,483,647"):
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_a_checkpoint_of_every_protocol_and_kind_of_number_is_read(tmp_path, protocol):
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        model = Model(len(CHARACTERS), **SHAPE).to(dtype)
+        folder = write_files(tmp_path / "out", model, None, CHARACTERS, step=0)
+        saved = torch.load(folder / "ckpt.pt", weights_only=True)
+        torch.save(saved, folder / "ckpt.pt", pickle_protocol=protocol)
+        found = read_nanogpt(folder, meta=None).weights["blocks.1.mlp.up.weight"]
+        assert torch.equal(found, model.transformer["h"][1]["mlp"]["c_fc"].weight.float())
+
+
+def archive(folder, pickled: bytes, numbers: bytes = bytes(64)) -> None:
+    """Write a ckpt.pt with this pickle, and one record of numbers, `0`."""
+    with zipfile.ZipFile(folder / "ckpt.pt", "w") as file:
+        file.writestr("ckpt/data/0", numbers)
+        file.writestr("ckpt/data.pkl", pickled)
+
+
+def text(words: str) -> bytes:
+    return b"X" + len(words).to_bytes(4, "little") + words.encode()
+
+
+def whole(number: int) -> bytes:
+    return b"\x8a\x08" + number.to_bytes(8, "little", signed=True)
+
+
+def tensor(shape: bytes, strides: bytes, *, count: bytes = whole(16)) -> bytes:
+    """The pickle of a tensor in the record `0`, as torch.save writes it; the shape and the strides are pickled tuples."""
+    storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + count + b"tQ"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + whole(0) + shape + strides + b"\x89}tR"
+
+
+TUPLES_OF_TUPLES = b")" + b"".join(b"r" + n.to_bytes(4, "little") + b"j" + n.to_bytes(4, "little") + b"\x86" for n in range(60))
+HOSTILE = {
+    "a call that asks for memory": b"c__builtin__\nbytearray\n" + whole(10**15) + b"\x85R.",
+    "a name that takes any argument": b"ccollections\nOrderedDict\n" + b"]" + TUPLES_OF_TUPLES + b"N\x86a\x85R.",
+    "a key whose hash takes forever": b"}" + TUPLES_OF_TUPLES + b"Ns.",
+    "more tuples than any checkpoint has": b"(" + b")" * 2_000_000 + b"t.",
+    "a tensor with strides of 0": tensor(whole(10**9) + b"\x85", whole(0) + b"\x85") + b".",
+    "a tensor of more numbers than it has": tensor(whole(17) + b"\x85", whole(1) + b"\x85") + b".",
+    "a tensor beyond its record": tensor(whole(2) + b"\x85", whole(16) + b"\x85") + b".",
+    "a tensor of a negative size": tensor(whole(-1) + b"\x85", whole(1) + b"\x85") + b".",
+    "a tensor of many dimensions": tensor(b"(" + whole(1) * 5000 + b"t", b"(" + whole(1) * 5000 + b"t") + b".",
+    "a record of another size": tensor(whole(1) + b"\x85", whole(1) + b"\x85", count=whole(2**62)) + b".",
+    "a record that is not there": b"("
+    + text("storage")
+    + b"ctorch\nFloatStorage\n"
+    + text("7")
+    + text("cpu")
+    + whole(1)
+    + b"tQ.",
+    "no value": b".",
+    "an instruction without its values": b"\x86.",
+    "a text in the place of a function": text("os system") + b")R.",
+    "attributes of a number": whole(1) + b"}b.",
+    "an instance of a class": b"(ios\nsystem\n.",
+    "an extension": b"\x82\x01.",
+    "a text that cannot be shown": b"c\x1b[31m\nred\n.",
+}
+
+
+@pytest.mark.parametrize("pickled", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_pickle_is_one_line_at_once(tmp_path, pickled, recwarn, capfd):
+    """In a second and without memory: every one of these files is shorter than three megabytes, and most than 700 bytes."""
+    archive(tmp_path, b"\x80\x02" + pickled)
+    with pytest.raises(UserError, match="ckpt.pt: not a checkpoint of tensors") as raised:
+        read_nanogpt(tmp_path, meta=None)
+    assert str(raised.value).isprintable() and not recwarn.list and capfd.readouterr() == ("", "")
+
+
+def test_a_hostile_pickle_takes_no_memory_and_no_time(tmp_path, programs):
+    """As a program with 1 GiB beyond what it has after its imports, and 10 seconds of a processor."""
+    code = """
+import resource, sys
+from pathlib import Path
+from chargpt.exchange import nanogpt
+from chargpt.terminal import UserError
+now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + 2**30, now + 2**30))
+used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+resource.setrlimit(resource.RLIMIT_CPU, (used + 10, used + 10))
+try:
+    nanogpt.read_nanogpt(Path(sys.stdin.readline().strip()), meta=None)
+except UserError as error:
+    print(error)
+"""
+    if not os.path.exists("/proc/self/statm"):
+        pytest.skip("needs /proc, which Linux has")
+    for name in ("a call that asks for memory", "a key whose hash takes forever", "a name that takes any argument"):
+        archive(tmp_path, b"\x80\x02" + HOSTILE[name])
+        with programs.start(code=code, stdin=subprocess.PIPE) as running:
+            running.stdin.write(f"{tmp_path}\n".encode())
+            out, err = running.communicate(timeout=60)
+        assert running.returncode == 0 and b"not a checkpoint of tensors" in out and not err, err
+
+
+def test_a_small_file_cannot_name_the_same_numbers_for_a_large_model(tmp_path):
+    numbers, shape = torch.zeros(256, 64), {**SHAPE, "n_layer": 500, "n_embd": 64, "vocab_size": len(CHARACTERS)}
+    model = {"transformer.wte.weight": numbers[: len(CHARACTERS)], "transformer.wpe.weight": numbers[:24]}
+    for i in range(500):
+        model[f"transformer.h.{i}.mlp.c_fc.weight"] = numbers
+    torch.manual_seed(0)
+    folder = write_files(tmp_path / "out", Model(3, **SHAPE), None, CHARACTERS, step=0, model=model, model_args=shape)
+    with pytest.raises(UserError, match="bytes, too few for a model of 24,"):
         read_nanogpt(folder, meta=None)
 
 
-def test_a_pickle_whose_keys_take_forever_is_refused(folder):
-    key = ()
-    for _ in range(60):
-        key = (key, key)
-    (folder / "meta.pkl").write_bytes(pickle.dumps([(key, 0)]).replace(b"]", b"}", 1))
-    with pytest.raises(UserError, match="it contains .*TUPLE"):
+@pytest.mark.parametrize("trained", [True], indirect=True)
+def test_a_flipped_bit_is_found_or_changes_nothing(trained):
+    """Every record has a checksum; a bit in the padding between them has no meaning."""
+    _, _, folder = trained
+    expected, data = read_nanogpt(folder, meta=None), (folder / "ckpt.pt").read_bytes()
+    refused = 0
+    for place in range(0, len(data), 397):
+        (folder / "ckpt.pt").write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+        try:
+            found = read_nanogpt(folder, meta=None)
+        except UserError:
+            refused += 1
+            continue
+        assert all(torch.equal(tensor, expected.weights[name]) for name, tensor in found.weights.items())
+        assert all(torch.equal(tensor, expected.moments[name]) for name, tensor in found.moments.items())
+        assert (found.settings, found.step, found.shape) == (expected.settings, expected.step, expected.shape)
+    assert refused > len(data) // 397 // 2
+
+
+def test_records_that_share_their_bytes_are_refused(folder):
+    """Otherwise reading each of 100,000 names would read the whole file again."""
+    data = (folder / "ckpt.pt").read_bytes()
+    with zipfile.ZipFile(folder / "ckpt.pt") as file:
+        records, start = file.infolist(), file.start_dir
+    largest = max(records, key=lambda record: record.file_size)
+    with zipfile.ZipFile(folder / "ckpt.pt", "a") as file:
+        for number in range(len(data) // largest.file_size + 1):
+            copy = zipfile.ZipInfo(f"{largest.filename}{number}")
+            copy.header_offset, copy.file_size, copy.CRC = largest.header_offset, largest.file_size, largest.CRC
+            copy.compress_size = largest.compress_size
+            file.filelist.append(copy)
+        file._didModify, file.start_dir = True, start
+    with pytest.raises(UserError, match="not as torch.save writes it"):
         read_nanogpt(folder, meta=None)
+
+
+@pytest.mark.parametrize(
+    "pickled, problem",
+    [(HOSTILE["a key whose hash takes forever"], "it has a key of type tuple"), (b"}r\xff\xff\xff\x7f.", "'stoi'")],
+    ids=["a key whose hash takes forever", "an object with the largest number"],
+)
+def test_a_hostile_vocabulary_is_one_line(tmp_path, pickled, problem):
+    """A table of 2**31 - 1 objects, which the second pickle asks for in 10 bytes, would take 32 GB."""
+    (tmp_path / "meta.pkl").write_bytes(b"\x80\x02" + pickled)
+    with pytest.raises(UserError, match=f"meta.pkl: not the vocabulary of a character model .*{problem}"):
+        read_characters(tmp_path / "meta.pkl")
 
 
 @pytest.mark.parametrize("protocol", range(6))
