@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chargpt.kernels.compiler import Unavailable, check_sizes, load
+from chargpt.kernels.compiler import check_sizes, load
 from model import GPTConfig
 
 SOURCES = {
@@ -68,12 +68,9 @@ class FusedAttention:
         return _Attend.apply(qkv.contiguous(), n_head, rotary, self._kernel)
 
 
-def fused_attention(dtype: torch.dtype) -> FusedAttention | None:
-    """The fastest attention for `dtype` on this CPU, or None where it does not compile or load."""
-    try:
-        return FusedAttention(load_kernel(dtype), dtype)
-    except Unavailable:
-        return None
+def fused_attention(dtype: torch.dtype) -> FusedAttention:
+    """The fastest attention for `dtype` on this CPU. Raises Unavailable where it does not compile or load."""
+    return FusedAttention(load_kernel(dtype), dtype)
 
 
 class _Attend(torch.autograd.Function):

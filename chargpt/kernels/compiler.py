@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +15,14 @@ from chargpt.terminal import one_line
 COMPILERS = ("cc", "gcc", "clang")
 # The first that the compiler accepts is used: clang for ARM has only the second, and some compilers neither.
 NATIVE = (("-march=native",), ("-mcpu=native",), ())
+INSTALL = (  # of Linux, the first whose program exists
+    ("apt", "sudo apt install gcc"),
+    ("dnf", "sudo dnf install gcc"),
+    ("pacman", "sudo pacman -S gcc"),
+    ("zypper", "sudo zypper install gcc"),
+    ("apk", "sudo apk add gcc musl-dev"),
+)
+ELSEWHERE = {"Darwin": "xcode-select --install", "Windows": "winget install BrechtSanders.WinLibs.POSIX.UCRT"}
 SECONDS = 120  # after which a compiler is given up
 
 
@@ -34,6 +43,12 @@ def load(source: Path, *, flags: tuple[str, ...], link: tuple[str, ...], cache: 
         raise Unavailable(one_line(str(error))) from error
 
 
+def how_to_install() -> str:
+    """How to install a C compiler on this system."""
+    command = ELSEWHERE.get(platform.system()) or next((line for program, line in INSTALL if shutil.which(program)), None)
+    return "install gcc or clang" if command is None else f"to install one: {command}"
+
+
 def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> None:
     """Assert that each structure has the size that the function of the given name in the library returns."""
     for name, structure in structures.items():
@@ -46,7 +61,7 @@ def _library(source: Path, flags: tuple[str, ...], link: tuple[str, ...], cache:
     """The compiled source. Raises OSError or subprocess.SubprocessError where it cannot be compiled."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
-        raise FileNotFoundError("no C compiler found")
+        raise FileNotFoundError(f"no C compiler found; {how_to_install()}")
     native, macros = _target(compiler, flags)
     key = hashlib.sha256(b"\0".join((source.read_bytes(), " ".join((*native, *flags, "", *link)).encode(), macros)))
     library = cache / f"{source.stem}-{key.hexdigest()[:32]}.so"

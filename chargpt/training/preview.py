@@ -47,6 +47,8 @@ def print_choices(training: Training, notices: Notices) -> None:
         label, text = line[:LABEL].rstrip(), line[LABEL:]
         is_odd = label == "odd" and text not in (NOTHING_ODD, NOT_CHECKED)
         (notices.say if label in ("warning", "note") or is_odd else notices.detail)(label, text)
+    if trainer.runtime.slower:
+        notices.later("slower", trainer.runtime.slower)
     notices.summary("model", _model_in_brief(trainer))
     if not trainer.is_finished:
         times = step_times(trainer)
@@ -225,6 +227,8 @@ def preview(options: TrainOptions, *, root: Path) -> int:
     seconds = None if minutes is None else 60 * minutes
     for line in describe(trainer, corpus, None, seconds):
         print(wrapped(one_line(line)), flush=True)
+    if trainer.runtime.slower:
+        say("slower", trainer.runtime.slower)
     times, parameters = step_times(trainer), model.parameter_count()
     if seconds is not None and not has_length:
         config = apply_overrides(config, [f"train.max_steps={steps_in(seconds, config, corpus, times)}"])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from chargpt.config import Config
 from chargpt.device import choose_device
 from chargpt.kernels.attention import FusedAttention, fused_attention, supports
+from chargpt.kernels.compiler import Unavailable
 from chargpt.parallel.group import Group
 from chargpt.terminal import UserError, one_line
 from model import GPT
@@ -31,6 +32,7 @@ class Runtime:
     attention: FusedAttention | None = None  # a faster equal of model.py's, if there is one
     compile: bool = False
     trouble: str = ""  # why torch does not compile, although it should
+    slower: str = ""  # why `attention` is None on a CPU, and what to do, although there is one for this model
 
     def describe(self) -> str:
         """One line for the user."""
@@ -96,9 +98,21 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Grou
     compile = compile and not trouble
     # The kernels in C are for the CPU; model.py's own attention does everything else.
     by_kernel = asked.attention == "auto" and device.type == "cpu" and supports(config.model)
-    attention = fused_attention(precision) if by_kernel and not compile else None
-    threads = torch.get_num_threads()
-    return Runtime(device=device, precision=precision, threads=threads, attention=attention, compile=compile, trouble=trouble)
+    attention, slower = None, ""
+    if by_kernel and not compile:
+        try:
+            attention = fused_attention(precision)
+        except Unavailable as reason:
+            slower = f"attention is not compiled, so steps take longer: {reason}"
+    return Runtime(
+        device=device,
+        precision=precision,
+        threads=torch.get_num_threads(),
+        attention=attention,
+        compile=compile,
+        trouble=trouble,
+        slower=slower,
+    )
 
 
 def _why_not_compile(device: torch.device) -> str:

@@ -289,4 +289,6 @@ def test_the_emulated_instructions_do_what_the_cpus_do(tmp_path, emulation):
 def test_without_a_compiler_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert fused_attention(torch.float32) is None and fused_attention(torch.bfloat16) is None
+    for dtype in (torch.float32, torch.bfloat16):
+        with pytest.raises(Unavailable, match="no C compiler found"):
+            fused_attention(dtype)

@@ -8,7 +8,7 @@ import pytest
 
 import chargpt
 from chargpt.files import publish_file
-from chargpt.kernels.compiler import Unavailable, load
+from chargpt.kernels.compiler import Unavailable, how_to_install, load
 
 ROOT = Path(chargpt.__file__).parent.parent
 SOURCE = "int answer(void) { return 42; }\n"
@@ -85,8 +85,28 @@ def test_a_compiler_that_fails_is_a_reason_on_one_line(source, cache, tmp_path, 
 
 def test_without_a_compiler_the_reason_says_so(source, cache, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match="no C compiler found"):
+    with pytest.raises(Unavailable, match="no C compiler found") as error:
         load(source, flags=(), link=(), cache=cache)
+    assert str(error.value).endswith(how_to_install())
+
+
+@pytest.mark.parametrize(
+    ("system", "program", "command"),
+    [
+        ("Linux", "apt", "sudo apt install gcc"),
+        ("Linux", "apk", "sudo apk add gcc musl-dev"),
+        ("Linux", None, "install gcc or clang"),
+        ("Darwin", None, "xcode-select --install"),
+        ("Windows", None, "winget install"),
+    ],
+)
+def test_each_system_has_a_command_that_installs_a_compiler(system, program, command, tmp_path, monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if program:
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
+    assert command in how_to_install()
 
 
 def test_a_source_that_does_not_compile_names_its_error_and_leaves_no_file(library, source, cache):

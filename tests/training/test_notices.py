@@ -3,6 +3,7 @@
 import pytest
 
 import train
+from chargpt.kernels.compiler import how_to_install
 from chargpt.parallel.group import Group
 from chargpt.project import project_root
 from chargpt.training.notices import Notices
@@ -45,6 +46,14 @@ def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
     arguments = [str(tmp_path / "odd.txt"), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
     said = "\n".join(before_training(arguments, capsys))
     assert "warning  " in said and "Ã©" in said and "invisible" in said
+
+
+def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
+    lines = before_training(arguments, capsys)
+    (line,) = [line for line in lines if "no C compiler" in line]
+    assert how_to_install() in line and len(lines) <= FEW
 
 
 def test_a_resumed_run_says_few_lines_and_keeps_the_details_of_its_beginning(text, tmp_path, capsys):

@@ -8,6 +8,7 @@ import torch
 
 from chargpt.config import Config, RuntimeConfig
 from chargpt.kernels.attention import fused_attention
+from chargpt.kernels.compiler import Unavailable, how_to_install
 from chargpt.terminal import UserError
 from chargpt.training import runtime as runtime_module
 from chargpt.training.runtime import choose_runtime, cpu_precision
@@ -20,13 +21,22 @@ def runtime(**settings: object):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_attention_setting_decides_and_is_recorded(precision):
-    if fused_attention(getattr(torch, precision)) is None:
+    try:
+        fused_attention(getattr(torch, precision))
+    except Unavailable:
         pytest.skip("needs a C compiler with OpenMP, and for bfloat16 a CPU that multiplies such numbers")
     chosen = {name: runtime(precision=precision, attention=name) for name in ("auto", "plain")}
     assert chosen["auto"].attention is not None and "attention compiled from C" in chosen["auto"].describe()
     assert chosen["plain"].attention is None and "compiled" not in chosen["plain"].describe()
     recorded = [found.environment()["attention"] for found in chosen.values()]
     assert re.fullmatch(r"compiled [0-9a-f]{8}", recorded[0]) and recorded[1] == "plain"
+
+
+def test_attention_that_cannot_be_compiled_is_said_with_its_reason_unless_it_is_not_wanted(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = runtime().slower
+    assert "no C compiler found" in said and how_to_install() in said
+    assert runtime(attention="plain").slower == ""
 
 
 @pytest.mark.parametrize("can, expected", [(True, torch.bfloat16), (False, torch.float32)])
