@@ -147,7 +147,7 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
     if not interrupt():
         trainer.record_evaluation(loss)
         seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample) if is_first else {}
-        monitor.log_evaluation(progress.step, loss, sample=sample, seen=seen)
+        monitor.log_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, seen=seen)
 
 
 def should_save(trainer: Trainer, run: Run, interrupt: Interrupt) -> bool:

@@ -13,6 +13,10 @@ from chargpt.training.metrics import Metrics
 from chargpt.training.progress_bar import ProgressBar
 from chargpt.training.trainer import Step, Trainer
 
+# The lowest validation loss so far. TensorBoard's HParams shows the last value of the first five metrics in the order of their
+# names: this name comes first.
+BEST = "best/val_loss"
+
 
 class Monitor:
     """The metrics and the progress bar of one run, in its folder."""
@@ -56,12 +60,21 @@ class Monitor:
         self._bar.show(step, values)
 
     def log_evaluation(
-        self, step: int, loss: float, *, sample: str, seen: Mapping[str, float | np.ndarray] | None = None
+        self,
+        step: int,
+        loss: float,
+        *,
+        sample: str,
+        best: float | None = None,
+        seen: Mapping[str, float | np.ndarray] | None = None,
     ) -> None:
-        """Record a validation loss in nats per character, a sample unless it is empty, and what else was `seen`."""
+        """Record a validation loss in nats per character, the `best` one so far, a sample unless it is empty, and what else
+        was `seen`."""
         self.sample = sample
         values = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
         self._bar.show(step, values)
+        if best is not None:
+            values[BEST] = best
         self._metrics.log(step, {**values, **(seen or {}), **({"sample": sample} if sample else {})})
 
     def flush(self) -> None:
@@ -95,7 +108,13 @@ class SilentMonitor(Monitor):
         pass
 
     def log_evaluation(
-        self, step: int, loss: float, *, sample: str, seen: Mapping[str, float | np.ndarray] | None = None
+        self,
+        step: int,
+        loss: float,
+        *,
+        sample: str,
+        best: float | None = None,
+        seen: Mapping[str, float | np.ndarray] | None = None,
     ) -> None:
         pass
 
