@@ -53,6 +53,14 @@ def test_carries_run_through_the_bytes_written_before(seed):
     assert read_back(encoded(symbols), symbols)
 
 
+@pytest.mark.parametrize("count", range(1, 100))
+def test_a_carry_out_of_the_last_bytes_is_written(count):
+    """The middle third again and again: the interval contains 1/2, whose bytes are 80 00, and begins at 7f ff."""
+    symbols = [(1, 1, 3)] * count
+    data = encoded(symbols)
+    assert read_back(data, symbols) and 8 * len(data) <= count * math.log2(3) + 16
+
+
 def test_nothing_takes_no_bytes_and_certain_symbols_nothing():
     assert encoded([]) == b"" and encoded([(0, 7, 7)] * 1000) == b""
 

@@ -30,6 +30,22 @@ def test_a_planted_copy_is_found_with_its_line(run, corpus, tmp_path, capsys):
     assert f"longest copy     {best['length']} characters" in printed.out
 
 
+def test_the_comparison_is_with_text_that_the_model_has_not_seen(run, corpus, tmp_path, capsys):
+    """As many characters from the start of the validation part, or all of it if the text is longer."""
+    training, unseen = (corpus.tokenizer.decode(part) for part in (corpus.train, corpus.val))
+    for text in (training[:400], training[:3000]):
+        (tmp_path / "a.txt").write_text(text)
+        assert trace.main([str(run), str(tmp_path / "a.txt"), "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        compared, longest = unseen[: len(text)], 0
+        while any(compared[i : i + longest + 1] in training for i in range(len(compared) - longest)):
+            longest += 1
+        new = [compared[i : i + 5] not in training for i in range(len(compared) - 4)]
+        assert result["longest_copy"] == len(text) and result["novel"]["5"] == 0
+        assert result["validation"]["longest_copy"] == longest < len(compared)
+        assert result["validation"]["novel"]["5"] == pytest.approx(sum(new) / len(new), abs=1e-6)
+
+
 def test_samples_are_traced_without_a_text(run, capsys):
     arguments = [str(run), "--samples", "2", "--length", "50", "--seed", "3", "--json"]
     assert trace.main(arguments) == 0

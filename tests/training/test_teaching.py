@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from helpers import bits, last_step
 
 import train
-from chargpt.config import Config, apply, apply_overrides
+from chargpt.config import Config, TrainConfig, apply, apply_overrides
 from chargpt.device import choose_device
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
@@ -85,6 +85,16 @@ def test_teachers_compute_without_dropout_and_do_not_change(batch):
     assert len(losses) == 1
     assert all(torch.equal(before[name], tensor) for name, tensor in teacher.state_dict().items())
     assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_the_teachers_of_a_trainer_predict_without_dropout():
+    ids = np.random.default_rng(0).integers(0, VOCAB, 500).astype(np.uint16)
+    config = Config(model=SHAPE, train=TrainConfig(batch_size=4, teachers="run"))
+    losses = []
+    for dropout in (0.0, 0.5):
+        trainer = Trainer(new_model(0), ids, config, runtime=RUNTIME, teachers=[new_model(1, dropout=dropout).train()])
+        losses.append([trainer.step().loss for _ in range(3)])
+    assert losses[0] == losses[1]
 
 
 @pytest.fixture(scope="module")
