@@ -263,6 +263,10 @@ class Parser(argparse.ArgumentParser):
         finally:
             self.usage = given
 
+    def options(self) -> set[str]:
+        """All options, as they are typed."""
+        return {option for action in self._actions for option in action.option_strings}
+
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
         _, unknown, words = message.partition("unrecognized arguments: --")
@@ -274,7 +278,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message if "; use " in message else f"{message}; see {self.prog} --help")
 
     def _nearest(self, word: str) -> str:
-        known = [option.removeprefix("--") for action in self._actions for option in action.option_strings]
+        known = sorted(option.removeprefix("--") for option in self.options())
         close = [option for option in known if option.startswith(word)] or difflib.get_close_matches(word, known, n=1)
         return f"did you mean --{close[0]}?" if close else f"see {self.prog} --help"
 

@@ -103,6 +103,10 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, progress: 
     say("run", shown(run.folder))
     say("sample", f"python sample.py {name}")
     if corpus is None:
-        say("train", f"python train.py TEXT --init-from {name}")
-    else:
-        say("resume", f"python train.py --resume --run {name}")
+        again = "   (or import it with TEXT, to continue with the state of its optimizer)" if imported.moments else ""
+        say("train", f"python train.py TEXT --init-from {name}{again}")
+        return
+    longer = ""
+    if progress.step >= run.saved.config.train.max_steps:  # it is finished: without more steps, nothing is left to train
+        longer = f" train.max_steps={progress.step + max(1, progress.step // 5)}"
+    say("resume", f"python train.py --resume --run {name}{longer}")

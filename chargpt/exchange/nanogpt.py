@@ -22,6 +22,7 @@ from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.plain_pickle import Name, build
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
+from chargpt.nanogpt_words import TRAINING
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.saved_state import MAX_STEPS
 from chargpt.runs.sealed_json import read_bounded
@@ -47,18 +48,6 @@ DTYPES = {
 }
 OUTPUT, EMBEDDING = "lm_head.weight", "token_embedding.weight"
 BUFFERS = r"transformer\.h\.\d+\.attn\.bias"  # masks, which its slower attention keeps
-SETTINGS = {  # of nanoGPT's train.py: our section and key
-    "dropout": ("model", "dropout"),
-    "batch_size": ("train", "batch_size"),
-    "gradient_accumulation_steps": ("train", "accumulate"),
-    "max_iters": ("train", "max_steps"),
-    "eval_interval": ("train", "eval_interval"),
-    "log_interval": ("train", "log_interval"),
-    "learning_rate": ("optim", "learning_rate"),
-    "weight_decay": ("optim", "weight_decay"),
-    "grad_clip": ("optim", "grad_clip"),
-    "warmup_iters": ("optim", "warmup_steps"),
-}
 
 
 def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
@@ -208,8 +197,9 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The settings of the training in our names, unchecked, and what could not be kept."""
     config = _plain(config) if isinstance(config, Mapping) else {}
     settings: dict[str, dict[str, Any]] = {"model": {}, "train": {}, "optim": {"name": "adamw"}}
-    for theirs, (section, key) in SETTINGS.items():
+    for theirs, ours in TRAINING.items():
         if theirs in config:
+            section, _, key = ours.partition(".")
             settings[section][key] = config[theirs]
     optim, notes = settings["optim"], []
     if "beta1" in config and "beta2" in config:

@@ -1,9 +1,12 @@
 """The options of sample.py. Nothing here imports torch, so that --help and a mistyped option are answered at once."""
 
 import argparse
+import os
 import secrets
+import sys
 from typing import Any
 
+from chargpt.nanogpt_words import SAMPLE, check_words
 from chargpt.terminal import Parser, UserError, number, numbers, whole_number
 
 
@@ -34,6 +37,9 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
     _add_text_options(parser.add_argument_group("what to write"))
     _add_sampling_options(parser.add_argument_group("how the next character is chosen, in this order"))
     _add_output_options(parser.add_argument_group("how it is printed"))
+    argv = sys.argv[1:] if argv is None else argv
+    bare = [word for before, word in zip(["", *argv], argv) if not before.startswith("-") and not os.path.exists(word)]
+    check_words(argv, SAMPLE, known=parser.options(), bare=bare)
     options = parser.parse_args(argv)
     if options.length is None:
         options.length = 1000 * options.lines or 500

@@ -3,17 +3,24 @@
 import argparse
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from chargpt import nanogpt_words
+from chargpt.nanogpt_words import check_words
 from chargpt.terminal import NUMBER, Parser, UserError, number
 
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py, which imports torch
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
-OPTIONS = ("config", "run", "resume", "minutes", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
+OPTIONS = ("config", "run", "resume", "minutes", "epochs", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
 MAX_MINUTES = 5_256_000  # ten years
+MAX_EPOCHS = 1_000_000
+UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 USAGE = (
-    "[TEXT ...] [--config FILE] {more}[--minutes M] [--device D] [--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
+    "[TEXT ...] [--config FILE] {more}[--minutes M] [--epochs N] [--device D] [--init-from RUN] [--vocab-from RUN] "
+    "[section.key=value ...]"
 )
 
 
@@ -27,6 +34,7 @@ class TrainOptions:
     run: str | None
     resume: bool
     minutes: float | None
+    epochs: float | None = None
     init_from: str | None
     vocab_from: str | None
     find_lr: bool
@@ -90,6 +98,7 @@ def _parser(program: str, more: str, description: str) -> Parser:
         metavar="M",
         help="choose the model and its training for M minutes; units are accepted, such as 2h or 30s",
     )
+    add("--epochs", type=number, metavar="N", help="train for N passes over the text (sets train.max_steps)")
     add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     add("--init-from", metavar="RUN", help="start from the weights of another run, matched by character")
     add("--vocab-from", metavar="RUN", help="use the vocabulary of another run; a character that it lacks is an error")
@@ -97,9 +106,12 @@ def _parser(program: str, more: str, description: str) -> Parser:
 
 
 def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
+    argv = sys.argv[1:] if argv is None else argv
+    check_words(argv, nanogpt_words.TRAIN, known=parser.options())
     words = vars(parser.parse_intermixed_args(argv))
     options = {name: words[name] for name in OPTIONS}
     settings = [word for word in words["words"] if is_setting(word)]
+    check_words(settings, nanogpt_words.TRAIN, known=(), bare=settings)
     if words["device"] is not None:
         if any(setting.partition("=")[0].strip() == "runtime.device" for setting in settings):
             raise UserError("--device: given together with runtime.device, which is the same setting; leave one out")
@@ -115,14 +127,19 @@ def is_setting(word: str) -> bool:
 
 
 def minutes(text: str) -> float:
-    """An argparse type: minutes as a number, or with a unit: 90, 1.5h, 45m, 30s."""
-    units = {"h": 60.0, "m": 1.0, "s": 1 / 60}
-    if text[-1:] in units and NUMBER.fullmatch(text[:-1]):
-        return float(text[:-1]) * units[text[-1]]
-    try:
+    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45m, 30s, 1h30, 1h30m, 2m30s.
+
+    1:30 is refused, since it may be hours or minutes.
+    """
+    if NUMBER.fullmatch(text) or text.lstrip("+-") in ("inf", "nan"):
         return number(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} given; use minutes as a number, or a time such as 2h or 30s") from None
+    if NUMBER.fullmatch(text[:-1]) and text[-1] in UNITS:
+        return float(text[:-1]) * UNITS[text[-1]]
+    found = re.fullmatch("(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m?)?", text) or re.fullmatch("()([0-9]{1,6})m([0-9]{1,6})s?", text)
+    if not found or not text:
+        what_to_do = "use minutes as a number, or a time such as 2h, 1h30 or 30s"
+        raise argparse.ArgumentTypeError(f"{text!r} given; {what_to_do}")
+    return sum(float(part) * unit for part, unit in zip(found.groups(), UNITS.values()) if part)
 
 
 def _check(options: TrainOptions) -> None:
@@ -130,12 +147,21 @@ def _check(options: TrainOptions) -> None:
     if "" in options.texts:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
     for text in options.texts:
+        if Path(text).parent.name == "config" and nanogpt_words.read_config(Path(text)):
+            raise UserError(f"{text}: a configuration of nanoGPT, not a text; --config {text} prints it in our words")
         if SETTING.fullmatch(text) and not os.path.exists(text):
             raise UserError(f"{text}: a setting without a value; write {text}=VALUE")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         raise UserError("TEXT: the same text given twice, so that its validation part would be trained on; give it once")
     if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:
         raise UserError(f"--minutes: {options.minutes:,.10g} given; use a number above 0, up to {MAX_MINUTES:,}")
+    if options.epochs is not None and not 0 < options.epochs <= MAX_EPOCHS:
+        raise UserError(f"--epochs: {options.epochs:,.10g} given; use a number above 0, up to {MAX_EPOCHS:,}")
+    if options.epochs is not None and (options.minutes is not None or "train.max_steps" in options.given):
+        other = "train.max_steps" if options.minutes is None else "--minutes"
+        raise UserError(f"--epochs: given together with {other}, which sets the length as well; leave one out")
+    if options.find_lr and options.epochs is not None:
+        raise UserError("--find-lr: makes short trainings of its own; leave out --epochs")
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     if options.dry_run and (options.resume or options.find_lr):

@@ -9,6 +9,7 @@ from typing import Any
 
 from chargpt.config import Config, apply, apply_overrides
 from chargpt.device import choose_device
+from chargpt.nanogpt_words import refuse_config
 from chargpt.terminal import WHOLE_NUMBER, UserError, shown
 from chargpt.training.choice import chooses
 from chargpt.yaml_file import read_yaml
@@ -41,6 +42,8 @@ def load_settings(
     """
     device = apply_overrides(Config(), [override for override in overrides if override.startswith("runtime.")]).runtime.device
     path = _find_preset(name, choose_device(device).type, presets)
+    if path is not None and name is not None:
+        refuse_config(path)
     tree = {} if path is None else read_yaml(path)
     by_user = {} if name is None else _flat(tree)
     typed = {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}

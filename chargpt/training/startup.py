@@ -1,6 +1,7 @@
 """How a training begins: a new run from settings and a text, or a run that continues where it stopped."""
 
 import dataclasses
+import math
 import shlex
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from chargpt.config import Config, apply_overrides, difference, to_dict
+from chargpt.nanogpt_words import CHARACTERS, is_gpt2
 from chargpt.parallel.group import Group
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, steps
 from chargpt.runs.known_runs import run_to_start_from
@@ -125,9 +127,10 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices:
     source = None if options.init_from is None else _checkpoint_of(options.init_from, root)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, root).state.tokenizer
     shape = None if source is None else to_dict(source.state.config)["model"]
+    length = ["train.max_steps=1"] if options.epochs is not None else []  # until the text is read
     settings = load_settings(
         options.config,
-        options.settings,
+        [*options.settings, *length],
         presets=root / "configs",
         minutes=options.minutes,
         model=shape,
@@ -147,6 +150,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices:
     if not config.train.chunks:
         batch = [f"train.batch_size={processes}"] if open and "train.batch_size" not in settings.given else []  # any that fits
         config = apply_overrides(config, [f"train.chunks={processes}", *batch])
+    if options.epochs is not None:
+        config = apply_overrides(config, [f"train.max_steps={steps_in(options.epochs, config, corpus)}"])
     settings = dataclasses.replace(settings, config=config)
     config, minutes = _adapted(settings, corpus, options, processes=processes, notices=notices)
     second = config.train.pupil_minutes
@@ -188,6 +193,11 @@ def _adapted(
     check_size(config.model, corpus.tokenizer.vocab_size)
     config = dataclasses.replace(config, data=absolute_paths(config.data))  # so that a run finds its text from any folder
     return _long_enough(config, step=0, seconds=None if minutes is None else 60 * minutes), minutes
+
+
+def steps_in(epochs: float, config: Config, corpus: Corpus) -> int:
+    """The steps in which a run sees its text so many times."""
+    return max(1, math.ceil(epochs * len(corpus.train) / config.chars_per_step))
 
 
 def _check_pupil(options: TrainOptions, *, processes: int) -> None:
@@ -245,6 +255,9 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group(), not
     checkpoint, warnings = run.load_newest()
     for warning in warnings:
         say("warning", warning)
+    if options.epochs is not None:
+        steps_given = steps_in(options.epochs, checkpoint.state.config, _corpus_of(checkpoint, options, root=root))
+        options = dataclasses.replace(options, epochs=None, settings=[*options.settings, f"train.max_steps={steps_given}"])
     config, copies = _resumed_config(checkpoint, options), None
     if "train.teachers" in options.given:
         config = with_teachers_found(config, root / "checkpoints")
@@ -252,8 +265,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group(), not
         copies = kept_teachers(run.folder, checkpoint.state.environment)
     warn_of_other_texts(config, checkpoint.state.fingerprint, copies=copies)
     check_processes(config, group)
-    given = "data.cache" in options.given
-    corpus = corpus_of(checkpoint, config if given else without_cache(config), root=root)
+    corpus = _corpus_of(checkpoint, options, root=root)
     worth_compiling = checkpoint.state.environment.get("compile") is True
     state = dataclasses.replace(checkpoint.state, config=config)
     saved, teachers_at = checkpoint.state.config, "" if copies is None else str(copies.resolve())
@@ -275,6 +287,12 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group(), not
     notices.say("resumed", f"{shown(checkpoint.path)}, {'no steps' if trainer.is_finished else rest} to go")
     notices.summary("text", corpus.describe_briefly())
     return Training(trainer, corpus, run, seconds)
+
+
+def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> Corpus:
+    """The corpus of a run that is resumed; a cache that the user gives is read and written."""
+    config, given = checkpoint.state.config, [setting for setting in options.settings if setting.startswith("data.cache")]
+    return corpus_of(checkpoint, apply_overrides(config, given) if given else without_cache(config), root=root)
 
 
 def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
@@ -335,7 +353,13 @@ def roll_back(trainer: Trainer, run: Run, *, without: int) -> None:
 
 
 def _checkpoint_of(name: str, root: Path) -> Checkpoint:
-    checkpoint, warnings = find_checkpoint(name, root / "checkpoints")
+    try:
+        checkpoint, warnings = find_checkpoint(name, root / "checkpoints")
+    except UserError:
+        if not is_gpt2(name):
+            raise
+        what_to_do = "leave --init-from out, or give a run of yours, or one that python -m chargpt import has made of a model"
+        raise UserError(f"--init-from: {name} is {CHARACTERS}; {what_to_do} of characters") from None
     for warning in warnings:
         say("warning", warning)
     return checkpoint

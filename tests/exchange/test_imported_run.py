@@ -96,6 +96,20 @@ def test_the_text_is_evaluated_and_recorded(root, nanogpt, text, capsys):
     assert checkpoint.training["blocks.0.attn.qkv.weight/exp_avg"].any()
 
 
+def test_what_is_printed_after_an_import_trains_on(root, nanogpt, text, capsys):
+    """nanoGPT's run was finished; the command gives it more steps. Without a text, the line says what is needed."""
+    model, optimizer, folder = nanogpt
+    settings = {"batch_size": 2, "max_iters": 10, "eval_interval": 10}
+    write_files(folder, model, optimizer, "".join(sorted(set(text.read_text()))), step=10, config=settings)
+    save(read_nanogpt(folder, meta=None), root, [text])
+    (words,) = (line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.startswith("resume "))
+    assert words == ["python", "train.py", "--resume", "--run", "new", "train.max_steps=12"]
+    assert resume_run(parse_options(words[2:]), root=root).trainer.config.train.max_steps == 12
+    save(read_nanogpt(folder, meta=None), root, name="other")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "python train.py TEXT --init-from other (or import it with TEXT, to continue with" in said
+
+
 def test_settings_of_the_command_line_win_but_the_shape_stays(root, nanogpt):
     model = read_nanogpt(nanogpt[2], meta=None)
     save(model, root, settings=["train.max_steps=77", "model.dropout=0.2"])

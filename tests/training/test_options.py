@@ -24,18 +24,50 @@ def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("given", "minutes"),
+    [
+        ("90", 90),
+        ("1.5h", 90),
+        ("1h30", 90),
+        ("1h30m", 90),
+        ("90m", 90),
+        ("2h", 120),
+        ("30s", 0.5),
+        ("2m30s", 2.5),
+        ("2m30", 2.5),
+    ],
+)
+def test_a_time_may_have_units(given, minutes):
+    assert parse_options(["--minutes", given]).minutes == minutes
+
+
+@pytest.mark.parametrize(
+    "given", ["1:30", "h", "m", "", "1h-30", "1h30h", "30m1h", "1.5h30", "1h30s", "h30", "1 h", "１h30", "1h" * 9]
+)
+def test_a_time_that_is_not_clear_is_one_line(given):
+    with pytest.raises(UserError, match="use minutes as a number, or a time such as 2h, 1h30 or 30s"):
+        parse_options([f"--minutes={given}"])
+
+
+@pytest.mark.parametrize(
     ("words", "says"),
     [
         (["x.txt", "./x.txt"], "TEXT: the same text given twice"),
         ([""], "TEXT: an empty name"),
         (["x.txt", "train.seed", "5"], "train.seed: a setting without a value; write train.seed=VALUE"),
-        (["--minutes", "yes"], "--minutes: 'yes' given; use minutes as a number, or a time such as 2h or 30s"),
+        (["--minutes", "yes"], "--minutes: 'yes' given; use minutes as a number, or a time such as 2h, 1h30 or 30s"),
         (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
         (["--minutes", "inf"], "--minutes: inf given"),
         (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),
         (["--resume", "x.txt"], "--resume: text, settings and weights come from the run"),
         (["--resume", "--init-from", "x"], "--resume: "),
         (["--find-lr", "--minutes", "3"], "--find-lr: "),
+        (["--find-lr", "--epochs", "3"], "--find-lr: "),
+        (["--epochs", "0"], "--epochs: 0 given; use a number above 0, up to 1,000,000"),
+        (["--epochs", "nan"], "--epochs: nan given"),
+        (["--epochs", "many"], "--epochs: 'many' given; use a number"),
+        (["--epochs", "3", "--minutes", "1"], "--epochs: given together with --minutes, which sets the length as well"),
+        (["--resume", "--epochs", "3", "train.max_steps=5"], "--epochs: given together with train.max_steps"),
         (["--find-lr", "--resume"], "--find-lr: "),
         (["--minute", "1", "train.seed=1"], "--minute: no such option; did you mean --minutes?"),
         (["--minutes", "5256001"], "--minutes: 5,256,001 given"),

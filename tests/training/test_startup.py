@@ -12,7 +12,7 @@ from helpers import bits, last_step, logged
 
 import sample
 import train
-from chargpt.config import DataConfig
+from chargpt.config import Config, DataConfig
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
@@ -117,6 +117,39 @@ def test_with_a_length_in_steps_what_a_file_leaves_open_follows_the_epochs(text,
     assert (config.optim.name, config.train.max_steps) == ("muon", 20)
     assert config.optim.weight_decay > 0.1
     assert begin(text, tmp_path / "tiny").trainer.config.optim.weight_decay == 0.1
+
+
+def test_a_length_in_epochs_is_a_number_of_steps(text, tmp_path):
+    """10,800 characters are for training; a step of the tiny preset takes 256."""
+
+    def config(*words: str) -> Config:
+        place = [f"data.cache={tmp_path}/cache", "runtime.threads=1"]
+        return new_model(parse_options([str(text), *words, *place]), root=project_root()).config
+
+    steps = -(-2 * 10800 // 256)
+    assert config("--config", "tiny", "--epochs", "2").train.max_steps == steps
+    assert config("--config", "tiny", "--epochs", "2") == config("--config", "tiny", f"train.max_steps={steps}")
+    assert config("--config", "tiny", "--epochs", "0.0001").train.max_steps == 1
+    alone = config("--epochs", "3", "model.n_layer=1")
+    assert alone == config("model.n_layer=1", f"train.max_steps={-(-3 * 10800 // alone.chars_per_step)}")
+
+
+def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
+    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    words = ["runtime.threads=1", "train.sample_length=0"]
+    assert train.main([str(text), "--config", "tiny", *words, *place, "train.max_steps=20"]) == 0
+    assert train.main(["--resume", *place, "--epochs", "1"]) == 0
+    steps = -(-10800 // 256)
+    assert logged(tmp_path / "run")[-1]["step"] == steps and f"train.max_steps: 20 -> {steps}" in capsys.readouterr().out
+    with pytest.raises(UserError, match=f"train.max_steps: 1 given; the run is already at step {steps}"):
+        train.main(["--resume", *place, "--epochs", "0.01"])
+
+
+def test_weights_of_gpt2_are_not_a_start(text, tmp_path):
+    with pytest.raises(
+        UserError, match="--init-from: gpt2 is a model of tokens, .* read and write characters; leave --init-from out"
+    ):
+        begin(text, tmp_path / "run", "--init-from", "gpt2")
 
 
 def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path):
