@@ -7,13 +7,13 @@
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const T = facts.characters.length, TRIANGLE = T * (T + 1) / 2;
 const WEIGHT = Float32Array.from({ length: 256 }, (_, level) => (level / 255) ** 2);
-const LISTED = 8, CONTEXT = 6, SMALL = 96;
+const LISTED = 5, LEAST = 0.0005, CONTEXT = 6, SMALL = 96;
 const byId = id => document.getElementById(id);
 const text = byId("text"), wash = byId("wash"), cross = byId("cross");
 const spans = [], maps = [];
 let all;  // the triangles of all heads, one after the other
 let shown = 0;  // the index of the map that is shown
-let marked = Math.min(Math.floor(0.6 * T), 200), keptMarked = false, pointedAt = -1;
+let marked = 0, keptMarked = false, pointedAt = -1;
 let boxes = null;  // of each character, relative to the text: left, top, width, height
 
 const element = (name, content = "", className = "") => {
@@ -179,7 +179,7 @@ function percent(value) {
 
 function list(target, entries) {  // entries: [place, level]
   entries.sort((a, b) => b[1] - a[1]);
-  byId(target).replaceChildren(...entries.slice(0, LISTED).filter(entry => entry[1]).map(([i, value]) => {
+  byId(target).replaceChildren(...entries.slice(0, LISTED).filter(entry => WEIGHT[entry[1]] >= LEAST).map(([i, value]) => {
     const item = element("li"), band = element("span", "", "band"), around = element("span", "", "mono");
     band.style.width = `${100 * WEIGHT[value]}%`;
     const letters = (from, to) => Array.from({ length: Math.max(0, to - from) }, (_, k) => inText(from + k)).join("");
@@ -229,6 +229,17 @@ function show(index) {
   for (const row of byId("measures").tBodies[0].rows) row.classList.toggle("chosen", Number(row.dataset.map) === shown);
   drawMap();
   redraw();
+}
+
+// The character to begin with: of the text after its first quarter, that whose attention is the most on one character. For a
+// head that follows another pattern than the character before, the last two characters do not count.
+function clearest(map) {
+  const least = map.name && map.name !== "previous" && map.name !== "itself" ? 2 : 0, weights = weightsOf(map);
+  let best = T - 1, most = -1;
+  for (let t = Math.floor(T / 4); t < T; t++) {
+    for (let s = 0; s <= t - least; s++) if (level(weights, t, s) > most) [best, most] = [t, level(weights, t, s)];
+  }
+  return best;
 }
 
 function fillChoices() {
@@ -349,8 +360,9 @@ async function start() {
   fillChoices();
   fillMeasures();
   listen();
-  const named = maps.findIndex(map => map.name && map.name !== "itself");
-  show(named >= 0 ? named : 2);
+  const first = maps.findIndex(map => map.layer === facts.first[0] && map.head === facts.first[1]);
+  marked = clearest(maps[first]);
+  show(first);
   performance.mark("ready");
   await drawSmallOnes();
   document.body.dataset.state = "complete";

@@ -34,6 +34,7 @@ def attention_page(weights: Tensor, characters: Sequence[str], facts: HeadFacts,
             {"name": name, "points": PATTERNS[name], "chance": round(facts.chance[name], 3), "scores": rounded(scores)}
             for name, scores in facts.scores.items()
         ],
+        "first": facts.most_telling(),
         "names": [[facts.name(layer, head) for head in range(n_head)] for layer in range(n_layer)],
     }
     body = source("attention.html").format(

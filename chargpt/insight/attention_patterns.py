@@ -41,6 +41,22 @@ class HeadFacts:
         fitting = [p for p, score in scores.items() if score >= max(MIN_SCORE, MIN_TIMES * self.chance[p])]
         return max(fitting, key=scores.get, default="")
 
+    def most_telling(self) -> tuple[int, int]:
+        """The layer and the head that a reader sees first: of those named after a pattern, the one with the highest score.
+
+        The character before, and the character itself, count only where no head is named after another pattern. Without any
+        named head, it is the one whose score is the most above that of chance.
+        """
+        layers, heads = self.entropy.shape
+        every = [(layer, head) for layer in range(layers) for head in range(heads)]
+        names = {place: name for place in every if (name := self.name(*place))}
+        for wanted in ({*self.scores} - {"previous", "itself"}, {"previous"}):
+            found = [place for place in every if names.get(place) in wanted]
+            if found:
+                return max(found, key=lambda place: self.scores[names[place]][place])
+        gains = [scores - self.chance[name] for name, scores in self.scores.items() if name != "itself"]
+        return max(every, key=lambda place: max((gain[place] for gain in gains), default=0.0))
+
 
 def measure_heads(weights: Tensor, characters: Sequence[str]) -> HeadFacts:
     """The measures of the heads with these attention weights (n_layer, n_head, T, T) on a text of T `characters`."""

@@ -11,7 +11,7 @@ import torch
 from helpers import SHAPE
 
 from chargpt.insight.attention_page import attention_page, pack
-from chargpt.insight.attention_patterns import measure_heads
+from chargpt.insight.attention_patterns import measure_heads, pattern_masks
 from model import GPT, causal_mask, reference_attention
 
 HOSTILE = "</script><b>&\"'\x1b[31m\u202eabc\u2066\u0301\n\t" * 2 + "é中\U0001f600"
@@ -113,10 +113,35 @@ def test_the_mean_is_the_mean_of_the_heads(opened):
     assert np.abs((np.array(levels) / 255) ** 2 - weights[0].mean(dim=0).numpy()[rows, columns]).max() < 0.008
 
 
+def test_the_page_begins_at_the_most_telling_head_and_a_clear_character(opened):
+    text = "ab (cd) ab\n" * 6
+    weights = random_weights(len(text))
+    same = torch.from_numpy(pattern_masks(text)["same"])
+    weights[1, 1] = torch.where(same.any(dim=1, keepdim=True), same / same.sum(dim=1, keepdim=True).clamp(min=1), weights[1, 1])
+    weights[0, 2] = torch.eye(len(text)).roll(-1, 1).tril()
+    page = opened(weights, text)
+    assert page.evaluate("[maps[shown].layer, maps[shown].head]") == [1, 1]
+    assert page.evaluate("maps[shown].name") == "same"
+    marked = page.evaluate("marked")
+    assert marked >= len(text) // 4 and weights[1, 1, marked, : marked - 1].max() > 0.9 * weights[1, 1, len(text) // 4 :].max()
+    assert page.locator("details[open]").count() == 0
+
+
+def test_the_heads_follow_a_short_text_without_a_gap(opened):
+    page = opened(random_weights(12), "abcdefghijkl", viewport={"width": 1280, "height": 900})
+    reader, heads = (page.locator(f"#{name}").bounding_box() for name in ("reader", "heads"))
+    assert 0 < heads["y"] - (reader["y"] + reader["height"]) < 40
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_a_phone(opened, scheme):
     page = opened(random_weights(60), "Lorem ipsum " * 5, viewport={"width": 360, "height": 740}, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    table = page.locator(".wide", has=page.locator("#measures"))
+    assert table.evaluate("e => e.scrollWidth > e.clientWidth && getComputedStyle(e).backgroundImage.includes('gradient')")
+    table.evaluate("e => { e.scrollLeft = 100; }")
+    name, box = page.locator("#measures td").first.bounding_box(), table.bounding_box()
+    assert name["x"] == box["x"]  # the head's name stays where it is
 
 
 def test_hostile_text_runs_nothing_in_a_browser(opened):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from chargpt.insight.attention_patterns import (
     MIN_CHARACTERS,
     PATTERNS,
+    HeadFacts,
     line_starts,
     measure_heads,
     open_brackets,
@@ -92,3 +93,25 @@ def test_lines_begin_after_a_newline():
 )
 def test_brackets_and_quotes_are_matched(text, places):
     assert open_brackets(text).tolist() == places
+
+
+@pytest.mark.parametrize(
+    "same, expected",
+    [
+        ([[0.1, 0.5], [0.6, 0.2]], (1, 0)),  # named after a pattern of its own
+        ([[0.1, 0.2], [0.1, 0.2]], (0, 1)),  # none is: the one that looks most at the character before
+    ],
+)
+def test_the_most_telling_head_has_the_strongest_pattern_beyond_its_neighbour(same, expected):
+    scores = {"itself": [[0.0, 0.1], [0.0, 0.9]], "previous": [[0.7, 0.95], [0.1, 0.1]], "same": same}
+    arrays = {name: np.array(values) for name, values in scores.items()}
+    facts = HeadFacts(entropy=np.zeros((2, 2)), distance=np.zeros((2, 2)), scores=arrays, chance=dict.fromkeys(arrays, 0.05))
+    assert facts.most_telling() == expected
+
+
+def test_without_a_pattern_the_most_telling_head_is_the_farthest_above_chance():
+    scores = {"same": np.array([[0.20, 0.25]]), "bracket": np.array([[0.22, 0.01]])}
+    facts = HeadFacts(entropy=np.zeros((1, 2)), distance=np.zeros((1, 2)), scores=scores, chance={"same": 0.2, "bracket": 0.01})
+    assert facts.most_telling() == (0, 0)
+    nothing = HeadFacts(entropy=np.zeros((1, 2)), distance=np.zeros((1, 2)), scores={}, chance={})
+    assert nothing.most_telling() == (0, 0)
