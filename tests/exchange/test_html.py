@@ -55,7 +55,7 @@ def open_page(browser, tmp_path):
         page.on("dialog", lambda dialog: problems.append(dialog.message))
         page.on("request", lambda request: None if request.url.startswith(("file:", "blob:")) else problems.append(request.url))
         page.goto(path.as_uri())
-        page.locator("#start:enabled").wait_for()
+        finish(page)  # the first text, which the page writes by itself
         return page
 
     yield open_page
@@ -67,6 +67,24 @@ def open_page(browser, tmp_path):
 @pytest.fixture(scope="module")
 def sea(tmp_path_factory):
     return new_model(tmp_path_factory.mktemp("runs"), VOCABULARIES["characters"], bias=True, positions="rotary")
+
+
+def test_the_page_writes_a_first_text_by_itself(open_page, sea):
+    page = open_page(sea)
+    assert len(text_of(page)) > 400 and page.input_value("#prompt") == ""
+
+
+@pytest.mark.parametrize("height", [640, 844])
+def test_on_a_phone_the_panel_is_below_the_text(open_page, sea, height):
+    page = open_page(sea, viewport={"width": 390, "height": height}, has_touch=True)
+    for place in (3, 200, 450):
+        page.locator(".line > span").nth(place).tap()
+        page.locator("#heads").wait_for()
+        sheet, panel, chosen = (page.locator(name).bounding_box() for name in ("#sheet", "aside", ".chosen"))
+        assert sheet["y"] + sheet["height"] <= panel["y"] + 1  # it covers no text
+        assert sheet["y"] - 1 <= chosen["y"] and chosen["y"] + chosen["height"] <= sheet["y"] + sheet["height"] + 1
+        assert chosen["y"] >= 0 and panel["y"] + panel["height"] <= height + 1  # both are on the screen
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def write(page, *, prompt: str = "", temperature: str = "0", length: int = 50, **settings: object) -> str:
@@ -165,7 +183,9 @@ def test_colours_show_the_surprise_of_each_character(open_page, sea):
     logits = packed(sea.model, "float16")(ids[None])[0, :-1].detach()
     bits = -logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0] / np.log(2)
     shown = page.locator(".line > span").evaluate_all("spans => spans.map(span => Number(/s(\\d)/.exec(span.className)[1]))")
-    assert shown[1:21] == [sum(float(b) >= limit for limit in (0.5, 2, 4)) for b in bits]
+    usual = sea.val_loss / np.log(2)  # the limits are relative to the model's own loss
+    assert shown[1:21] == [sum(float(b) >= times * usual for times in (0.5, 1.5, 3)) for b in bits]
+    assert f"{3 * usual:.1f} bits or more (3 × the model's average)" in page.inner_text("#legend")
     assert len(set(shown)) > 1
 
 
@@ -238,6 +258,56 @@ def test_unknown_characters_of_the_prompt_are_left_out_and_named(open_page, sea)
     page = open_page(sea)
     assert write(page, prompt="The \u4e2d\u202esea").startswith("The sea")
     assert page.text_content("#notice").endswith("never seen them: \u4e2d \\u{202e}")
+
+
+HARD_PROMPTS = {
+    "emoji": "\U0001f469\u200d\U0001f680 The sea \U0001f1e9\U0001f1ea",
+    "controls": "The\0 \x1b[2Jsea\x7f\x85\u2028\u202e\ufeff",
+    "html": "<script>alert(1)</script><img src=x onerror=alert(1)>The sea",
+    "surrogate": "The \ud800sea",
+    "unknown only": "\u4e2d\u6587",
+    "spaces": " \n\t\n ",
+}
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_any_prompt_is_continued_and_nothing_in_it_is_obeyed(tmp_path, open_page, vocabulary):
+    loaded = new_model(tmp_path, VOCABULARIES[vocabulary])
+    page = open_page(loaded)
+    for prompt in HARD_PROMPTS.values():
+        page.locator("#prompt").evaluate("(e, parts) => { e.value = String.fromCharCode(...parts); }", utf_16(prompt))
+        page.fill("#length", "20")
+        page.evaluate("document.getElementById('status').textContent = ''")
+        page.click("#start")
+        finish(page)
+        assert "20 characters" in page.text_content("#status")
+        assert page.locator("img").count() == 0 and page.locator("script").count() == 3
+        assert not set("\0\x1b\x85\u2028\u202e\ufeff") & set(page.inner_text("body")) - {"\ufeff"}
+
+
+def utf_16(text: str) -> list[int]:
+    """The numbers of which a string in JavaScript consists."""
+    return np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2").tolist()
+
+
+def test_a_prompt_of_five_million_characters_is_cut_and_the_page_says_so(open_page, sea):
+    page = open_page(sea)
+    page.locator("#prompt").evaluate(
+        "e => { e.value = 'The sea keeps its own hours.\\n'.repeat(172414) + 'The moving stones'; }"
+    )
+    page.fill("#length", "20")
+    page.evaluate("document.getElementById('status').textContent = ''")
+    page.click("#start")
+    page.locator("#status", has_text="a second").wait_for(timeout=20_000)
+    assert page.locator(".line > span.prompt").count() == 20_000 and page.locator(".line > span").count() == 20_020
+    assert "the page uses the last 20,000 of them" in page.text_content("#notice")
+    assert "The moving stones" in text_of(page)
+
+
+def test_many_unknown_characters_are_counted(open_page, sea):
+    page = open_page(sea)
+    write(page, prompt="The sea" + "".join(map(chr, range(0x4E00, 0x4E00 + 1000))), length=10)
+    assert page.text_content("#notice").endswith("and 800 more") and len(page.text_content("#notice")) < 600
 
 
 def test_writing_can_be_stopped_and_continued(open_page, sea):
