@@ -97,7 +97,7 @@ def test_bfloat16_is_shared_as_it_is_computed_with(runs):
 def test_killed_stopped_and_resumed_on_4_2_1_and_4_processes(runs):
     """kill -9 of the last rank of 4, SIGTERM to the last of 2, kill -9 of one process, and 4 to the end."""
     ended = runs.begin("moved", 4, "optim.name=muon", FLOAT32, when=runs.has_saved("moved", 4), victim=3)
-    assert -signal.SIGKILL in ended.codes and 0 not in ended.codes and ended.seconds < 10
+    assert -signal.SIGKILL in ended.codes and 0 not in ended.codes and ended.seconds < 60
     (line,) = ended.errors
     assert line.startswith("error: rank 3 on ") and "has ended without a message" in line and "--resume" in line
     ended = runs.resume("moved", 2, when=runs.has_saved("moved", 12), victim=1, number=signal.SIGTERM)

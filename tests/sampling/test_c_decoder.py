@@ -310,6 +310,7 @@ except MemoryError as error:
 
 
 @needs_linux
+@pytest.mark.nightly
 def test_two_threads_that_share_a_core_with_another_program_are_not_much_slower_than_one(programs, kernel):
     """A thread that spins while the other waits for the core needs fifty times as long."""
     times = in_a_process(

@@ -42,9 +42,8 @@ print(len(text), model.score("abcd") > 0, tuple(model.logits("abc").shape))
     assert done.stdout == "False\n23 True (3, 11)\n", done.stderr
 
 
-def test_a_run_is_found_by_its_name(run, monkeypatch):
-    monkeypatch.setattr(chargpt, "__file__", str(run.parent / "chargpt" / "__init__.py"))
-    (run.parent / "checkpoints").symlink_to(run.parent)
+def test_a_run_is_found_by_its_name(run, installed):
+    (installed / "checkpoints").symlink_to(run.parent)
     assert chargpt.load("poems").step == chargpt.load(run / "step-00000500").step == 500
     with pytest.raises(UserError, match="no run of that name"):
         chargpt.load("peoms")

@@ -71,7 +71,8 @@ def test_a_signal_before_the_text_ends_the_program_at_once(run, delay):
         time.sleep(delay)
         writing.send_signal(signal.SIGINT)
         _, err = writing.communicate(timeout=30)
-    assert writing.returncode == 130 and b"Traceback" not in err
+    if writing.returncode != -signal.SIGINT:  # on a slow machine, the signal may come before Python has begun
+        assert writing.returncode == 130 and b"Traceback" not in err
 
 
 @pytest.mark.parametrize("times", [25, pytest.param(500, marks=pytest.mark.nightly)])

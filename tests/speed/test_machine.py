@@ -1,9 +1,8 @@
 """Measuring a machine: a call's time is the time of a call, and speeds are what was done in it."""
 
-import time
-
 import pytest
 import torch
+from helpers import Clock
 
 from chargpt.speed import machine
 from chargpt.speed.machine import (
@@ -16,16 +15,22 @@ from chargpt.speed.machine import (
 CPU = torch.device("cpu")
 
 
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(machine, "time", clock)
+    return clock
+
+
 @pytest.mark.parametrize("seconds", [0.00005, 0.003])
-def test_a_call_takes_as_long_as_it_sleeps(seconds):
+def test_a_call_takes_as_long_as_it_sleeps(seconds, clock):
     """Also one that is shorter than a group of calls."""
-    measured = seconds_per_call(lambda: time.sleep(seconds), CPU, seconds=0.02)
-    assert seconds <= measured < seconds + 0.1
+    assert seconds_per_call(lambda: clock.sleep(seconds), CPU, seconds=0.02) == pytest.approx(seconds)
 
 
-def test_a_slow_call_is_not_repeated_for_long():
+def test_a_slow_call_is_not_repeated_for_long(clock):
     calls = []
-    seconds_per_call(lambda: (calls.append(1), time.sleep(0.02)), CPU, seconds=0.001, least=50)
+    seconds_per_call(lambda: (calls.append(1), clock.sleep(0.02)), CPU, seconds=0.001, least=50)
     assert len(calls) == 1
 
 

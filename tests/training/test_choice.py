@@ -28,7 +28,7 @@ def corpora(tmp_path_factory) -> dict[int, Corpus]:
     return corpora
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
     monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 1e5)
@@ -77,13 +77,13 @@ def test_what_was_given_stays(settings, corpora):
 
 
 @pytest.mark.parametrize("seconds", [20.0, 61.0, 300.0])
-def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(seconds, corpora, steady):
+def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(seconds, corpora):
     train = choice_for(corpora[3000], "train.batch_size=1", "model.block_size=32", seconds=seconds).config.train
     rest = train.max_steps % train.eval_interval
     assert train.max_steps > 400 and (rest == 0 or rest > train.eval_interval / 2)
 
 
-def test_a_long_validation_part_is_evaluated_less_often(corpora, steady):
+def test_a_long_validation_part_is_evaluated_less_often(corpora):
     settings, corpus = ["model.n_layer=2", "model.n_embd=64", "train.batch_size=4", "train.eval_chars=0"], corpora[100_000]
     large = dataclasses.replace(corpus, val=np.tile(corpus.train, 30))
     few, many = (choice_for(one, *settings, seconds=10.0).config.train for one in (large, corpus))
@@ -139,7 +139,7 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
-def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora, steady):
+def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
     shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
     long = dataclasses.replace(corpus, train=np.tile(corpus.train, 100))
     config = choice_for(long, *shape, seconds=120.0).config
@@ -188,7 +188,7 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(corpora):
         choice_for(corpora[3000], "model.n_layer=10000000")
 
 
-def test_models_that_are_expected_to_learn_nothing_are_not_considered(corpora, tmp_path, steady):
+def test_models_that_are_expected_to_learn_nothing_are_not_considered(corpora, tmp_path):
     """For random letters, every model has the same expected loss: their entropy."""
     (tmp_path / "random.txt").write_text("".join(random.Random(0).choices("abcdefgh", k=3000)))
     letters = load_corpus([str(tmp_path / "random.txt")], DataConfig(), root=tmp_path, block_size=SHORTEST_CONTEXT)

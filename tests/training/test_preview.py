@@ -86,7 +86,16 @@ def test_the_outlook_knows_that_a_large_vocabulary_is_memorised_sooner(tmp_path)
     assert "model.dropout=0.3" in outlook(corpus, config, parameters=300_000, characters_per_second=1000)
 
 
-def test_with_chosen_settings_the_outlook_is_that_of_the_choice(text, tmp_path, capsys):
+@pytest.fixture
+def steady(monkeypatch) -> None:
+    """A machine with the same speed for every model, also while other programs use it."""
+    monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 1e5)
+    monkeypatch.setattr(
+        "chargpt.training.preview.step_times", lambda trainer: StepTimes(trainer.config.chars_per_step / 1e5, 0.0)
+    )
+
+
+def test_with_chosen_settings_the_outlook_is_that_of_the_choice(text, tmp_path, capsys, steady):
     """The same epochs, and no advice against what the program chose itself."""
     assert main([str(text), f"data.cache={tmp_path}", "--minutes", "0.2", "runtime.threads=1"]) == 0
     said = capsys.readouterr().out
@@ -96,7 +105,7 @@ def test_with_chosen_settings_the_outlook_is_that_of_the_choice(text, tmp_path, 
     assert chosen == seen and "overfitting expected: the best" not in said
 
 
-def test_a_length_that_minutes_replaces_is_not_looked_ahead_at(text, tmp_path, capsys):
+def test_a_length_that_minutes_replaces_is_not_looked_ahead_at(text, tmp_path, capsys, steady):
     words = ["--minutes", "0.2", "train.max_steps=1000000000", "runtime.threads=1"]
     assert main([str(text), f"data.cache={tmp_path}", *words]) == 0
     assert re.search(r" about 0:[01]\d and ", capsys.readouterr().out.splitlines()[-1])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import SHORT_RUN, after_each_piece
+from helpers import SHORT_RUN, Clock, after_each_piece
 
 import train
 from chargpt.training import thread_waiting
@@ -28,6 +28,14 @@ def runtime(device: str = "cpu", threads: int = THREADS) -> Runtime:
 @pytest.fixture(autouse=True)
 def short_checks(monkeypatch):
     monkeypatch.setattr(thread_waiting, "CHECK_SECONDS", CHECK_SECONDS)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """In it, threads are as busy as a test says."""
+    clock = Clock()
+    monkeypatch.setattr(thread_waiting, "time", clock)
+    return clock
 
 
 class Machine:
@@ -85,14 +93,13 @@ def test_on_a_busy_machine_threads_sleep_from_the_start(machine):
     "processors, others, asleep",
     [(THREADS, 1.0, True), (THREADS, 0.1, False), (THREADS + 8, 8.0, False), (THREADS + 8, 12.0, True)],
 )
-def test_threads_spin_again_when_others_leave_them_their_processors(tmp_path, processors, others, asleep):
+def test_threads_spin_again_when_others_leave_them_their_processors(tmp_path, clock, processors, others, asleep):
     machine = Machine(tmp_path, processors=processors)
     machine.show(running=3)
     with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
         for _ in range(2):
-            started = time.monotonic()
-            time.sleep(CHECK_SECONDS)
-            machine.show(running=1, used=others * (time.monotonic() - started))
+            clock.sleep(CHECK_SECONDS)
+            machine.show(running=1, used=others * CHECK_SECONDS)
             with waiting.watch():
                 pass
             assert waiting.is_asleep == asleep
@@ -100,37 +107,37 @@ def test_threads_spin_again_when_others_leave_them_their_processors(tmp_path, pr
                 break
 
 
-def test_without_the_files_of_linux_nothing_is_switched(tmp_path):
+def test_without_the_files_of_linux_nothing_is_switched(tmp_path, clock):
     with ThreadWaiting(runtime(), environment={}, system=tmp_path) as waiting:
         with waiting.watch():
-            time.sleep(CHECK_SECONDS + 0.05)
+            clock.sleep(CHECK_SECONDS)
         assert not waiting.is_asleep
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
-def test_the_files_of_this_machine_can_be_read():
+def test_the_files_of_this_machine_can_be_read(clock):
     with ThreadWaiting(runtime(), environment={}) as waiting:
         waiting.add(CHECK_SECONDS, 0.0)
         assert waiting.is_asleep
         for _ in range(2):
-            time.sleep(CHECK_SECONDS)
+            clock.sleep(CHECK_SECONDS)
             with waiting.watch():
                 pass
 
 
 @pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"])
-def test_what_the_user_has_set_stays(name):
+def test_what_the_user_has_set_stays(name, clock):
     waiting = ThreadWaiting(runtime(), environment={name: "1"})
     with waiting.watch():
-        time.sleep(CHECK_SECONDS + 0.05)
+        clock.sleep(CHECK_SECONDS)
     assert not waiting.is_asleep
 
 
 @pytest.mark.parametrize("machine", [runtime(threads=1), runtime(device="cuda")], ids=["one thread", "GPU"])
-def test_one_thread_and_a_gpu_have_nothing_to_wait_for(machine):
+def test_one_thread_and_a_gpu_have_nothing_to_wait_for(machine, clock):
     waiting = ThreadWaiting(machine, environment={})
     with waiting.watch():
-        time.sleep(CHECK_SECONDS + 0.05)
+        clock.sleep(CHECK_SECONDS)
     assert not waiting.is_asleep
 
 
@@ -148,9 +155,9 @@ with ThreadWaiting(machine, environment={{}}) as waiting:
     assert subprocess.run([sys.executable, "-c", fail], cwd=ROOT, capture_output=True, timeout=60).returncode == 7
 
 
-def test_a_step_that_uses_no_processor_counts_as_pushed_aside(waiting):
+def test_a_step_that_uses_no_processor_counts_as_pushed_aside(waiting, clock):
     with waiting.watch():
-        time.sleep(CHECK_SECONDS + 0.05)
+        clock.sleep(CHECK_SECONDS)
     assert waiting.is_asleep
 
 

@@ -1,40 +1,26 @@
 """The clock counts time in steps alone, and what it plans fits."""
 
 import pytest
+from helpers import Clock
 
 from chargpt.training import time_budget
 from chargpt.training.time_budget import BESIDES_SECONDS, SETTLED_SECONDS, SETTLING_STEPS, TimeBudget, slowness
 
 
-class Machine:
-    """The clocks of a machine. A thread that looks at its own time works for a millisecond."""
-
-    def __init__(self) -> None:
-        self.now, self.worked = 1000.0, 0.0
-        self.slowness = 1.0  # times longer than on an idle machine
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    def thread_time(self) -> float:
-        self.now, self.worked = self.now + 0.001 * self.slowness, self.worked + 0.001
-        return self.worked
-
-
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """The one that the tests run on may be busy or slow."""
-    machine = Machine()
-    monkeypatch.setattr(time_budget, "time", machine)
-    return machine
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """That of the machine on which the tests run may be disturbed by other programs."""
+    clock = Clock()
+    monkeypatch.setattr(time_budget, "time", clock)
+    return clock
 
 
-def test_time_outside_steps_is_not_time_in_steps(machine):
+def test_time_outside_steps_is_not_time_in_steps(clock):
     budget = TimeBudget(steps_left=1000)
     for _ in range(SETTLING_STEPS + 5):
         with budget.outside_steps():
-            machine.now += 0.5
-        machine.now += 0.25
+            clock.now += 0.5
+        clock.now += 0.25
         budget.step_done()
     budget.measure()
     assert (budget.seconds_per_step, budget.evaluation_seconds, budget.steps_per_second()) == (0.25, 0.5, 4)
@@ -151,10 +137,10 @@ def test_evaluations_that_take_nearly_all_of_the_time_are_not_made_at_each_of_th
     assert interval > 6 and (length - 6) // interval <= 1
 
 
-def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_step(machine):
+def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_step(clock):
     idle = make_budget(1000).kept_back
     assert slowness() == pytest.approx(1, rel=0.05) and idle == pytest.approx(BESIDES_SECONDS, rel=0.05)
-    machine.slowness = 3.0
+    clock.slowness = 3.0
     assert slowness() == pytest.approx(3, rel=0.05)
     budget = make_budget(1000)
     assert budget.kept_back == pytest.approx(3 * BESIDES_SECONDS, rel=0.05)
