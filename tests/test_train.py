@@ -465,7 +465,7 @@ def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsy
     arguments = [str(other), *TINY, "--init-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
     tuned = begun([*arguments, "--run", f"{tmp_path}/tuned"])
     out = capsys.readouterr().out
-    assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("start from")[1].split("\n")[0]
+    assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("\nstart ")[1].split("\n")[0]
     source, tokenizer, _ = restore_model(find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
     shared = "the sea.\n"
     before, after = (

@@ -24,6 +24,7 @@ class Settings:
     config: Config
     file: Path | None  # None: the built-in defaults
     given: frozenset[str]  # what the user has decided, in a file or on the command line, as section.key
+    is_preset: bool = False  # whether `file` is one of the project, not of the user
 
 
 def load_settings(
@@ -56,7 +57,8 @@ def load_settings(
     config = Config() if not tree else apply(Config(), tree, where=shown(path or "the settings"))
     if model is not None:
         config = apply(config, {"model": model}, where=model_from)
-    return Settings(config=apply_overrides(config, overrides), file=path, given=frozenset(given))
+    is_preset = path is not None and path.parent == presets
+    return Settings(config=apply_overrides(config, overrides), file=path, given=frozenset(given), is_preset=is_preset)
 
 
 def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:

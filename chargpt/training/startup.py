@@ -20,8 +20,11 @@ from chargpt.runs.saved_state import Progress, SavedState
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, plural, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
+from chargpt.text.report import mark_to_beat
 from chargpt.text.selection import run_name
+from chargpt.training.adaptation import adapt, describe_adaptation
 from chargpt.training.choice import DEFAULT_SECONDS, SHORTEST_CONTEXT, choose, chooses, regularized
+from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.initialisation import initial_model
 from chargpt.training.notices import Notices
 from chargpt.training.options import TrainOptions
@@ -48,6 +51,7 @@ from model import GPT
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "optim.name")
 NEW = {"texts": [], "config": None, "minutes": None, "init_from": None, "vocab_from": None}  # options of new runs alone
 CHOICES = ("chosen", "considered")  # labels of lines for those who ask
+START_CHARACTERS = 20_000  # of the validation part, on which the loss of a start is measured; on a CPU, so not more
 SHORT = 1_000_000  # characters of a training part for which another run's weights are worth a try
 MINUTES_WORTH_COMPILING = 3  # with less time, compiling for a GPU takes too large a part of it; a guess, not measured
 
@@ -153,6 +157,11 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices:
     if options.epochs is not None:
         config = apply_overrides(config, [f"train.max_steps={steps_in(options.epochs, config, corpus)}"])
     settings = dataclasses.replace(settings, config=config)
+    if source is not None:
+        _, about, loss = _first_model(config, corpus, source)
+        notices.later("start", f"{about}; before training, its loss on this text is {loss:.2f}")
+        mark = mark_to_beat(corpus)
+        notices.later("expected", f"validation loss {loss:.2f}, which the start has, or less; an n-gram model has {mark:.2f}")
     config, minutes = _adapted(settings, corpus, options, processes=processes, notices=notices)
     second = config.train.pupil_minutes
     if second and "train.pupil_minutes" in settings.given:
@@ -160,13 +169,31 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices:
     warn_of_other_texts(config, corpus.fingerprint)
     load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
     has_length = minutes is None or open
-    torch.manual_seed(config.train.seed)
-    model = initial_model(config.model, corpus.tokenizer.vocab_size)
-    if source is not None:
-        notices.later("start from", start_from(source, model, corpus.tokenizer))
-    elif not second and len(corpus.train) < SHORT and (known := run_to_start_from(root / "checkpoints", corpus)):
+    model = _first_model(config, corpus, source).model
+    is_short = source is None and not second and len(corpus.train) < SHORT
+    if is_short and (known := run_to_start_from(root / "checkpoints", corpus)):
         notices.later("hint", f"--init-from {shown(known)} may help with a text as short as this: that run knows this script")
     return NewModel(model, corpus, config, minutes, has_length=has_length)
+
+
+class FirstModel(NamedTuple):
+    """A model at step 0."""
+
+    model: GPT
+    about: str  # where its weights are from; empty for initial ones
+    loss: float  # of weights from another run, on the validation part, nats per character; otherwise infinite
+
+
+def _first_model(config: Config, corpus: Corpus, source: Checkpoint | None) -> FirstModel:
+    """The model that a run begins with: an initial one, or one with the weights of `source`."""
+    torch.manual_seed(config.train.seed)
+    model = initial_model(config.model, corpus.tokenizer.vocab_size)
+    if source is None:
+        return FirstModel(model, "", math.inf)
+    about = start_from(source, model, corpus.tokenizer)
+    loss = evaluate(model, validation_part(corpus.val, START_CHARACTERS))
+    assert loss is not None  # there is no signal to end it
+    return FirstModel(model, about, loss)
 
 
 def _adapted(
@@ -176,10 +203,12 @@ def _adapted(
     config, minutes, given = settings.config, options.minutes, settings.given
     if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
         config = apply_overrides(config, ["runtime.compile=off"])
-    if chooses(given, minutes=minutes):
+    if options.init_from is not None:
+        keep = options.given if settings.is_preset else given
+        config, minutes = adapt(config, corpus, given=given, keep=keep, minutes=minutes, processes=processes)
+        notices.detail("chosen", describe_adaptation(config, characters=len(corpus.train)))
+    elif chooses(given, minutes=minutes):
         seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-        if options.init_from:  # only the first of two runs would start from there
-            given = given | {"train.pupil_minutes"}
         if minutes is not None:  # they decide the length
             given = given - {"train.max_steps"}
         choice = choose(config, corpus, given=given, seconds=seconds, muon=minutes is not None, processes=processes)

@@ -1,0 +1,72 @@
+"""Settings for a training that begins with the weights of another run: low rates, few epochs, an early end.
+
+A model that knows its language forgets it at the rates of a training from scratch, and memorises a short text in a few epochs.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+
+from chargpt.config import Config, apply_overrides
+from chargpt.text.corpus import Corpus
+from chargpt.training.choice import DEFAULT_SECONDS, chooses, training_speed
+
+EPOCHS = 6  # at most
+RATES = {"muon": 1e-3, "adamw": 5e-4}  # at most
+WARMUP_STEPS, WEIGHT_DECAY, DROPOUT = 5, 0.1, 0.0
+EVALUATIONS = 2 * EPOCHS  # of the whole run
+PATIENCE = 4  # evaluations: two epochs
+STEP_CHARACTERS = (512, 2048)  # least and most
+STEPS = 1200  # about, if the text is long enough
+IN_STEPS = 0.8  # of the time; the rest is for the start of the program, evaluations and as a reserve
+
+
+def adapt(
+    config: Config, corpus: Corpus, *, given: Collection[str], keep: Collection[str], minutes: float | None, processes: int = 1
+) -> tuple[Config, float | None]:
+    """`config` for a run from the weights of another one, and its time limit.
+
+    What is `given`, as section.key, decides which length and which optimizer are left to choose. Of the rest, only what is in
+    `keep` stays: the rate of a preset is one for a training from scratch. `minutes` is the user's limit. The run has none if it
+    ends before that after EPOCHS epochs, the most that help. Without `minutes`, it takes EPOCHS epochs, or the time of a
+    default run.
+    """
+    if chooses(given, minutes=minutes):
+        name = "adamw" if minutes is None else "muon"
+        config = apply_overrides(config, _unless(given, {"optim.name": name}))
+        config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, len(corpus.train))}))
+        seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
+        possible = processes * training_speed(config, corpus) * IN_STEPS * seconds
+        seen = min(EPOCHS * len(corpus.train), possible)
+        config = apply_overrides(config, [f"train.max_steps={max(1, math.ceil(seen / config.chars_per_step))}"])
+        minutes = minutes if seen == possible else None
+    interval = max(1, math.ceil(config.train.max_steps / EVALUATIONS))
+    settings = {
+        "model.dropout": DROPOUT,
+        "optim.learning_rate": min(config.optim.learning_rate, RATES[config.optim.name]),
+        "optim.weight_decay": WEIGHT_DECAY,
+        "optim.warmup_steps": WARMUP_STEPS,
+        "optim.decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
+        "train.patience": PATIENCE,
+        "train.eval_interval": interval,
+        "checkpoint.interval": interval,
+    }
+    return apply_overrides(config, _unless(keep, settings)), minutes
+
+
+def describe_adaptation(config: Config, *, characters: int) -> str:
+    """A line on the settings that `adapt` chose, for a text of so many training characters."""
+    epochs = config.train.max_steps * config.chars_per_step / characters
+    regular = f"weight decay {config.optim.weight_decay:g} and dropout {config.model.dropout:g}"
+    return f"{config.optim.name}, rate {config.optim.learning_rate:g}, {regular} for at most {epochs:.1f} epochs from a start"
+
+
+def _batch(config: Config, characters: int) -> int:
+    """Windows in a batch; a multiple of train.chunks."""
+    least, most = STEP_CHARACTERS
+    wanted = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
+    chunks = max(1, config.train.chunks)
+    return chunks * max(1, round(wanted / chunks))
+
+
+def _unless(given: Collection[str], settings: Mapping[str, object]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items() if key not in given]
