@@ -33,7 +33,7 @@ from chargpt.training.notices import Notices
 from chargpt.training.options import parse_options
 from chargpt.training.preview import look_ahead, outlook, print_choices
 from chargpt.training.progress_bar import clock
-from chargpt.training.several import Training
+from chargpt.training.several import Training, check_options
 from chargpt.training.startup import begin, pupil_of, roll_back
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
@@ -47,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     started, root = time.perf_counter(), project_root()
     with join_group() as group:
         options = parse_options(argv)
+        check_options(options, group)
         if options.dry_run or options.find_lr:
             return look_ahead(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training

@@ -22,6 +22,8 @@ def join_group() -> AbstractContextManager[Group]:
         if rank:
             raise SystemExit(2)  # the first process says it
         raise UserError(f"--nproc-per-node: {size} processes in all; use a power of two, such as {least} or {2 * least}")
+    if os.environ.get("MASTER_PORT", "").strip() == "0":  # each process would take another port
+        raise UserError("MASTER_PORT: '0' given; use the same free port for all processes, such as 29500")
     from chargpt.parallel.processes import Processes  # imports torch.distributed
 
     local_rank, restarts = _number("LOCAL_RANK"), _number("TORCHELASTIC_RESTART_COUNT")

@@ -28,7 +28,7 @@ from chargpt.parallel.group import Group
 from chargpt.parallel.parts import owned_by, rounds
 from chargpt.terminal import UserError, message_for, one_line
 
-STARTING = timedelta(minutes=30)  # for a connection between two processes
+JOINING = 300.0  # seconds until all processes have joined
 PATIENCE = 3.0  # seconds at the start before a process says that it waits
 LAST_WORDS = 5.0  # seconds to agree on who reports a failure
 FAILURE = "failure"
@@ -60,8 +60,12 @@ class Processes(Group):
     Use it as a context manager. An error in one process ends all of them, and one of them reports it.
     """
 
-    def __init__(self, rank: int, size: int, *, local_rank: int, restarts: int) -> None:
+    def __init__(
+        self, rank: int, size: int, *, local_rank: int, restarts: int, joining: float = JOINING, patience: float = PATIENCE
+    ) -> None:
+        """Say after `patience` seconds what is waited for, and give up if not all have joined after `joining` seconds."""
         self.rank, self.size, self.local_rank, self.restarts = rank, size, local_rank, restarts
+        self._joining, self._patience = joining, patience
         self.timeout = timedelta(minutes=5)
         self._interrupt, self._launcher = SharedInterrupt(), os.getppid()  # another parent later means that torchrun is gone
         self._devices: dist.ProcessGroup | None = None
@@ -75,14 +79,40 @@ class Processes(Group):
             quiet = self._stack.enter_context(open(os.devnull, "w"))
             self._stack.enter_context(contextlib.redirect_stdout(quiet))
         try:
-            store, _, _ = next(dist.rendezvous("env://", timeout=STARTING))
-            self._launcher_store, self.has_begun = store, store.check([BEGUN])  # asked by all before one can set it
-            self._store = dist.PrefixStore(f"chargpt/{self.restarts}", store)
-            dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=STARTING)
+            self._join()
             self._hosts = self.meet("host", socket.gethostname())
         except (RuntimeError, ValueError, PeerLost) as error:
-            raise UserError(f"rank {self.rank}: the processes cannot reach each other ({_first_line(error)})") from None
+            what_to_do = "start all of them, with the same MASTER_ADDR and MASTER_PORT"
+            raise UserError(
+                f"rank {self.rank}: the processes cannot reach each other ({_first_line(error)}); {what_to_do}"
+            ) from None
         return self
+
+    def _join(self) -> None:
+        """Connect with all other processes. Raises RuntimeError or ValueError if that fails, or takes too long.
+
+        torch waits in C++, where no signal is noticed, so it waits in another thread.
+        """
+        timeout, errors = timedelta(seconds=self._joining), []
+
+        def connect() -> None:
+            try:
+                store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
+                self._launcher_store, self.has_begun = store, store.check([BEGUN])  # asked by all before one can set it
+                self._store = dist.PrefixStore(f"chargpt/{self.restarts}", store)
+                dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=timeout)
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=connect, daemon=True)
+        thread.start()
+        thread.join(self._patience)
+        if thread.is_alive() and self.rank in (0, self.size - 1):  # of these, one is there
+            line = f"waiting until all {self.size} processes have joined, for at most {self._joining:.0f} seconds"
+            print(f"rank {self.rank}: {line}", file=sys.stderr, flush=True)
+        thread.join()
+        if errors:
+            raise errors[0]
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None or isinstance(error, SystemExit):
@@ -161,7 +191,7 @@ class Processes(Group):
             time.sleep(min(0.1, 0.001 + (time.monotonic() - started) / 10))
             if self._ask(lambda: self._store.check([FAILURE]) and not self._store.check([key])):
                 raise PeerLost("another process has failed")
-            if self.rank == self.size - 1 and not has_said and time.monotonic() - started > PATIENCE:
+            if self.rank == self.size - 1 and not has_said and time.monotonic() - started > self._patience:
                 print(f"waiting for the text: rank {rank} on its machine reads and encodes it", file=sys.stderr, flush=True)
                 has_said = True
         return self._ask(lambda: self._store.get(key)).decode()

@@ -6,6 +6,7 @@ get weights and optimizer state from it. The text is encoded once on each machin
 
 import dataclasses
 import json
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,10 @@ from chargpt.training.options import TrainOptions
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.teaching import environment, load_teachers
 from chargpt.training.trainer import Trainer
+
+# Options and settings that are paths, which may differ from machine to machine.
+PATHS = ("texts", "config", "run", "init_from", "vocab_from")
+PATH_SETTINGS = ("data.cache=", "data.val_text=", "train.teachers=")
 
 
 class Training(NamedTuple):
@@ -71,6 +76,41 @@ def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
     trainer.load(None)
     run = SharedRun(dataclasses.replace(state, config=apply(Config(), saved, where="start")))
     return Training(trainer, corpus, run, None)
+
+
+def check_options(options: TrainOptions, group: Group) -> None:
+    """Raise UserError, naming the first difference, unless all processes got the same options: those of rank 0 decide.
+
+    On another machine than rank 0's, paths may differ; texts are compared by their content when they are read.
+    """
+    mine = [socket.gethostname(), _words_of(options, paths=True), _words_of(options, paths=False)]
+    published = [json.loads(text) for text in group.meet("options", json.dumps(mine))]
+    host, *firsts = published[0]
+    for rank, (its_host, *others) in enumerate(published):
+        first, other = (words[its_host != host] for words in (firsts, others))
+        for name, words in first.items():
+            if words != other[name]:
+                what = {"texts": "TEXT", "settings": "settings"}.get(name, f"--{name.replace('_', '-')}")
+                given = f"{_told(words, other[name])} on rank 0 and {_told(other[name], words)} on rank {rank}"
+                raise UserError(f"{what}: {given}; give every process the same options")
+
+
+def _words_of(options: TrainOptions, *, paths: bool) -> dict[str, list[str]]:
+    """The options as words, by name, with or without `paths`. One that is not given has none."""
+    words = {}
+    for name, value in dataclasses.asdict(options).items():
+        given = value if isinstance(value, list) else [] if value in (None, False) else [value]
+        if paths or name not in PATHS:
+            words[name] = [str(word) for word in given if paths or not str(word).startswith(PATH_SETTINGS)]
+    return words
+
+
+def _told(words: list[str], others: list[str]) -> str:
+    """Those of `words` that are not among `others`; all if only their order differs."""
+    own = [word for word in words if word not in others]
+    if sorted(words) == sorted(others):
+        own = words
+    return {(): "not given", ("True",): "given"}.get(tuple(own), " ".join(own))
 
 
 def check_processes(config: Config, group: Group) -> None:

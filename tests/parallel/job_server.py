@@ -47,7 +47,8 @@ def child(rank: int, job: dict, ports: int) -> None:
     os.environ.update({name: str(value) for name, value in variables.items()})
     if job["control"]:
         Processes.sum_parts = plain_sum
-    os._exit(run_program(lambda: train.main(job["arguments"])))
+    is_last = rank == job["size"] - 1 and job["last"] is not None
+    os._exit(run_program(lambda: train.main(job["last" if is_last else "arguments"])))
 
 
 def run(job: dict) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,15 +56,17 @@ class JobServer:
         stdin: str = os.devnull,
         limit_files: int = 0,
         control: bool = False,
+        last: Sequence[str] | None = None,
     ) -> Ended:
         """Run a job to its end. Once `when` says so, the process of rank `victim` gets the signal `number`.
 
+        `last` are the arguments of the last process, if it has others.
         `restarts` and `begun` say how often torchrun has started the processes before, and whether they had begun a run.
         The first process cannot write files of more than `limit_files` bytes, if that is given.
         """
         output, started = self.folder / "output", time.monotonic()
         job = {"size": size, "arguments": arguments, "output": str(output), "restarts": restarts, "begun": begun}
-        job |= {"control": control, "stdin": stdin, "limit_files": limit_files}
+        job |= {"control": control, "stdin": stdin, "limit_files": limit_files, "last": last}
         self._server.stdin.write(json.dumps(job) + "\n")
         self._server.stdin.flush()
         children = json.loads(self._server.stdout.readline())

@@ -1,6 +1,8 @@
 """Joining a group: one process costs nothing, and a number of processes that cannot share evenly is one line."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 
 from chargpt.parallel.group import Group
 from chargpt.parallel.join import join_group
+from chargpt.parallel.processes import Processes
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -58,3 +61,32 @@ def test_no_process_at_all_is_a_mistake(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "0")
     with pytest.raises(UserError, match="WORLD_SIZE"):
         join_group()
+
+
+def test_a_port_that_each_process_would_choose_by_itself_is_one_line(monkeypatch):
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("MASTER_PORT", "0")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="MASTER_PORT: '0' given; use the same free port for all processes"):
+        join_group()
+
+
+def test_ctrl_c_ends_a_process_that_waits_for_another_one(programs):
+    """It has waited for as long as the notice takes, and would wait for minutes."""
+    others = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    with programs.start("train", environment={**os.environ, **others}) as running:
+        assert b"rank 1: waiting until all 2 processes have joined" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=20) == 130
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_waits_for_another_one_says_so_and_gives_up(monkeypatch, capfd, rank):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port), ("RANK", rank), ("WORLD_SIZE", 2)):
+        monkeypatch.setenv(name, str(value))
+    alone = Processes(rank, 2, local_rank=rank, restarts=0, joining=2, patience=0.2)
+    with pytest.raises(UserError, match=f"rank {rank}: the processes cannot reach each other .*; start all of them"), alone:
+        pass
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("rank")]
+    assert lines == [f"rank {rank}: waiting until all 2 processes have joined, for at most 2 seconds"]

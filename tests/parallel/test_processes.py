@@ -156,6 +156,25 @@ def test_a_mistake_is_one_line_and_ends_all_processes(runs, settings, says):
     assert ended.codes[0] == 2 and not (runs.folder / "mistaken").exists()
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "says"),
+    [
+        (["train.seed=5"], [], "settings: train.seed=5 on rank 0 and not given on rank 1"),
+        ([], ["--dry-run"], "--dry-run: not given on rank 0 and given on rank 1"),
+        (["--dry-run"], [], "--dry-run: given on rank 0 and not given on rank 1"),
+        (["--minutes", "3"], ["--minutes", "5"], "--minutes: 3.0 on rank 0 and 5.0 on rank 1"),
+        ([], ["more.txt"], "TEXT: "),
+        (["--resume"], [], "--resume: given on rank 0 and not given on rank 1"),
+    ],
+)
+def test_other_options_of_another_process_are_one_line_at_once(runs, first, last, says):
+    place = runs.place("other")
+    ended = runs.server.run(2, *first, *place, last=[*last, *place])
+    assert len(ended.errors) == 1 and says in ended.errors[0], ended.err
+    assert "give every process the same options" in ended.errors[0] and ended.seconds < 30
+    assert ended.codes[0] == 2 and 0 not in ended.codes and not (runs.folder / "other").exists()
+
+
 def test_a_run_that_exists_is_not_overwritten_and_not_resumed_on_too_many_processes(runs):
     assert "a run of this name exists" in runs.begin("adamw", 2).errors[0]
     assert "a run of this name exists" in runs.begin("adamw", 2, restarts=1).errors[0]  # torchrun tries again after any error

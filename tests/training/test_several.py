@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import socket
 
 import pytest
 
@@ -12,7 +13,7 @@ from chargpt.project import project_root
 from chargpt.terminal import UserError
 from chargpt.training.options import parse_options
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.several import check_processes, compare
+from chargpt.training.several import _words_of, check_options, check_processes, compare
 from chargpt.training.startup import resumed_options
 
 CPU = Config(runtime=RuntimeConfig(device="cpu", precision="float32", threads=1))
@@ -48,6 +49,23 @@ def test_another_text_on_another_machine_is_an_error_and_another_environment_a_w
     assert "rank 1 differs from rank 0 (threads 1 -> 7)" in capsys.readouterr().out
     compare(Others(2, [["a" * 64, {**here, "teachers": "ba9876543210"}]]), "a" * 64, here)
     assert "(teachers 0123456789ab -> ba9876543210)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_on_another_machine_paths_may_differ_and_nothing_else():
+    """Each of the others publishes its machine, its options, and its options without paths."""
+
+    def compare_with(host: str, *words: str) -> None:
+        other = parse_options(words)
+        published = [host, _words_of(other, paths=True), _words_of(other, paths=False)]
+        options = parse_options(["a.txt", "--run", "a", "train.seed=1", "data.cache=a"])
+        check_options(options, Others(2, [published]))
+
+    compare_with(socket.gethostname(), "a.txt", "--run", "a", "train.seed=1", "data.cache=a")
+    compare_with("elsewhere", "/b.txt", "--run", "/b", "train.seed=1", "data.cache=/b")
+    with pytest.raises(UserError, match="TEXT: a.txt on rank 0 and b.txt on rank 1; give every process the same options"):
+        compare_with(socket.gethostname(), "b.txt", "--run", "a", "train.seed=1", "data.cache=a")
+    with pytest.raises(UserError, match="settings: train.seed=1 on rank 0 and train.seed=2 on rank 1"):
+        compare_with("elsewhere", "/b.txt", "train.seed=2", "data.cache=/b")
 
 
 def test_a_restart_resumes_its_run_once_that_has_a_checkpoint(text, tmp_path):
