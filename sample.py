@@ -23,7 +23,7 @@ from typing import Any
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.project import project_root
 from chargpt.sampling.options import parse_options
-from chargpt.terminal import UserError, best_effort_messages, enable_colours, one_line, wrapped
+from chargpt.terminal import UserError, best_effort_messages, enable_colours, one_line, wants_colours, wrapped
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -85,24 +85,31 @@ def write_samples(
     seeds = range(options.seed, options.seed + options.samples)
     facts = {"run": loaded.run, "step": loaded.step}
     started = time.perf_counter()
-    made = print_samples(generator, samplings, prompt, seeds, printer=new_printer(options), facts=facts, stop=interrupt)
+    made, problem = print_samples(
+        generator, samplings, prompt, seeds, printer=new_printer(options), facts=facts, stop=interrupt
+    )
     seconds = time.perf_counter() - started
     say(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
     if interrupt():
         say("stopped")
+    elif problem:
+        say(problem)
 
 
 def new_printer(options: argparse.Namespace) -> Any:
     """The printer for standard output that the options ask for."""
-    from chargpt.sampling.printing import LEGEND, JsonPrinter, SurprisePrinter, TextPrinter
+    from chargpt.sampling.printing import LEGEND, NO_TERMINAL, JsonPrinter, ModelPrinter, SurprisePrinter, TextPrinter
 
     if options.json:
         return JsonPrinter(sys.stdout)
-    if not options.surprise:
-        return TextPrinter(sys.stdout)
-    say(LEGEND)
-    enable_colours()
-    return SurprisePrinter(sys.stdout)
+    if options.surprise:
+        say(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
+        enable_colours()
+        return SurprisePrinter(sys.stdout)
+    if options.interactive and wants_colours(sys.stdout):
+        enable_colours()
+        return ModelPrinter(sys.stdout)
+    return TextPrinter(sys.stdout)
 
 
 def fields_of(kind: type, options: argparse.Namespace) -> dict[str, Any]:

@@ -1,22 +1,33 @@
 """The library behind train.py and sample.py.
 
 >>> import chargpt
->>> model = chargpt.load("poems")
+>>> model = chargpt.train("poems.txt", minutes=10)  # as train.py does, into the same folder
+>>> model = chargpt.load("poems")  # in another session
 >>> print(model.generate("The sea", length=200, seed=1))
 >>> model.score("The sea is calm tonight.")  # nats per character
+>>> model.score(["The sea is calm.", "The sea is green."])  # many texts at once
 >>> model.logits("The sea")  # (7, vocab_size)
 >>> model.attention("The sea")  # (n_layer, n_head, 7, 7)
 """
 
 import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from chargpt.sampling.loaded_model import LoadedModel
+
+    __version__: str
+
+__all__ = ["LoadedModel", "__version__", "load", "train"]
 
 
 def load(
-    run: str | os.PathLike | None = None,
+    run: str | os.PathLike[str] | None = None,
     *,
     device: str = "auto",
-    precision: str = "float32",
-) -> "LoadedModel":  # noqa: F821 (imported below)
+    precision: Literal["float32", "bfloat16", "int8"] = "float32",
+) -> "LoadedModel":
     """The trained model of `run`, its best checkpoint: see `LoadedModel`.
 
     `run` is the name of a run in the folder checkpoints, the path of a run, or the path of one of its checkpoints;
@@ -26,11 +37,70 @@ def load(
     """
     import warnings
 
+    from chargpt.arguments import python_errors
     from chargpt.project import project_root
     from chargpt.sampling.loaded_model import load_model  # imports torch, which takes seconds
 
     name = None if run is None else str(run)
-    loaded, problems = load_model(name, project_root() / "checkpoints", device=device, precision=precision)
+    with python_errors():
+        loaded, problems = load_model(name, project_root() / "checkpoints", device=device, precision=precision)
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
     return loaded
+
+
+def train(
+    text: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    minutes: float | None = None,
+    run: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    config: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, object] | None = None,
+    init_from: str | os.PathLike[str] | None = None,
+    vocab_from: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+) -> "LoadedModel":
+    """Train as `python train.py` does, with the same bits, and return the run as `load` does: its best checkpoint.
+
+    `text` is a file, a folder, several of them, or the name of a corpus; None is the language reference of Python. `minutes` is
+    the time that the training may take. `run` is a name in the folder checkpoints or a path; None is the name of the text. An
+    existing run is never overwritten: `resume=True` continues it (None: the newest one), and then there is no `text`. `config`
+    is the name of a preset or a YAML file, and `settings` are single settings such as {"train.max_steps": 500}. `init_from` and
+    `vocab_from` are runs whose weights or vocabulary the new run begins with.
+
+    The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a
+    notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
+    Raises ValueError for a mistake in the arguments, and RuntimeError if the training failed.
+    """
+    from chargpt.training.from_python import train_run
+
+    folder = train_run(
+        text,
+        settings=settings,
+        resume=resume,
+        run=run,
+        minutes=minutes,
+        config=config,
+        init_from=init_from,
+        vocab_from=vocab_from,
+        device=device,
+    )
+    return load(folder, device=device or "auto")
+
+
+def __getattr__(name: str) -> Any:
+    """What is computed when it is asked for: reading the version, and importing torch, take time."""
+    if name == "__version__":
+        from chargpt.version import version
+
+        return version()
+    if name == "LoadedModel":
+        from chargpt.sampling.loaded_model import LoadedModel
+
+        return LoadedModel
+    raise AttributeError(f"module 'chargpt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -205,6 +205,11 @@ def _make_streams_safe() -> None:
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
+def wants_colours(stream: TextIO) -> bool:
+    """Whether colours that nobody has asked for may be written to `stream`: it is a terminal, and NO_COLOR is not set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def enable_colours() -> None:
     """Have an old console of Windows obey ANSI codes, as every other terminal does."""
     if os.name == "nt":

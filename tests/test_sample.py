@@ -148,14 +148,34 @@ def test_log_probabilities_are_the_models_own_whatever_the_sampling(write, run):
     torch.testing.assert_close(torch.tensor(sample["log_probabilities"]), expected.detach(), rtol=0, atol=1e-5)
 
 
-def test_surprise_colours_the_same_text(write):
-    text = write("--surprise")
-    assert re.sub(r"\033\[\d+m", "", text) == write() and "\033[33m" in text
-
-
 def test_a_conversation_is_seeded_too(write, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n"))
-    assert write("--interactive") == write("--prompt", "ab")
+    assert write("--interactive", "--ban", "\n") == write("--prompt", "ab", "--ban", "\n")
+
+
+def test_unique_lines_are_whole_different_and_not_blank(write, call, run):
+    wild = ["--allow", "ab \n", "--temperature", "2", "--length", "3000"]  # short lines, of which many are equal
+    lines = write("--lines", "300", *wild).removesuffix("\n").split("\n")
+    expected = list(dict.fromkeys(line for line in lines if line.strip()))
+    count = len(expected) - 2
+    assert "" in lines and 10 < count < len(lines) / 2
+    assert write("--lines", str(count), "--unique", *wild) == "".join(f"{line}\n" for line in expected[:count])
+    samples = write("--lines", "5", "--unique", *wild, "--samples", "2").split("---------------\n")
+    assert samples == [write("--lines", "5", "--unique", *wild, "--seed", seed) for seed in ("1", "2")]
+    begun = write("--lines", "4", "--unique", *wild, "--prompt", "b").splitlines()
+    assert len(begun) == len(set(begun)) == 4 and begun[0].startswith("b")
+
+
+def test_a_model_that_has_no_more_lines_says_so_in_one_line(call, run):
+    given = [run, "--allow", "a\n", "--temperature", "1e30", "--seed", "1", "--unique"]  # a line of n letters once in 2^n lines
+    code, out, err = call(*given, "--lines", "90")
+    lines = out.splitlines()
+    assert code == 0 and len(set(lines)) == len(lines) > 5 and all(line and set(line) == {"a"} for line in lines)
+    assert out.endswith("a\n") and f"\n{len(lines)} of 90 lines: the model had no more new ones (1,000 lines in a row" in err
+    assert err.count("\n") == 3 and err.endswith("raise --temperature or --length\n")
+    code, out, err = call(*given, "--lines", "90", "--length", "30")
+    assert code == 0 and "no more new ones" in err and "or 30 characters" in err
+    assert "no more" not in call(*given, "--lines", "2")[2]
 
 
 def test_a_stop_text_ends_the_sample_and_is_not_printed(write):
@@ -269,6 +289,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--ban", "a", "--allow", "a"], "--ban: no character is left to write; "),
         (["--lines", "0"], "--lines: '0' given; use"),
         (["--lines", "2", "--ban", "\n"], "--lines: 2 given, but this model writes no newlines; use --length"),
+        (["--unique"], "--unique: removes repeated lines, so it needs a number of lines to write; add --lines"),
         (["--repetition-penalty", "0.5"], "--repetition-penalty: 0.5 given; use"),
         (["--repetition-penalty", "inf"], "--repetition-penalty: inf given; use"),
         (["--temperature", "0.5,,1"], "--temperature: '' given; use a number"),

@@ -11,7 +11,7 @@ import numpy as np
 from chargpt.insight.baselines import ABSENT
 from chargpt.insight.options import json_line
 from chargpt.insight.scored_text import Line, Total
-from chargpt.sampling.printing import STYLES, level
+from chargpt.sampling.printing import STYLES, coloured, level
 from chargpt.terminal import escape_controls, one_line
 
 LABEL = 24  # columns
@@ -108,7 +108,7 @@ class LinePrinter:
 
 
 class ColourPrinter:
-    """Prints the text, each character in the colour of its surprise, as sample.py --surprise."""
+    """Prints the text, on a terminal each character in the colour of its surprise, as sample.py --surprise."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -121,8 +121,7 @@ class ColourPrinter:
         """Print a line."""
         for style, start, stop in runs(line.bits):
             text = line.text[start:stop]
-            shown = escape_controls(text) if self._is_terminal else text
-            self._file.write(f"\033[{STYLES[style]}m{shown}\033[0m")
+            self._file.write(coloured(escape_controls(text), STYLES[style]) if self._is_terminal else text)
 
     def end(self, summary: Summary) -> None:
         """The totals are printed elsewhere."""

@@ -16,7 +16,7 @@ from chargpt.insight.score_page import Page
 from chargpt.insight.scored_text import UNKNOWN_BITS, Piece, Total, describe_unknown, lines_of, score_pieces
 from chargpt.insight.texts import Text, check_not_empty, open_texts
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.sampling.printing import LEGEND
+from chargpt.sampling.printing import LEGEND, NO_TERMINAL
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -81,7 +81,7 @@ def new_printer(options: argparse.Namespace) -> Printer | None:
     if options.lines:
         return LinePrinter(sys.stdout)
     if options.surprise:
-        say(LEGEND)
+        say(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
         return ColourPrinter(sys.stdout)
     return None
 

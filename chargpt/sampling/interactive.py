@@ -1,28 +1,41 @@
 """The interactive mode: the user types text, and the model continues it."""
 
+import argparse
 import sys
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 from chargpt.interrupt import Interrupt
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import UserError, one_line, wrapped
+from chargpt.terminal import UserError, number, one_line, plural, shown, whole_number, wrapped
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, /quit leaves"
-HELP = """TEXT        add TEXT to the text so far, and let the model continue it; \\n is a newline
-Enter alone let the model write more
-/new [TEXT] begin a new text
-/help       this list
-/quit       leave (Ctrl-D too); nothing is saved
-//TEXT      the same as TEXT, for a text that begins with /
-Ctrl-C      stop the text that is being written"""
-INTERRUPTED = "\nnothing is saved; Ctrl-C again, Ctrl-D or /quit leaves"
+HELP = """TEXT            add TEXT to the text so far, and let the model continue it; \\n is a newline
+Enter alone     let the model write more
+/undo           take back the last turn: what you typed and what the model wrote
+/new [TEXT]     begin a new text; /undo brings the old one back
+/temperature X  0 takes the most likely character, 1 is the model as trained, more is more random
+/length N       write at most N characters in a turn
+/seed N         the next turn draws from seed N, the one after it from N + 1
+/save FILE      write the text so far to a new file
+/help           this list
+/quit           leave (Ctrl-D too); the text is lost unless you save it
+//TEXT          the same as TEXT, for a text that begins with /
+Ctrl-C          stop the text that is being written"""
+COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help", "/quit")
+INTERRUPTED = "\nthe text is not saved (/save FILE); Ctrl-C again, Ctrl-D or /quit leaves"
+TAIL = 60  # characters of the text that are shown after /undo
 
 
 class Session:
-    """The text so far, which the user and the model extend in turns. Turn N draws from seed `seed` + N - 1."""
+    """The text so far, which the user and the model extend in turns. Turn N draws from seed `seed` + N - 1.
+
+    A turn has at most the length of the generator. It ends with a line if one ends in the last quarter of that length.
+    """
 
     def __init__(self, generator: TextGenerator, *, printer: TextPrinter, unknown: str, seed: int) -> None:
         """`unknown` is that of `encode_prompt`."""
@@ -30,6 +43,7 @@ class Session:
         self._unknown = unknown
         self._seed = seed
         self._text: list[int] = []  # ids
+        self._earlier: list[list[int]] = []  # the text before each turn
 
     def run(self, prompt: list[int]) -> int:
         """Continue the ids `prompt`, unless empty, then what is typed on standard input. Returns the exit code."""
@@ -54,20 +68,82 @@ class Session:
 
     def _take(self, line: str) -> bool:
         """Do what a typed line asks for. Returns False to leave. Raises UserError."""
+        if not line.startswith("/") or line.startswith("//"):
+            self._continue(self._encode(line.removeprefix("/") if line.startswith("//") else line))
+            return True
         command, _, rest = line.partition(" ")
-        if line.startswith("/") and not line.startswith("//"):
-            if command not in ("/new", "/help", "/quit"):
-                raise UserError(f"{command}: no such command; type /help for a list, or // for a text that begins with /")
-            if command == "/help":
-                _say(HELP)
-            if command == "/new":
-                ids = self._encode(rest)
-                self._text = []
-                if ids:
-                    self._continue(ids)
-            return command != "/quit"
-        self._continue(self._encode(line.removeprefix("/") if line.startswith("//") else line))
-        return True
+        if command not in COMMANDS:
+            raise UserError(f"{command}: no such command; type /help for a list, or // for a text that begins with /")
+        if rest.strip() and command in ("/undo", "/help", "/quit"):
+            raise UserError(f"{command}: {rest.strip()!r} given; this command has no value")
+        if command == "/new":
+            self._begin(rest)
+        elif command == "/undo":
+            self._undo()
+        elif command == "/save":
+            self._save(rest.strip())
+        elif command in ("/temperature", "/length", "/seed"):
+            self._set(command, rest.strip())
+        elif command == "/help":
+            _say(HELP)
+        return command != "/quit"
+
+    def _begin(self, typed: str) -> None:
+        """Begin a new text with what was typed."""
+        ids = self._encode(typed)
+        if self._text:
+            self._earlier.append(self._text)
+        self._text = []
+        if ids:
+            self._continue(ids)
+
+    def _undo(self) -> None:
+        """Return to the text before the last turn."""
+        if not self._earlier:
+            raise UserError("/undo: there is no turn to take back; type text first")
+        self._text = self._earlier.pop()
+        end = self._generator.tokenizer.decode(self._text[-TAIL:])
+        _say(f"the text now ends with: {one_line(end)}" if self._text else "the text is now empty")
+
+    def _set(self, command: str, value: str) -> None:
+        """Change a setting of the next turns, and print it; without a value, only print it."""
+        generator = self._generator
+        try:
+            if value and command == "/temperature":
+                self._generator = replace(generator, sampling=replace(generator.sampling, temperature=number(value)))
+            elif value and command == "/length":
+                self._generator = replace(generator, length=whole_number(1)(value))
+            elif value:
+                self._seed = whole_number(0)(value)
+        except argparse.ArgumentTypeError as error:
+            raise UserError(f"{command}: {error}") from None
+        except ValueError as error:  # of Sampling: temperature: -1 given; use ...
+            raise UserError(f"/{error}") from None
+        values = {
+            "/temperature": f"{self._generator.sampling.temperature:g}",
+            "/length": f"{self._generator.length:,}",
+            "/seed": str(self._seed),
+        }
+        _say(f"{command.removeprefix('/')} {values[command]}")
+
+    def _save(self, name: str) -> None:
+        """Write the text so far to a file that does not exist yet."""
+        if not name:
+            raise UserError("/save: no file given; use /save FILE")
+        if not self._text:
+            raise UserError("/save: there is no text yet; type text first")
+        text = self._generator.tokenizer.decode(self._text)
+        try:
+            path = Path(name).expanduser()
+            with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+                file.write(text)
+        except FileExistsError:
+            raise UserError(f"/save: {name} exists; use another name") from None
+        except OSError as error:
+            raise UserError(f"/save: {name}: {error.strerror}; use another name") from None
+        except (ValueError, RuntimeError):  # a null character; ~ of a user that does not exist
+            raise UserError(f"/save: {name!r} given; use the name of a file") from None
+        _say(f"{plural(len(text), 'character')} saved in {one_line(shown(path))}")
 
     def _encode(self, typed: str) -> list[int]:
         return encode_prompt(typed.replace("\\n", "\n"), self._generator.tokenizer, unknown=self._unknown)
@@ -75,18 +151,29 @@ class Session:
     def _continue(self, typed: list[int]) -> None:
         """Add the ids `typed` to the text, and let the model continue it until it ends or Ctrl-C."""
         tokenizer, made = self._generator.tokenizer, list[Character]()
-        self._text += typed
+        self._earlier.append(self._text)
+        self._text = self._text + typed
         with Interrupt(notice="") as interrupt:
             self._printer.prompt(tokenizer.decode(typed))
             with closing(self._generator.write(self._text, [self._seed])) as writing:
                 for (characters,) in writing:
-                    self._printer.add(characters)
-                    made += characters
-                    if interrupt():
+                    end = self._line_end(characters, before=len(made))
+                    self._printer.add(characters[:end])
+                    made += characters[:end]
+                    if end is not None or interrupt():
                         break
-            self._printer.end()
+            if not (made and made[-1].text == "\n"):
+                self._printer.end()
         self._seed += 1
-        self._text += tokenizer.encode_known(text_of(made))[0].tolist()
+        self._text = self._text + tokenizer.encode_known(text_of(made))[0].tolist()
+
+    def _line_end(self, characters: list[Character], *, before: int) -> int | None:
+        """The index in `characters`, which follow `before` others, after the newline that ends the turn; None if it goes on."""
+        if self._generator.lines:
+            return None
+        nearest = self._generator.length - self._generator.length // 4
+        ends = (i for i, character in enumerate(characters, 1) if character.text == "\n" and before + i >= nearest)
+        return next(ends, None)
 
 
 def _read_line() -> str | None:

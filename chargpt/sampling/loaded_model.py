@@ -1,33 +1,38 @@
 """A trained model ready for use: what `chargpt.load` returns, and what sample.py works with."""
 
-import dataclasses
 import secrets
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.config import Config
+from chargpt.arguments import check_number, in_python, python_errors, whole_number
+from chargpt.config import Config, RuntimeConfig
 from chargpt.device import choose_device, one_thread
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling.c_decoder import choose_decoder
-from chargpt.sampling.decoder import Decoder
+from chargpt.sampling.decoder import OVERFLOWS, Decoder
+from chargpt.sampling.options import default_length
 from chargpt.sampling.precision import round_weights
-from chargpt.sampling.printing import text_of
-from chargpt.sampling.prompt import encode_prompt
+from chargpt.sampling.printing import text_of, too_few_lines
 from chargpt.sampling.rules import Sampling
-from chargpt.sampling.surprisal import surprisals
+from chargpt.sampling.surprisal import surprisals, total_losses
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import one_line
-from chargpt.text.tokenizer import Tokenizer
+from chargpt.terminal import UserError, one_line
+from chargpt.text.tokenizer import MAX_LISTED, Tokenizer, UnknownCharacters, character_name
 from model import GPT
 
+UNKNOWN = ("error", "skip")  # what to do with characters that the model does not know
+SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class LoadedModel:
     """The model of a checkpoint, in evaluation mode, with its tokenizer and settings."""
 
@@ -48,6 +53,9 @@ class LoadedModel:
         """The name of the run."""
         return self.path.resolve().parent.name
 
+    def __repr__(self) -> str:
+        return f"<chargpt.LoadedModel {self.describe()}>"
+
     def describe(self) -> str:
         """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
         loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
@@ -59,38 +67,152 @@ class LoadedModel:
             model=self.model, tokenizer=self.tokenizer, decoder=self.decoder, sampling=sampling, length=length, **options
         )
 
-    def generate(self, prompt: str = "", *, length: int = 500, seed: int | None = None, **options: Any) -> str:
-        """The text `prompt` and at most `length` characters that continue it, as sample.py prints them.
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        length: int | None = None,
+        lines: int = 0,
+        unique: bool = False,
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        allow: str | None = None,
+        ban: str | None = None,
+        overflow: Literal["refill", "exact"] = "refill",
+        unknown: Literal["error", "skip"] = "error",
+    ) -> str: ...
 
-        The same seed and options give the same text; without a seed, each call gives another one. `options` are the fields of
-        `Sampling` and `TextGenerator`: temperature, top_k, top_p, min_p, repetition_penalty, lines, stop, allow, ban, overflow.
-        Raises ValueError for characters of the prompt that the model does not know, and for options out of range.
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[str],
+        *,
+        length: int | None = None,
+        lines: int = 0,
+        unique: bool = False,
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        allow: str | None = None,
+        ban: str | None = None,
+        overflow: Literal["refill", "exact"] = "refill",
+        unknown: Literal["error", "skip"] = "error",
+    ) -> list[str]: ...
+
+    def generate(
+        self,
+        prompt: str | Sequence[str] = "",
+        *,
+        length: int | None = None,
+        lines: int = 0,
+        unique: bool = False,
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        allow: str | None = None,
+        ban: str | None = None,
+        overflow: Literal["refill", "exact"] = "refill",
+        unknown: Literal["error", "skip"] = "error",
+    ) -> str | list[str]:
+        """The text `prompt` and its continuation, as sample.py prints them; for a list of prompts, a list of texts.
+
+        A text has at most `length` characters after the prompt (None: 500, or 1000 for each of `lines`). It ends with `lines`
+        lines (0: no limit), or before the first of the texts `stop`. With `unique`, its lines are whole and not blank, no line
+        occurs twice, and a warning says so if the model writes fewer than `lines` of them.
+
+        The same `seed` and options give the same text; None is a random seed. The prompt with index i of a list draws from
+        `seed` + i, so its text is the one that this prompt gives alone with that seed, up to the rounding of float32.
+
+        `temperature` 0 always takes the most likely character; 1 is the model as trained. `top_k` keeps the k most likely
+        characters (0: all), `top_p` the fewest whose probabilities sum to p (1: all), and `min_p` those at least p times as
+        likely as the most likely one (0: all). `repetition_penalty` R makes each character of a repeated passage after the
+        tenth R times less likely (1: off). `allow` are the only characters to write, `ban` those never to write. `overflow`
+        says what the model reads beyond block_size characters: see docs/sampling.md. `unknown="skip"` leaves out characters of
+        the prompt that the model does not know; otherwise they raise ValueError, as options out of range do.
         """
-        names = {field.name for field in dataclasses.fields(Sampling)}
-        rules = {name: options.pop(name) for name in names & options.keys()}
-        if isinstance(options.get("stop"), str):
-            options["stop"] = [options["stop"]]
-        generator = self.text_generator(Sampling(**rules), length=length, **options)
-        ids = encode_prompt(prompt, self.tokenizer, unknown="error")
-        seed = secrets.randbits(32) if seed is None else seed
-        return self.tokenizer.decode(ids) + "".join(text_of(added) for (added,) in generator.write(ids, [seed]))
+        for name, value in (("temperature", temperature), ("top_p", top_p), ("min_p", min_p)):
+            check_number(name, value)
+        check_number("repetition_penalty", repetition_penalty)
+        _check_choice("overflow", overflow, OVERFLOWS)
+        _check_choice("unknown", unknown, UNKNOWN)
+        lines = whole_number("lines", lines)
+        first = secrets.randbits(32) if seed is None else whole_number("seed", seed, most=2**63)
+        length = default_length(lines, unique=unique) if length is None else whole_number("length", length)
+        with python_errors():
+            sampling = Sampling(
+                repetition_penalty=repetition_penalty,
+                temperature=temperature,
+                top_k=whole_number("top_k", top_k),
+                top_p=top_p,
+                min_p=min_p,
+            )
+            generator = self.text_generator(
+                sampling,
+                length=length,
+                lines=lines,
+                unique=unique,
+                stop=[stop] if isinstance(stop, str) else list(stop),
+                allow=allow,
+                ban=ban,
+                overflow=overflow,
+            )
+        prompts = self._encoded(*_listed("prompt", prompt), unknown)
+        written = generator.continuations(prompts, range(first, first + len(prompts)))
+        if unique and (problem := too_few_lines(written, lines=lines, length=length)):
+            warnings.warn(in_python(problem), stacklevel=2)
+        texts = [self.tokenizer.decode(ids) + text_of(added) for ids, added in zip(prompts, written)]
+        return texts[0] if isinstance(prompt, str) else texts
 
-    def score(self, text: str, *, stride: int = 0) -> float:
+    @overload
+    def score(self, text: str, *, stride: int = 0, unknown: Literal["error", "skip"] = "error") -> float: ...
+
+    @overload
+    def score(self, text: Sequence[str], *, stride: int = 0, unknown: Literal["error", "skip"] = "error") -> list[float]: ...
+
+    def score(
+        self, text: str | Sequence[str], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"
+    ) -> float | list[float]:
         """The mean loss of the model on `text` in nats per character (lower is better); divide by math.log(2) for bits.
+
+        For a list of texts, a list of losses. Short texts are computed together, many times faster than one at a time, and
+        their losses differ by less than 0.00001 from those of the same texts alone.
 
         The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
         characters begins every `stride` characters; see `surprisals`. The default, 0, is block_size: a window does not see the
         ones before it, as in the validation loss. The first character of the text is not predicted. A model of bytes is scored
-        per byte. Raises ValueError for less than two characters, for characters that the model does not know, and for a stride
-        beyond block_size.
+        per byte. `unknown="skip"` leaves out characters that the model does not know. Raises ValueError for those characters
+        otherwise, for less than two characters, and for a stride beyond block_size.
         """
-        ids = encode_prompt(text, self.tokenizer, unknown="error")
-        if len(ids) < 2:
-            raise ValueError(f"text: {text!r} given; use at least two characters")
-        if not 0 <= stride <= self.model.config.block_size:
-            raise ValueError(f"stride: {stride} given; use at most the context, {self.model.config.block_size}")
-        losses = surprisals(self.model, [np.array(ids)], stride=stride or self.model.config.block_size)
-        return sum(part.sum(dtype=np.float64).item() for part in losses) / (len(ids) - 1)
+        _check_choice("unknown", unknown, UNKNOWN)
+        size = self.model.config.block_size
+        stride = whole_number("stride", stride)
+        if stride > size:
+            raise UserError(f"stride={stride}: use at most the context, {size}")
+        given, names = _listed("text", text)
+        texts = [np.array(ids, np.int64) for ids in self._encoded(given, names, unknown)]
+        for ids, one, name in zip(texts, given, names):
+            if len(ids) < 2:
+                raise UserError(f"{name}={_short(one)}: use at least two characters that the model knows")
+        if isinstance(text, str):
+            with self._threads(min(len(texts[0]), size)):
+                total = sum(part.sum(dtype=np.float64).item() for part in surprisals(self.model, texts, stride=stride or size))
+            return total / (len(texts[0]) - 1)
+        totals = total_losses(self.model, texts, stride=stride or size, threads=self._threads)
+        return [total / (len(ids) - 1) for total, ids in zip(totals.tolist(), texts)]
 
     @torch.inference_mode()
     def logits(self, text: str) -> Tensor:
@@ -98,7 +220,9 @@ class LoadedModel:
 
         Raises ValueError for an empty text, for more than block_size characters, and for unknown characters.
         """
-        return self.model(self._ids(text)[None])[0].float().cpu()
+        ids = self._ids(text)
+        with self._threads(len(ids)):
+            return self.model(ids[None])[0].float().cpu()
 
     @torch.inference_mode()
     def attention(self, text: str) -> Tensor:
@@ -106,14 +230,61 @@ class LoadedModel:
 
         Entry [layer, head, t, s] is how much text[t] attends to text[s]. Raises ValueError as `logits` does.
         """
-        return self.model.attention(self._ids(text)[None])[:, 0].float().cpu()
+        ids = self._ids(text)
+        with self._threads(len(ids)):
+            return self.model.attention(ids[None])[:, 0].float().cpu()
+
+    def _threads(self, ids: int) -> AbstractContextManager[None]:
+        """Inside, torch computes with one thread if reading `ids` ids is little work; then the number is what it was."""
+        return one_thread() if 2 * self.model.parameter_count() * ids < SMALL_WORK else nullcontext()
 
     def _ids(self, text: str) -> Tensor:
         """The ids of `text` on the model's device, (T,)."""
-        ids = torch.tensor(encode_prompt(text, self.tokenizer, unknown="error"), dtype=torch.long)
-        if not len(ids):
-            raise ValueError("text: empty; use at least one character")
-        return ids.to(self.model.token_embedding.weight.device)
+        if not isinstance(text, str):
+            raise UserError(f"text={_short(text)}: use one str")
+        ids, unknown = self.tokenizer.encode_known(text)
+        if unknown:  # without them, a row would belong to another character
+            named = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
+            raise UnknownCharacters(f"text: characters the model has not seen: {named}; remove them", unknown)
+        size = self.model.config.block_size
+        if not 1 <= len(ids) <= size:
+            what = f"{len(ids):,} characters" if len(ids) else "empty"
+            raise UserError(f"text: {what}; use 1 to {size:,} characters, the model's block_size")
+        return torch.tensor(ids, dtype=torch.long, device=self.model.token_embedding.weight.device)
+
+    def _encoded(self, texts: Sequence[str], names: Sequence[str], unknown: str) -> list[list[int]]:
+        """The ids of each of the `texts`, which messages call `names`. Raises UserError."""
+        encoded = []
+        for text, name in zip(texts, names):
+            try:
+                ids = self.tokenizer.encode(text) if unknown == "error" else self.tokenizer.encode_known(text)[0]
+            except UnknownCharacters as error:
+                raise UnknownCharacters(in_python(str(error).replace("prompt:", f"{name}:", 1)), error.characters) from None
+            encoded.append(ids.tolist())
+        return encoded
+
+
+def _listed(name: str, given: str | Sequence[str]) -> tuple[list[str], list[str]]:
+    """The argument `name`, a text or several, as a list, and the name of each text in a message. Raises UserError."""
+    if isinstance(given, str):
+        return [given], [name]
+    if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
+        raise UserError(f"{name}={_short(given)}: use a str, or a list of str")
+    texts = list(given)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(f"{name}[{i}]={_short(text)}: use a str")
+    return texts, [f"{name}[{i}]" for i in range(len(texts))]
+
+
+def _check_choice(name: str, given: str, choices: Sequence[str]) -> None:
+    if given not in choices:
+        raise UserError(f"{name}={given!r}: use one of {', '.join(choices)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def load_model(
@@ -121,9 +292,9 @@ def load_model(
 ) -> tuple[LoadedModel, list[str]]:
     """The best checkpoint of `run` (see `find_checkpoint`) on `device`, its weights rounded to `precision`, and warnings.
 
-    Raises UserError, and ValueError for an unknown precision.
+    Raises UserError, and ValueError for an unknown device or precision.
     """
-    place = choose_device(device)
+    place = choose_device(RuntimeConfig(device=device).device)
     with one_thread():
         checkpoint, warnings = find_checkpoint(run, checkpoints)
         model, tokenizer, config = restore_model(checkpoint)

@@ -9,6 +9,8 @@ from typing import Any
 from chargpt.nanogpt_words import SAMPLE, check_words
 from chargpt.terminal import Parser, UserError, number, numbers, whole_number
 
+MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
+
 
 def parse_options(argv: list[str] | None) -> argparse.Namespace:
     """The options in `argv` (None: of this process). Raises UserError. A seed and a length are always set."""
@@ -42,14 +44,21 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
     check_words(argv, SAMPLE, known=parser.options(), bare=bare)
     options = parser.parse_args(argv)
     if options.length is None:
-        options.length = 1000 * options.lines or 500
+        options.length = default_length(options.lines, unique=options.unique)
     if options.seed is None:
         options.seed = secrets.randbits(32)
     _check_combination(options)
     return options
 
 
+def default_length(lines: int, *, unique: bool = False) -> int:
+    """The most characters of a text for which no length is given."""
+    return (1000 * lines or 500) + MORE_FOR_UNIQUE * unique
+
+
 def _check_combination(options: argparse.Namespace) -> None:
+    if options.unique and not options.lines:
+        raise UserError("--unique: removes repeated lines, so it needs a number of lines to write; add --lines N")
     if options.unseen and not options.lines:
         raise UserError("--unseen: removes lines, so it needs a number of lines to write; add --lines N")
     excluded = {
@@ -81,10 +90,17 @@ def _add_text_options(group: Any) -> None:
         "--length",
         type=whole_number(0),
         metavar="N",
-        help="write at most N characters (default: 500, or 1000 for each of --lines)",
+        help="write at most N characters, with --unseen and --unique counting what is removed (default: 500, or 1000 for each "
+        "of --lines; with --unique 100,000 more)",
     )
     add("--lines", type=whole_number(1), default=0, metavar="N", help="end a text after N lines")
     add("--unseen", action="store_true", help="with --lines: remove lines that occur in the text that the model was trained on")
+    add(
+        "--unique",
+        action="store_true",
+        help="with --lines: no line twice in a text, no blank line, no part of a line; the text ends early after 1,000 lines "
+        "in a row that were removed",
+    )
     add(
         "--stop",
         action="append",

@@ -10,20 +10,30 @@ from dataclasses import asdict, replace
 from typing import Any, TextIO
 
 from chargpt.sampling.rules import Sampling
-from chargpt.sampling.stop_rules import Character
-from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.stop_rules import ATTEMPTS, Character
+from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.terminal import escape_controls
 
 DIVIDER = "-" * 15
-BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
 BITS = (0.5, 2.0, 4.0)
 STYLES = ("2", "0", "33", "31")  # ANSI codes: dim, plain, yellow, red
+MODEL_STYLE = "35"  # magenta, legible on a dark and on a light background
 LEGEND = "surprise: dim below 0.5 bits, plain below 2, yellow below 4, red from 4 on"
+NO_TERMINAL = "--surprise: standard output is not a terminal, so it gets the text without colours; --json writes the numbers"
 
 
 def text_of(characters: Sequence[Character]) -> str:
     """The text of `characters`."""
     return "".join(character.text for character in characters)
+
+
+def too_few_lines(samples: Sequence[Sequence[Character]], *, lines: int, length: int) -> str:
+    """A line for the user if one of the `samples`, of different lines, has less than `lines`; empty if none has."""
+    fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=lines)
+    if fewest >= lines:
+        return ""
+    limit = f"{ATTEMPTS:,} lines in a row that were not new, or {length:,} characters"
+    return f"{fewest:,} of {lines:,} lines: the model had no more new ones ({limit}); raise --temperature or --length"
 
 
 class TextPrinter:
@@ -70,13 +80,28 @@ class TextPrinter:
 
 
 class SurprisePrinter(TextPrinter):
-    """A TextPrinter that colours each character by how little the model expected it."""
+    """A TextPrinter that colours each character, on a terminal, by how little the model expected it."""
 
     def _render(self, characters: Sequence[Character]) -> str:
+        if not self._is_terminal:
+            return super()._render(characters)
         return "".join(
-            f"\033[{STYLES[level(-character.log_probability / math.log(2))]}m{self._shown(character.text)}\033[0m"
+            coloured(self._shown(character.text), STYLES[level(-character.log_probability / math.log(2))])
             for character in characters
         )
+
+
+class ModelPrinter(TextPrinter):
+    """A TextPrinter that gives what the model writes, on a terminal, another colour than the prompt."""
+
+    def _render(self, characters: Sequence[Character]) -> str:
+        text = super()._render(characters)
+        return coloured(text, MODEL_STYLE) if text and self._is_terminal else text
+
+
+def coloured(text: str, style: str) -> str:
+    """`text` in an ANSI style, which does not reach beyond it."""
+    return f"\033[{style}m{text}\033[0m"
 
 
 def level(bits: float) -> int:
@@ -122,13 +147,15 @@ def print_samples(
     printer: TextPrinter | JsonPrinter,
     facts: Mapping[str, Any],
     stop: Callable[[], bool] = lambda: False,
-) -> int:
-    """Print the continuation of the ids `prompt` for each sampling and seed. Returns the number of characters made.
+) -> tuple[int, str]:
+    """Print the continuation of the ids `prompt` for each sampling and seed.
+
+    Returns the number of characters made, and a line for the user if there are too few lines; see `too_few_lines`.
 
     Samples are made in batches of BATCH. The first sample of a batch is printed while the batch is made. When `stop()` becomes
     true, the samples of the batch are printed as far as they are made, and no more are begun.
     """
-    echo, made = generator.tokenizer.decode(prompt), 0
+    echo, made, problem = generator.tokenizer.decode(prompt), 0, ""
     for sampling, start in itertools.product(samplings, range(0, len(seeds), BATCH)):
         heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
         batch = seeds[start : start + BATCH]
@@ -150,4 +177,6 @@ def print_samples(
         made += sum(map(len, samples))
         if stop():
             break
-    return made
+        if generator.unique:
+            problem = problem or too_few_lines(samples, lines=generator.lines, length=generator.length)
+    return made, problem

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from chargpt.text.tokenizer import Tokenizer
 
+ATTEMPTS = 1000  # lines in a row that are not new, after which `UniqueLines` ends a sample
+
 
 class Character(NamedTuple):
     """One character of a sample."""
@@ -84,6 +86,57 @@ class StopRules:
         released, self._held = self._held[:count], self._held[count:]
         if self._lines_left:
             self._lines_left -= sum(character.text == "\n" for character in released)
+        return released
+
+
+class UniqueLines:
+    """The rules that end a sample of whole lines, none of which occurs twice. Used as a `StopRules`.
+
+    A line is removed if it is blank, has been written before, or is in `excluded`. The sample ends with `lines` lines, or after
+    ATTEMPTS lines in a row that were removed. A line that is not complete when the sample ends is removed too.
+    """
+
+    def __init__(
+        self, rules: StopRules, *, lines: int, excluded: Container[str] | None = None, begun: str = "", attempts: int = ATTEMPTS
+    ) -> None:
+        """`rules` end the sample at a stop text. `begun` is the beginning of the first line, which the prompt has."""
+        self.stopped = False
+        self._rules = rules
+        self._lines_left, self._attempts, self._attempts_left = lines, attempts, attempts
+        self._excluded: Container[str] = () if excluded is None else excluded
+        self._begun = begun
+        self._written: set[str] = set()
+        self._line: list[Character] = []
+        self._newline: list[Character] = []  # what ends the last line that was kept; released with the next one
+
+    def push(self, id: int, log_probability: float = 0.0) -> list[Character]:
+        """Take the next id. Returns the line that it completes, unless that is removed."""
+        released: list[Character] = []
+        for character in [] if self.stopped else self._rules.push(id, log_probability):
+            if character.text != "\n":
+                self._line.append(character)
+            elif not self.stopped:
+                released += self._end_line(character)
+        self.stopped |= self._rules.stopped
+        return released
+
+    def finish(self) -> list[Character]:
+        """No more ids will come. Nothing is left to release."""
+        return []
+
+    def _end_line(self, newline: Character) -> list[Character]:
+        text = self._begun + "".join(character.text for character in self._line)
+        removed = not text.strip() or text in self._written or (not self._begun and text in self._excluded)
+        line, self._line, self._begun = self._line, [], ""
+        if removed:
+            self._attempts_left -= 1
+            self.stopped = self._attempts_left == 0
+            return []
+        released = self._newline + line
+        self._written.add(text)
+        self._newline, self._attempts_left = [newline], self._attempts
+        self._lines_left -= 1
+        self.stopped = self._lines_left == 0
         return released
 
 

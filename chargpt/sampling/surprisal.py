@@ -1,6 +1,7 @@
 """How surprised a model is by a text: the loss of each character, computed in windows that may overlap."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
@@ -38,6 +39,48 @@ def surprisals(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iter
         ids, known = ids[len(windows) * stride :], size - stride
     if len(ids) - 1 > known:
         yield _losses(model, torch.from_numpy(ids)[None], stride, known)
+
+
+def total_losses(
+    model: GPT, texts: Sequence[np.ndarray], *, stride: int, threads: Callable[[int], AbstractContextManager[None]]
+) -> np.ndarray:
+    """The sum of the `surprisals` of each of the `texts` (ids), float64, (len(texts),), up to the rounding of float32.
+
+    Windows of all texts are computed together, those of similar length in one batch. Each is filled up at its end, which a
+    causal model does not see before. `threads(n)` is active while a batch of n ids is computed.
+    """
+    windows = [(i, *bounds) for i, ids in enumerate(texts) for bounds in _bounds(len(ids), model.config.block_size, stride)]
+    windows.sort(key=lambda window: window[2] - window[1])
+    totals = np.zeros(len(texts))
+    most = max(1, min(NUMBERS_AT_ONCE // model.vocab_size, IDS_AT_ONCE))
+    while windows:
+        longest = windows[-1][2] - windows[-1][1]
+        batch = windows[-max(1, most // longest) :]
+        del windows[-len(batch) :]
+        padded = np.zeros((len(batch), longest + 1), np.int64)
+        wanted = np.zeros((len(batch), longest), bool)
+        for row, (i, start, end, known) in enumerate(batch):
+            padded[row, : end - start + 1] = texts[i][start : end + 1]
+            wanted[row, known - start : end - start] = True
+        with threads(padded.size), torch.inference_mode():
+            ids = torch.from_numpy(padded).to(model.token_embedding.weight.device)
+            logits = model(ids[:, :-1]).float()
+            losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(batch), -1)
+        sums = (losses.double().cpu().numpy() * wanted).sum(axis=1)
+        np.add.at(totals, [i for i, *_ in batch], sums)
+    return totals
+
+
+def _bounds(n: int, size: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """The windows of a text of n ids: each reads the ids from `start` up to `end` and predicts those after `known`.
+
+    These are the windows of `surprisals`.
+    """
+    start = known = 0
+    while known < n - 1:
+        end = min(start + size, n - 1)
+        yield start, end, known
+        start, known = start + stride, end
 
 
 def _windows(ids: np.ndarray, size: int, stride: int) -> torch.Tensor:

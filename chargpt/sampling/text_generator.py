@@ -7,9 +7,11 @@ import torch
 
 from chargpt.sampling.decoder import Decoder, first_id, pieces
 from chargpt.sampling.rules import Sampling
-from chargpt.sampling.stop_rules import Character, StopRules
+from chargpt.sampling.stop_rules import Character, StopRules, UniqueLines
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
+
+BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,7 @@ class TextGenerator:
     sampling: Sampling
     length: int  # in ids: characters, or bytes if the tokenizer's ids are bytes
     lines: int = 0  # a sample ends with this many lines; 0 is no limit
+    unique: bool = False  # blank lines and lines that a sample has already are removed; see `UniqueLines`
     stop: Sequence[str] = ()  # a sample ends before the first of these texts
     allow: str | None = None  # the only characters to write; None allows all
     ban: str | None = None  # characters that are never written
@@ -39,6 +42,8 @@ class TextGenerator:
         newline, _ = self.tokenizer.encode_known("\n")
         if self.lines and not set(newline.tolist()) - forbidden:
             raise ValueError(f"lines: {self.lines} given, but this model writes no newlines; use --length")
+        if self.unique and not self.lines:
+            raise ValueError("unique: removes lines, so it needs a number of lines to write; add --lines N")
 
     def write(self, prompt: Sequence[int], seeds: Sequence[int]) -> Iterator[list[list[Character]]]:
         """Continue the ids `prompt` once for each seed, all samples together, until every sample has ended.
@@ -46,15 +51,18 @@ class TextGenerator:
         An empty prompt starts a text: the model continues a newline (see `first_id`) that is not part of the text. Each item is
         a list with the new characters of each sample (see `StopRules`); the last item holds what was held back.
         """
-        begun = self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
-        rules = {"stops": self._stop_texts(), "lines": self.lines, "excluded": self.excluded, "continues_line": begun != ""}
-        samples = [StopRules(self.tokenizer, **rules) for _ in seeds]
-        start = torch.tensor(prompt or [first_id(self.tokenizer)], device=self.model.token_embedding.weight.device)
+        return self.write_each([prompt] * len(seeds), seeds)
+
+    def write_each(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> Iterator[list[list[Character]]]:
+        """The same for several `prompts` of one length, each with its own seed."""
+        samples = [self._stop_rules(prompt) for prompt in prompts]
+        ids = [list(prompt) or [first_id(self.tokenizer)] for prompt in prompts]
+        start = torch.tensor(ids, device=self.model.token_embedding.weight.device)  # (B, T)
         with torch.inference_mode():
             decoder = self.decoder(self.model, len(seeds), overflow=self.overflow)
         for piece in pieces(
             decoder,
-            start.expand(len(seeds), -1),
+            start,
             self.length,
             self.sampling,
             generator=[torch.Generator().manual_seed(seed) for seed in seeds],
@@ -65,6 +73,31 @@ class TextGenerator:
             if all(sample.stopped for sample in samples):
                 return
         yield [sample.finish() for sample in samples]
+
+    def continuations(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[list[Character]]:
+        """The whole samples that continue the ids `prompts`, of any lengths, each with its own seed.
+
+        Prompts of one length are continued together, at most BATCH of them at a time.
+        """
+        samples: list[list[Character]] = [[] for _ in prompts]
+        by_length: dict[int, list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            by_length.setdefault(len(prompt), []).append(i)
+        for same in by_length.values():
+            for start in range(0, len(same), BATCH):
+                batch = same[start : start + BATCH]
+                for added in self.write_each([prompts[i] for i in batch], [seeds[i] for i in batch]):
+                    for i, characters in zip(batch, added):
+                        samples[i] += characters
+        return samples
+
+    def _stop_rules(self, prompt: Sequence[int]) -> StopRules | UniqueLines:
+        """What ends a sample that continues the ids `prompt`."""
+        begun = self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
+        stops = self._stop_texts()
+        if self.unique:
+            return UniqueLines(StopRules(self.tokenizer, stops=stops), lines=self.lines, excluded=self.excluded, begun=begun)
+        return StopRules(self.tokenizer, stops=stops, lines=self.lines, excluded=self.excluded, continues_line=begun != "")
 
     def _stop_texts(self) -> list[str]:
         """The stop texts in the form that the model writes: for example in lower case if its training text was."""

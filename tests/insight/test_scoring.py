@@ -69,13 +69,17 @@ def test_the_table_has_a_line_for_each_text_and_for_each_program(run, file, caps
     assert "2 of 239 characters are unknown" in err and "20.1 bits each" in err and "no n-gram mark" in err
 
 
-def test_lines_and_colours_go_to_standard_output_and_totals_elsewhere(run, file, capsys):
+def test_lines_and_colours_go_to_standard_output_and_totals_elsewhere(run, file, monkeypatch, capsys):
     main(["score", str(run), str(file), "--lines"])
     out, err = capsys.readouterr()
     assert out.count("\n") == 2 + TEXT.count("\n") and "2: feed a cab" in out and "gzip" in err
     main(["score", str(run), str(file), "--surprise"])
     out, err = capsys.readouterr()
-    assert re.sub(r"\033\[\d+m", "", out) == TEXT and "\033[31m" in out and "gzip" in err
+    assert out == TEXT and "gzip" in err and err.count("without colours") == 1
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    main(["score", str(run), str(file), "--surprise"])
+    out, err = capsys.readouterr()
+    assert re.sub(r"\033\[\d+m", "", out) == TEXT and "\033[31m" in out and "without colours" not in err
 
 
 def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsys):

@@ -4,14 +4,16 @@ import io
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
-from chargpt.sampling.interactive import HELP, HINT, Session
+from chargpt.sampling.interactive import COMMANDS, HELP, HINT, Session
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
+from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT, GPTConfig
 
@@ -29,9 +31,9 @@ def generator() -> TextGenerator:
 def talk(generator, monkeypatch, capsys):
     """Run the interactive mode with these lines typed: standard output and standard error."""
 
-    def talk(typed: str, *, prompt: str = "", printer: type = TextPrinter) -> tuple[str, str]:
+    def talk(typed: str, *, prompt: str = "", printer: type = TextPrinter, seed: int = 5, **settings: int) -> tuple[str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        session = Session(generator, printer=printer(sys.stdout), unknown="error", seed=5)
+        session = Session(replace(generator, **settings), printer=printer(sys.stdout), unknown="error", seed=seed)
         assert session.run(TOKENIZER.encode(prompt).tolist()) == 0
         return capsys.readouterr()
 
@@ -39,33 +41,89 @@ def talk(generator, monkeypatch, capsys):
 
 
 def continued(generator: TextGenerator, text: str, seed: int) -> str:
-    return "".join(text_of(characters) for (characters,) in generator.write(TOKENIZER.encode(text).tolist(), [seed]))
+    """What the model adds in a turn: up to the length, or to a line's end in the last quarter of it."""
+    whole = "".join(text_of(characters) for (characters,) in generator.write(TOKENIZER.encode(text).tolist(), [seed]))
+    if generator.lines:
+        return whole
+    nearest = generator.length - generator.length // 4
+    return whole[: whole.find("\n", nearest - 1) + 1] or whole
+
+
+def shown(*turns: str) -> str:
+    """What is printed of these turns: each ends its line."""
+    return "".join(turn if turn.endswith("\n") else f"{turn}\n" for turn in turns)
 
 
 def test_a_typed_line_continues_the_text_and_an_empty_one_goes_on(talk, generator):
     first = "ab" + continued(generator, "ab", 5)
     second = continued(generator, first, 6)
     third = "cd\n" + continued(generator, first + second + "cd\n", 7)
-    assert talk("ab\n\ncd\\n\n")[0] == f"{first}\n{second}\n{third}\n"
+    assert talk("ab\n\ncd\\n\n")[0] == shown(first, second, third)
 
 
 def test_new_begins_another_text(talk, generator):
     first, other = "ab" + continued(generator, "ab", 5), "cd" + continued(generator, "cd", 6)
-    assert talk("ab\n/new cd\n")[0] == talk("ab\n/new\ncd\n")[0] == f"{first}\n{other}\n"
+    assert talk("ab\n/new cd\n")[0] == talk("ab\n/new\ncd\n")[0] == shown(first, other)
 
 
 def test_a_prompt_comes_first(talk, generator):
-    assert talk("", prompt="ab")[0] == f"ab{continued(generator, 'ab', 5)}\n"
+    assert talk("", prompt="ab")[0] == shown(f"ab{continued(generator, 'ab', 5)}")
 
 
 def test_an_empty_line_at_the_start_begins_a_text(talk, generator):
-    assert talk("\n")[0] == continued(generator, "", 5) + "\n"
+    assert talk("\n")[0] == shown(continued(generator, "", 5))
+
+
+def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
+    ends = 0
+    for seed in range(40):
+        out = talk("ab\n", length=40, seed=seed)[0]
+        added, whole = out.removeprefix("ab"), continued(replace(generator, length=40, lines=99), "ab", seed)
+        assert whole.startswith(added.removesuffix("\n"))
+        near = whole.find("\n", 29)  # 30 characters or more, the newline included
+        assert added == (whole + "\n" if near < 0 else whole[: near + 1])
+        ends += near >= 0
+    assert 5 < ends < 40
+
+
+def test_a_number_of_lines_decides_the_end_alone(talk, generator):
+    whole = continued(replace(generator, length=200, lines=3), "ab", 5)
+    assert whole.count("\n") == 2 and talk("ab\n", length=200, lines=3)[0] == f"ab{whole}\n"
+
+
+def test_settings_change_the_next_turns_and_are_shown(talk, generator):
+    cold = replace(generator, sampling=Sampling(temperature=0))
+    out, err = talk("/temperature 0\nab\n")
+    assert out == shown(f"ab{continued(cold, 'ab', 5)}") and "temperature 0\n" in err
+    assert talk("/length 25\nab\n")[0] == shown(f"ab{continued(replace(generator, length=25), 'ab', 5)}")
+    assert talk("/seed 9\nab\n")[0] == shown(f"ab{continued(generator, 'ab', 9)}")
+    assert talk("/temperature\n/length\n/seed\n")[1].split("> ")[1:4] == ["temperature 0.8\n", "length 10\n", "seed 5\n"]
+
+
+def test_undo_takes_back_a_turn_and_the_next_one_draws_from_the_next_seed(talk, generator):
+    first = "ab" + continued(generator, "ab", 5)
+    second, again = (continued(generator, first, seed) for seed in (6, 7))
+    out, err = talk("ab\n\n/undo\n\n")
+    assert out == shown(first, second, again) and one_line(first) in err
+    assert talk("ab\n/undo\n/undo\ncd\n")[1].count("error: /undo: there is no turn to take back") == 1
+    assert talk("ab\n/new\n/undo\n\n")[0] == shown(first, second)
+    assert "the text is now empty" in talk("ab\n/undo\n")[1]
+
+
+def test_save_writes_the_exact_text_and_never_replaces_a_file(talk, generator, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = "ab" + continued(generator, "ab", 5)
+    text = first + continued(generator, first, 6)
+    _, err = talk("/save a.txt\nab\n\n/save a.txt\n/new cd\n/save a.txt\n/save\n/save .\n/save no/such\n/save \0\n")
+    assert (tmp_path / "a.txt").read_bytes().decode() == text and [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert f"{len(text)} characters saved in a.txt" in err and "/save: a.txt exists; use another name" in err
+    assert err.count("error: /save: ") == 6
 
 
 def test_a_hint_names_help_and_help_names_every_command(talk):
     out, err = talk("/help\n")
     assert not out and HINT in err and HELP in err
-    assert "/help" in HINT and "/quit" in HINT and all(command in HELP for command in ("/new", "/help", "/quit", "//TEXT"))
+    assert "/help" in HINT and "/quit" in HINT and all(command in HELP for command in (*COMMANDS, "//TEXT"))
     assert max(map(len, [HINT, *HELP.splitlines()])) <= 100
 
 
@@ -74,14 +132,19 @@ def test_quit_leaves(talk):
 
 
 def test_a_text_may_begin_with_a_slash(talk, generator):
-    assert talk("//a\n")[0] == f"/a{continued(generator, '/a', 5)}\n"
+    assert talk("//a\n")[0] == shown(f"/a{continued(generator, '/a', 5)}")
 
 
-@pytest.mark.parametrize("mistake", ["xyz", "/nwe", "/new xyz", "/"])
+MISTAKES = ["xyz", "/nwe", "/new xyz", "/", "/temperature -1", "/temperature hot", "/temperature nan", "/length 0", "/length x"]
+
+
+@pytest.mark.parametrize("mistake", [*MISTAKES, "/seed -1", "/seed 1.5", "/undo 2", "/help me", "/quit now", "/save"])
 def test_a_mistake_is_answered_and_changes_nothing(talk, generator, mistake):
     first = "ab" + continued(generator, "ab", 5)
     out, err = talk(f"ab\n{mistake}\n\n")
-    assert out == f"{first}\n{continued(generator, first, 6)}\n" and err.count("error: ") == 1
+    assert out == shown(first, continued(generator, first, 6))
+    (line,) = (line for line in err.splitlines() if "error: " in line)
+    assert "; " in line
 
 
 def test_ctrl_c_stops_the_text_and_what_was_written_stays(talk, generator):
@@ -97,10 +160,10 @@ def test_ctrl_c_stops_the_text_and_what_was_written_stays(talk, generator):
     whole = continued(generator, "ab", 5)
     out, _ = talk("ab\ncd\n", printer=Interrupting)
     begun = next(n for n in range(4, 7) if out.startswith(f"ab{whole[:n]}\n"))
-    assert out == f"ab{whole[:begun]}\ncd{continued(generator, f'ab{whole[:begun]}cd', 6)}\n"
+    assert out == shown(f"ab{whole[:begun]}", f"cd{continued(generator, f'ab{whole[:begun]}cd', 6)}")
 
 
-def test_ctrl_c_at_the_prompt_says_that_nothing_is_saved_and_the_second_leaves(generator, monkeypatch, capsys):
+def test_ctrl_c_at_the_prompt_says_that_the_text_is_not_saved_and_the_second_leaves(generator, monkeypatch, capsys):
     class Keyboard:
         def __init__(self, *keys):
             self.keys = iter(keys)
@@ -117,6 +180,6 @@ def test_ctrl_c_at_the_prompt_says_that_nothing_is_saved_and_the_second_leaves(g
 
     assert code(KeyboardInterrupt, "ab\n", KeyboardInterrupt, "") == 0
     out, err = capsys.readouterr()
-    assert out.startswith("ab") and err.count("nothing is saved; Ctrl-C again") == 2
+    assert out.startswith("ab") and err.count("the text is not saved (/save FILE); Ctrl-C again") == 2
     assert code(KeyboardInterrupt, KeyboardInterrupt) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")

@@ -1,8 +1,11 @@
 """The library: the five lines of the README, and that its numbers are the model's own."""
 
+import dataclasses
+import inspect
 import math
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,13 @@ from helpers import publish_run
 
 import chargpt
 import sample
+from chargpt.sampling import loaded_model, surprisal, text_generator
+from chargpt.sampling.rules import Sampling
+from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
+from model import GPT
 
 ROOT = Path(sample.__file__).parent
 
@@ -103,3 +110,129 @@ def test_a_damaged_best_checkpoint_is_a_warning(tmp_path):
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.warns(UserWarning, match="newest checkpoint instead"):
         assert chargpt.load(run).step == 1000
+
+
+def test_a_list_of_texts_is_scored_like_each_alone(model):
+    texts = ["ab", "abcd efgh\n" * 7, "ccc", "abcd efgh\n" * 20, "h" * 17, "h" * 18, "ab"]
+    for stride in (0, 1, 5, 16):
+        alone = [model.score(text, stride=stride) for text in texts]
+        assert model.score(texts, stride=stride) == pytest.approx(alone, abs=1e-5)
+    assert model.score(tuple(texts)) == model.score(texts) and model.score([]) == []
+
+
+def test_a_batch_of_texts_is_bounded(model, monkeypatch):
+    texts = ["abcdefgh"[: 2 + i % 7] * (1 + i % 5) for i in range(60)]
+    whole, sizes = model.score(texts), []
+    forward = GPT.forward
+    monkeypatch.setattr(surprisal, "IDS_AT_ONCE", 64)
+    monkeypatch.setattr(GPT, "forward", lambda self, idx, **options: sizes.append(idx.numel()) or forward(self, idx, **options))
+    assert model.score(texts) == pytest.approx(whole, abs=1e-5)
+    assert max(sizes) <= 64 and len(sizes) < len(texts)
+
+
+def test_small_work_uses_one_thread_and_the_number_stays(model, monkeypatch):
+    seen, forward = [], GPT.forward
+    monkeypatch.setattr(
+        GPT, "forward", lambda self, *given, **options: seen.append(torch.get_num_threads()) or forward(self, *given, **options)
+    )
+    torch.set_num_threads(2)
+    model.score("abcd"), model.score(["abcd", "ef"]), model.logits("ab")
+    with pytest.raises(ValueError):
+        model.logits("É")
+    assert set(seen) == {1} and torch.get_num_threads() == 2
+    monkeypatch.setattr(loaded_model, "SMALL_WORK", 0)
+    model.score("abcd"), model.score(["abcd", "ef"])
+    assert seen[-2:] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "options", [{"length": 40}, {"length": 40, "temperature": 1.3, "stop": "ab"}, {"lines": 2, "ban": "h"}]
+)
+def test_a_list_of_prompts_is_continued_as_each_alone(model, options):
+    prompts = ["ab", "", "abcdefgh" * 5, "cd", "中", "ab", "ef gh"]
+    texts = model.generate(prompts, seed=7, **options)
+    assert texts == [model.generate(prompt, seed=7 + i, **options) for i, prompt in enumerate(prompts)]
+    assert texts[0] != texts[5] and model.generate([]) == [] and len(model.generate(prompts)) == 7
+
+
+def test_many_prompts_of_one_length_are_continued_in_batches(model, monkeypatch):
+    alone = model.generate(["ab"] * 5, length=20, seed=1)
+    monkeypatch.setattr(text_generator, "BATCH", 2)
+    assert model.generate(["ab"] * 5, length=20, seed=1) == alone
+
+
+def test_lines_that_are_different(model):
+    text = model.generate(lines=5, unique=True, allow="ab\n", temperature=2.0, seed=1)
+    assert len(text.split("\n")) == len(set(text.split("\n"))) == 5 and "" not in text.split("\n")
+    with pytest.warns(UserWarning, match="of 50 lines: the model had no more new ones .* raise temperature or length$"):
+        few = model.generate(lines=50, unique=True, allow="a\n", temperature=1e30, seed=1)
+    assert 5 < len(few.split("\n")) < 50
+
+
+def test_characters_that_the_model_does_not_know_can_be_skipped(model):
+    assert model.score("aÉb", unknown="skip") == model.score("ab") and model.score(["aÉb"], unknown="skip") == [
+        model.score("ab")
+    ]
+    assert model.generate("Éab", length=5, seed=1, unknown="skip") == model.generate("ab", length=5, seed=1)
+
+
+def test_the_default_length_is_that_of_the_program(model):
+    assert len(model.generate(seed=1)) == 500 and model.generate(seed=1, lines=100).count("\n") == 99
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda model: model.generate(temperature=-1), "temperature=-1: use 0"),
+        (lambda model: model.generate(temperature="hot"), "temperature='hot': use a number"),
+        (lambda model: model.generate(top_k=1.5), "top_k=1.5: use a whole number"),
+        (lambda model: model.generate(top_p=0), "top_p=0: use a number above 0"),
+        (lambda model: model.generate(length=-1), "length=-1: use a whole number"),
+        (lambda model: model.generate(seed="x"), "seed='x': use a whole number"),
+        (lambda model: model.generate(lines=2, ban="\n"), "lines=2: this model writes no newlines; use length"),
+        (lambda model: model.generate(unique=True), "unique: .*add lines=N"),
+        (lambda model: model.generate(overflow="no"), "overflow='no': use one of refill, exact"),
+        (lambda model: model.generate(stop="É"), "stop='É': use characters"),
+        (lambda model: model.generate(5), "prompt=5: use a str, or a list of str"),
+        (lambda model: model.generate(["a", None]), r"prompt\[1\]=None: use a str"),
+        (lambda model: model.generate("É"), "prompt: characters the model has not seen: .* unknown='skip'$"),
+        (lambda model: model.score(["ab", "aÉ"]), r"text\[1\]: characters the model has not seen: .* unknown='skip'$"),
+        (lambda model: model.score(["ab", "a"]), r"text\[1\]='a': use at least two characters"),
+        (lambda model: model.score(b"ab"), "text=b'ab': use a str, or a list of str"),
+        (lambda model: model.score("ab", stride=17), "stride=17: use at most the context, 16"),
+        (lambda model: model.score("ab", unknown="no"), "unknown='no': use one of error, skip"),
+        (lambda model: model.logits(["ab"]), r"text=\['ab'\]: use one str"),
+        (lambda model: model.attention("É"), "text: characters the model has not seen: .*; remove them$"),
+        (lambda model: chargpt.load(model.path, device="gpu"), "device='gpu': use auto, cpu, cuda"),
+        (lambda model: chargpt.load(model.path, device="cuda:99"), "device='cuda:99': torch sees .*; use device='cpu'"),
+        (lambda model: chargpt.load(model.path, precision="int4"), "precision='int4': use one of float32"),
+    ],
+)
+def test_a_mistake_is_a_value_error_that_speaks_of_arguments(model, call, says):
+    with pytest.raises(ValueError, match=f"^{says}") as error:
+        call(model)
+    assert "--" not in str(error.value)
+
+
+def test_a_model_is_shown_in_one_line(model):
+    assert (
+        repr(model) == f"<chargpt.LoadedModel {model.describe()}>"
+        and len(repr(model)) < 150
+        and "poems, step 500" in repr(model)
+    )
+
+
+def test_an_editor_sees_every_option_with_its_type_and_default():
+    expected = {field.name: field.default for field in dataclasses.fields(Sampling)}
+    expected |= {field.name: field.default for field in dataclasses.fields(TextGenerator)}
+    for name in ("model", "tokenizer", "sampling", "decoder", "excluded"):  # not for the user
+        del expected[name]
+    parameters = inspect.signature(chargpt.LoadedModel.generate).parameters
+    assert expected.keys() <= parameters.keys()
+    for overload in (chargpt.LoadedModel.generate, *typing.get_overloads(chargpt.LoadedModel.generate)):
+        for name, parameter in inspect.signature(overload).parameters.items():
+            if name not in ("self", "prompt"):
+                assert parameter.annotation is not parameter.empty and parameter.default == parameters[name].default
+                assert parameter.kind == parameter.KEYWORD_ONLY
+                assert name in ("length", "seed", "unknown") or parameter.default == expected[name], name
+    assert typing.get_type_hints(chargpt.load, {"LoadedModel": chargpt.LoadedModel})["return"] is chargpt.LoadedModel

@@ -10,6 +10,11 @@ from chargpt.sampling.stop_rules import Character
 WRITTEN = [Character("a", -0.1), Character("\n", -2.0), Character("中", -5.0)]
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def printed(printer_type, *, heading: str = "") -> str:
     """Two samples, character by character."""
     file = io.StringIO()
@@ -39,6 +44,7 @@ def test_json_is_an_object_a_line_with_a_log_probability_a_character():
     ("bits", "style"), [(0.0, "2"), (0.49, "2"), (0.51, "0"), (1.9, "0"), (2.1, "33"), (4.1, "31"), (50, "31")]
 )
 def test_surprise_has_a_colour_and_leaves_none_behind(bits, style):
-    file = io.StringIO()
-    SurprisePrinter(file).add([Character("a", -bits * math.log(2))])
-    assert file.getvalue() == f"\033[{style}ma\033[0m"
+    terminal, pipe = Terminal(), io.StringIO()
+    for file in (terminal, pipe):
+        SurprisePrinter(file).add([Character("a", -bits * math.log(2))])
+    assert terminal.getvalue() == f"\033[{style}ma\033[0m" and pipe.getvalue() == "a"

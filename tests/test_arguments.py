@@ -1,0 +1,51 @@
+"""The library speaks of arguments of Python, not of command-line options."""
+
+import math
+
+import pytest
+
+from chargpt.arguments import check_number, in_python, python_errors, whole_number
+from chargpt.terminal import UserError
+
+
+@pytest.mark.parametrize(
+    ("program", "library"),
+    [
+        ("temperature: -1 given; use 0 or a number above 0", "temperature=-1: use 0 or a number above 0"),
+        ("stop: 'É' given; use characters that this model can write", "stop='É': use characters that this model can write"),
+        ("--device: cuda:9 given, but torch sees 0; use --device cpu", "device='cuda:9': torch sees 0; use device='cpu'"),
+        ("--top-k: 'x' given; use a whole number", "top_k='x': use a whole number"),
+        ("command line: train.max_steps: 'x' given; use a whole number", "train.max_steps='x': use a whole number"),
+        ("lines: 2 given, but it writes no newlines; use --length", "lines=2: it writes no newlines; use length"),
+        (
+            "a: exists; continue it with --resume, or choose another --run NAME",
+            "a: exists; continue it with resume=True, or choose another run=NAME",
+        ),
+        ("stopped; --resume --run p-teacher", "stopped; resume=True, run='p-teacher'"),
+        ("leave out TEXT, --config, --init-from and --vocab-from", "leave out text, config, init_from and vocab_from"),
+        ("change them, or skip them with --unknown skip", "change them, or skip them with unknown='skip'"),
+        ("train one with python train.py", "train one with chargpt.train"),
+        ("start with train.py TEXT --init-from, or not", "start with chargpt.train(text) init_from, or not"),
+        ("nothing to change", "nothing to change"),
+    ],
+)
+def test_a_message_of_a_program_becomes_one_of_the_library(program, library):
+    assert in_python(program) == library
+
+
+def test_an_error_is_raised_again_with_the_message_of_the_library():
+    with pytest.raises(UserError, match="^top_k=-1: use more$"), python_errors():
+        raise ValueError("top_k: -1 given; use more")
+    with pytest.raises(KeyError), python_errors():
+        raise KeyError("top_k: -1 given; use more")
+
+
+def test_numbers_are_numbers():
+    assert whole_number("length", 7) == 7
+    for value in (-1, 1.0, "7", True, None, math.nan, 10**18):
+        with pytest.raises(UserError, match="^length=.*: use a whole number of 0 or more$"):
+            whole_number("length", value)
+    check_number("top_p", 1), check_number("top_p", 0.5)
+    for value in ("1", None, True, [1.0]):
+        with pytest.raises(UserError, match="^top_p=.*: use a number$"):
+            check_number("top_p", value)
