@@ -59,13 +59,19 @@ def test_the_attention_page_prints_what_it_shows(outputs):
 @pytest.mark.nightly
 def test_the_attention_page_draws_its_pictures(outputs):
     linked = re.findall(r'<img src="attention/(.+?)"', ATTENTION.read_text(encoding="utf-8"))
-    drawn = outputs[1] / "docs" / "attention"
+    drawn = outputs[1] / "data" / "attention"
     tracked = ROOT / "docs" / "attention"
     assert sorted(linked) == sorted(path.name for path in drawn.iterdir()) == sorted(path.name for path in tracked.iterdir())
     for name in linked:
         assert (tracked / name).stat().st_size < 100_000
         with Image.open(tracked / name) as old, Image.open(drawn / name) as new:
-            assert old.size == new.size, f"{name}: run the blocks of docs/attention.md to draw it again"
+            assert old.size == new.size, f"{name}: run the blocks of docs/attention.md with FOLDER = docs/attention"
+
+
+@pytest.mark.nightly
+def test_the_attention_page_writes_only_where_nothing_is_tracked(outputs):
+    written = [path.relative_to(outputs[1]) for path in outputs[1].rglob("*") if path.is_file()]
+    assert written and {path.parts[0] for path in written} == {"data"}
 
 
 def test_outputs_that_differ_are_noticed():

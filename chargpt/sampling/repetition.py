@@ -32,6 +32,8 @@ class Repetition:
 
     def excess(self, vocab_size: int) -> Tensor:
         """For each id, the length above FREE of the longest repetition that the id would extend, (B, vocab_size)."""
-        excess = (self.matched[:, :-1] + 1 - FREE).clamp_min(0)
+        matched = self.matched[:, :-1]
+        within = torch.arange(1, matched.size(1) + 1, device=matched.device)  # what is left of a passage in the window
+        excess = (matched.minimum(within) + 1 - FREE).clamp_min(0)
         none = torch.zeros(len(self.ids), vocab_size, dtype=excess.dtype, device=excess.device)
         return none.scatter_reduce(1, self.ids[:, 1:], excess, "amax")

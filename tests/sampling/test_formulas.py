@@ -162,4 +162,8 @@ def test_the_excess_is_that_of_the_formula_for_every_window(period, monkeypatch)
         expected = [max(0, longest_repetition(text, id, window) - FREE) for id in range(VOCAB)]
         assert repetition.Repetition(torch.tensor([text])).excess(VOCAB).tolist() == [expected], window
         seen.add(max(expected))
+        writing = repetition.Repetition(torch.tensor([text[:3]]))
+        for id in text[3:]:
+            writing.append(torch.tensor([id]))
+        assert writing.excess(VOCAB).tolist() == [expected], f"{window}, when written"
     assert len(seen) > 10
