@@ -57,7 +57,8 @@ class ProgressBar:
         self._bar.bar_format = _layout(terminal_width(sys.stderr))
         self._bar.set_postfix_str(", ".join([*train, *self._last_evaluation(step)]), refresh=False)
         now = time.perf_counter()
-        if "val/loss" not in values and (not self._bar.disable or now - self._last_line < PLAIN_SECONDS):
+        is_due = self._bar.disable and now - self._last_line >= PLAIN_SECONDS and step < self._total  # at the end comes a loss
+        if "val/loss" not in values and not is_due:
             return
         self._last_line = now
         if "chars_per_second" in self._numbers:

@@ -4,26 +4,21 @@ Each training starts from the same weights and sees the same batches. Its loss i
 text that it has not seen before, unless the text is short. The validation part is not used.
 """
 
-import contextlib
 import copy
 import dataclasses
 import io
 import math
-import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from torch.utils.tensorboard import summary
 
 from chargpt.config import Config
-from chargpt.files import LOCK_NAME, FolderLock, lock_folder, publish_file, publishing, remove_left_behind
+from chargpt.files import publish_file
 from chargpt.interrupt import Interrupt
 from chargpt.runs.run import folder_of
 from chargpt.terminal import UserError, say, shown
-from chargpt.training.metrics import EventFile, event_file_name
 from chargpt.training.options import TrainOptions
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.startup import new_model
@@ -37,7 +32,6 @@ MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one b
 HOPELESS = 0.3  # nats above the best: higher rates will not be better
 WIDTH, HEIGHT, MARGIN = 720, 440, 64  # of the picture, in pixels
 STOPPING = "\nstopping\na second signal stops at once\n"
-WRITTEN = re.compile(r"find-lr\.png|events\.out\.tfevents\..*")  # what is written aside
 
 Curve = list[tuple[float, float]]  # rate and loss, rates ascending
 
@@ -49,9 +43,9 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     """
     model, corpus, config, *_ = new_model(options, root=root)
     config = short_config(config)
-    folder = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
-    folder = folder.with_name(f"{folder.name}-find-lr")
-    with _locked(folder), Interrupt(STOPPING) as interrupt:
+    run = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
+    path = run.with_name(f"{run.name}-find-lr.png")
+    with Interrupt(STOPPING) as interrupt:
         say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
         curve, runtime, teachers = [], choose_runtime(config), load_teachers(config, corpus.tokenizer)
         for rate, loss in try_rates(model, corpus.train, config, runtime=runtime, teachers=teachers, interrupt=interrupt):
@@ -59,31 +53,12 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
             curve.append((rate, loss))
         if not any(loss < math.inf for _, loss in curve):
             if interrupt():
-                discard_empty(folder)
                 return interrupt.exit_code
             raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
-        say("drawn", f"{shown(record(curve, folder))}   (and in python -m tensorboard.main --logdir {shown(folder.parent)})")
         say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
+        record(curve, path)
+        say("drawn", shown(path))
     return interrupt.exit_code
-
-
-def _locked(folder: Path) -> FolderLock:
-    """The lock of `folder`, which is made first. Raises UserError while another process has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = lock_folder(folder, wait=False)
-    except BlockingIOError:
-        raise UserError(f"{shown(folder)}: another process writes there; wait for it, or choose another --run NAME") from None
-    remove_left_behind(folder, WRITTEN)
-    return lock
-
-
-def discard_empty(folder: Path) -> None:
-    """Remove a locked folder if nothing but its lock is in it, where the system allows that while it is locked."""
-    with contextlib.suppress(OSError):
-        if os.listdir(folder) == [LOCK_NAME]:
-            os.unlink(folder / LOCK_NAME)
-            folder.rmdir()
 
 
 def short_config(config: Config, *, steps: int = STEPS) -> Config:
@@ -142,22 +117,12 @@ def suggestion(curve: Curve) -> float:
     return curve[i][0] * FACTOR ** (0.5 * (left - right) / bend if bend > 0 else 0.0)
 
 
-def record(curve: Curve, folder: Path) -> Path:
-    """Draw the curve into `folder`, as a picture and for TensorBoard; returns the picture's path. Raises OSError."""
-    picture, png = draw(curve), io.BytesIO()
-    picture.save(png, "png")
-    path = folder / "find-lr.png"
+def record(curve: Curve, path: Path) -> None:
+    """Draw the curve into a picture, which replaces that of an earlier sweep. Raises OSError."""
+    png = io.BytesIO()
+    draw(curve).save(png, "png")
+    path.parent.mkdir(parents=True, exist_ok=True)
     publish_file(path, png.getvalue())
-    with publishing(folder / event_file_name()) as aside:
-        events = EventFile(aside, purge_step=0)
-        for rate, loss in curve:
-            if math.isfinite(loss):
-                events.add(round(rate * 1e6), summary.scalar("find-lr/loss by millionths", loss))
-        events.add(0, summary.image("find-lr", np.asarray(picture), dataformats="HWC"))
-        events.file.flush()
-        os.fsync(events.file.fileno())
-        events.file.close()
-    return path
 
 
 def draw(curve: Curve) -> Image.Image:

@@ -37,6 +37,17 @@ def test_a_validation_loss_is_shown_only_when_it_is_new(capsys, monkeypatch):
     assert "val 4.734" in first and "train 1.462" in second and "val" not in second
 
 
+def test_the_last_step_is_one_line_although_its_training_loss_is_logged_before(capsys, monkeypatch):
+    monkeypatch.setattr("chargpt.training.progress_bar.PLAIN_SECONDS", 0.0)
+    bar = ProgressBar(step=0, total=100)
+    bar.show(90, {"train/loss": 1.5})
+    bar.show(100, {"train/loss": 1.4})
+    bar.show(100, {"val/loss": 1.6, "val/bits_per_char": 2.3})
+    bar.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["step 90/100", "step 100/100"] and "train 1.400, val 1.600" in lines[1]
+
+
 def shown_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, use: Callable[[], None]) -> list[str]:
     """The lines that `use` writes to a terminal of that width, without colours."""
     import fcntl

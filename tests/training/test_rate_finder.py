@@ -12,7 +12,6 @@ from PIL import Image
 
 import train
 from chargpt.config import Config, TrainConfig
-from chargpt.files import lock_folder
 from chargpt.interrupt import Interrupt
 from chargpt.terminal import UserError, run_program
 from chargpt.training import rate_finder
@@ -82,34 +81,28 @@ def test_where_every_rate_is_worse_than_the_lowest_it_suggests_the_lowest():
 
 
 def test_the_suggestion_is_marked_where_it_is(tmp_path):
-    (tmp_path / "folder").mkdir()
-    path = record(valley(2.7e-3), tmp_path / "folder")
+    path = tmp_path / "found.png"
+    record(valley(2.7e-3), path)
     red = np.asarray(Image.open(path)).astype(int) @ [1, -1, -1] > 100
     columns = np.flatnonzero(red.sum(axis=0) > 200)
     curve = valley(2.7e-3)
     low, high = math.log10(MIN_RATE), math.log10(curve[-1][0] * FACTOR**0.5)
     expected = 64 + (math.log10(2.7e-3) - low) / (high - low) * (720 - 128)
     assert len(columns) and abs(columns.mean() - expected) < 2
-    assert list((tmp_path / "folder").glob("events.*"))
 
 
-def test_find_lr_suggests_a_rate_and_leaves_no_run(text, tmp_path, capsys):
-    arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/found", f"data.cache={tmp_path}/cache"]
-    (tmp_path / "found-find-lr").mkdir()
-    (tmp_path / "found-find-lr" / "find-lr.png").write_text("of an earlier sweep, which is drawn over")
+def test_find_lr_suggests_a_rate_and_leaves_one_picture(text, tmp_path, capsys):
+    """TensorBoard shows every folder of checkpoints/ that has events, so there is no folder."""
+    arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/runs/found", f"data.cache={tmp_path}/cache"]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "found-find-lr.png").write_text("of an earlier sweep, which is drawn over")
     assert train.main(arguments) == 0
-    assert (tmp_path / "found-find-lr" / "find-lr.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["found-find-lr.png"]
+    assert (tmp_path / "runs" / "found-find-lr.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
     rates = [float(line.split()[1].rstrip(":")) for line in printed.splitlines() if line.startswith("rate ")]
     suggested = float(printed.split("optim.learning_rate=")[1].split()[0])
     assert min(rates) <= suggested <= max(rates)
-    assert {path.name.split(".")[0] for path in (tmp_path / "found-find-lr").iterdir()} == {
-        "find-lr",
-        "events",
-        "",
-    }  # and .lock
-    with lock_folder(tmp_path / "found-find-lr", wait=False), pytest.raises(UserError, match="another process writes there"):
-        train.main(arguments)
     arguments.remove("--find-lr")
     assert train.main([*arguments, "train.max_steps=5"]) == 0  # the name is free
 
@@ -137,7 +130,7 @@ def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capf
     monkeypatch.setattr(rate_finder, "say", say)
     arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     assert train.main(arguments) == 143
-    assert (tmp_path / "x-find-lr" / "find-lr.png").exists()
+    assert (tmp_path / "x-find-lr.png").exists()
     captured = capfd.readouterr()
     assert "suggested" in captured.out and "saved" not in captured.err
 
