@@ -28,6 +28,7 @@ from chargpt.training import time_budget
 from chargpt.training.evaluation import evaluate
 from chargpt.training.options import parse_options
 from chargpt.training.startup import Training, new_run, resume_run, roll_back
+from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import Step, Trainer
 
 TINY = [
@@ -235,6 +236,24 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, clock
     assert rates[-1] < 0.1 * max(rates)
     paces = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pace ")]
     assert 2 <= len(paces) <= 6 and f"; {steps:,} steps" in paces[-1]  # again and again, as more is known
+
+
+@pytest.mark.parametrize("minutes", [None, 0.05])
+def test_the_second_of_two_runs_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock, minutes):
+    """What the first one does not use is for the second. Without a time limit of the first, its time begins at its start."""
+    deadlines, begin = [], TimeBudget.__init__
+
+    def observed(budget: TimeBudget, *, deadline: float | None, **given: int) -> None:
+        deadlines.append((clock.now, deadline))
+        begin(budget, deadline=deadline, **given)
+
+    monkeypatch.setattr(TimeBudget, "__init__", observed)
+    started, limit = clock.now, [] if minutes is None else ["--minutes", str(minutes)]
+    assert trainer("train.pupil_minutes=0.05", *limit) == 0
+    (_, first), (began, second) = deadlines
+    assert first == (None if minutes is None else started + 60 * minutes)
+    assert began > started and second == pytest.approx((first or began) + 3)
+    assert began + 1.5 < clock.now <= second
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights(trainer, tmp_path, capsys):
