@@ -104,9 +104,12 @@ class DataConfig:
     val_text: str = ""  # a text for validation, in place of a part of the training text
     pattern: str = "*.txt"  # which files of a folder
     encoding: str = "utf-8"
-    field: str = "text"  # of JSON lines
+    field: str = "text"  # of JSON lines, and of CSV, TSV and JSON with format=fields
+    # auto: JSON lines by a field, all other files as they are; fields: CSV, TSV and JSON by a field too; text: all as they are
+    format: Literal["auto", "fields", "text"] = "auto"
+    shuffle: Literal["none", "lines"] = "none"  # lines: in another order, the same for every seed
     separator: str = "\n"  # between documents
-    newlines: Literal["keep", "fold"] = "keep"  # fold turns \r\n and \r into \n
+    newlines: Literal["auto", "keep", "fold"] = "auto"  # fold turns \r\n and \r into \n; auto: fold, but not bytes
     normalize: Literal["none", "NFC", "NFKC"] = "none"
     lowercase: bool = False
     vocabulary: Literal["characters", "bytes"] = "characters"
@@ -118,6 +121,9 @@ class DataConfig:
         _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")
         one_split = not (self.val_text and self.split == "document")
         _require(one_split, "split", self.split, "position, because data.val_text is the validation part already")
+        one_split = self.shuffle == "none" or (self.split == "position" and not self.val_text)
+        allowed = "none, because data.val_text or data.split=document decides what validates"
+        _require(one_split, "shuffle", self.shuffle, allowed)
         _require(bool(self.pattern), "pattern", self.pattern, "a file pattern such as *.txt")
         try:
             "".encode(self.encoding)

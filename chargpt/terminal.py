@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import re
+import shlex
 import shutil
 import sys
 import unicodedata
@@ -59,6 +60,13 @@ def shown(path: str | Path) -> str:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def shell_word(text: str) -> str:
+    """`text` as one word of a command line of this system's shell, quoted if it must be."""
+    if os.name != "nt":
+        return shlex.quote(text)
+    return text if re.fullmatch(r"[\w./:\\+=@-]+", text) else f'"{text}"'
 
 
 def terminal_width(stream: TextIO) -> int:

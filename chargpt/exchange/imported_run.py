@@ -17,7 +17,8 @@ from chargpt.terminal import UserError, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.optimizers import make_optimizer
-from chargpt.training.presets import load_settings
+from chargpt.training.options import given_in
+from chargpt.training.presets import by_fields, load_settings
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.weights import FlatWeights
 from model import GPT
@@ -35,7 +36,9 @@ def save_run(
     corpus = None
     if texts:
         block_size = config.model.block_size
-        corpus = load_corpus(texts, config.data, root=root, block_size=block_size, tokenizer=imported.tokenizer)
+        corpus = load_corpus(
+            texts, config.data, root=root, block_size=block_size, tokenizer=imported.tokenizer, given=given_in(settings)
+        )
     progress = Progress(step=imported.step)
     if corpus is not None:
         progress.record_evaluation(evaluate(model, validation_part(corpus.val, config.train.eval_chars)))
@@ -68,7 +71,7 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     vocabulary = "bytes" if imported.tokenizer.characters is None else "characters"
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary=vocabulary, **normalizer))
     fixed = config
-    config = apply_overrides(config, settings)
+    config = by_fields(apply_overrides(config, settings), given_in(settings))
     if dataclasses.replace(config.model, dropout=fixed.model.dropout) != fixed.model:
         raise UserError(
             "command line: the shape is that of the imported model; of the model settings, change only model.dropout"

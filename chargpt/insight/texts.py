@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.insight.loaded_run import corpus_of_run
-from chargpt.project import project_root
+from chargpt.project import data_folder, project_root
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
@@ -83,7 +83,7 @@ def open_texts(names: Sequence[str], loaded: LoadedModel) -> Iterator[list[Text]
         yield [Text(label="validation part", encoded=corpus_of_run(loaded))]
         return
     data, root = loaded.config.data, project_root()
-    sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
+    sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=data_folder(root) / "cache")
     with contextlib.closing(sources):
         yield [Text(label=source.label, source=source) for source in sources.train]
 

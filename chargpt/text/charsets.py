@@ -2,6 +2,7 @@
 
 import codecs
 import unicodedata
+from pathlib import Path
 
 from chargpt.terminal import UserError
 from chargpt.text.formats import binary_format
@@ -47,12 +48,12 @@ def byte_order_mark(head: bytes) -> tuple[bytes, str]:
     return next(((mark, encoding) for mark, encoding in MARKS if head.startswith(mark)), (b"", "utf-8"))
 
 
-def why_not_utf8(head: bytes) -> str | None:
+def why_not_utf8(head: bytes, *, path: Path | None = None) -> str | None:
     """What a file is that begins with `head`, has no byte-order mark and is not UTF-8 text; None if it may be.
 
     A file in UTF-16 or of zeros can be valid UTF-8: NUL is a character.
     """
-    if what := binary_format(head):
+    if what := binary_format(head, path=path):
         return what
     sample = head[:SAMPLE]
     if sample.count(0) <= len(sample) * MAX_NUL_SHARE:
@@ -76,7 +77,7 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
     first_bytes = rest[:2]
     if start:
         around = around[around.find(b"\n") + 1 :]  # do not begin inside a character
-    if what := binary_format(head):
+    if what := binary_format(head, path=source.path):
         return UserError(f"{source.label}: {what}")
     where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
     if encoding == "utf-8" and first_bytes[:1] == b"\xed" and first_bytes[1:] >= b"\xa0":

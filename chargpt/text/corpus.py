@@ -4,8 +4,8 @@ import contextlib
 import dataclasses
 import shutil
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,20 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
+from chargpt.project import data_folder
 from chargpt.terminal import UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
-from chargpt.text.encoding import TextCounts, count_characters, write_ids
+from chargpt.text.encoding import TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader
 from chargpt.text.selection import absolute_text, run_name, select_sources
 from chargpt.text.sources import Sources
+from chargpt.text.structure import fields_of, read_head, recognised, warnings_about
 from chargpt.text.tokenizer import Tokenizer
 
+SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
 MAKE_ROOM = "free some space there, or name another folder in data.cache"
+FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; data.newlines=keep leaves them as they are"
 FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
 
 
@@ -32,6 +36,7 @@ class Corpus(EncodedText):
 
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
+    warnings: list[str] = field(default_factory=list)  # structured files that are read as they are
 
     def describe_briefly(self) -> str:
         """What and how much it is, for a line."""
@@ -52,13 +57,19 @@ class Corpus(EncodedText):
 
 
 def load_corpus(
-    texts: Sequence[str], config: DataConfig, *, root: Path, block_size: int, tokenizer: Tokenizer | None = None
+    texts: Sequence[str],
+    config: DataConfig,
+    *,
+    root: Path,
+    block_size: int,
+    tokenizer: Tokenizer | None = None,
+    given: Collection[str] = (),
 ) -> Corpus:
     """The corpus of `texts` (files, folders, `-`, named corpora; none for the default) under `config`.
 
     The text is encoded once, into the cache in `root`/data/cache. `tokenizer` is the vocabulary of another run, to use instead
-    of a new one; its normaliser replaces that of `config`. Raises UserError, also if a part is too short for sequences of
-    `block_size` characters.
+    of a new one; its normaliser replaces that of `config`. `given` are the settings that the user has typed for this text.
+    Raises UserError, also if a part is too short for sequences of `block_size` characters, or if a given setting has no effect.
     """
     if tokenizer is not None:
         vocabulary = "bytes" if tokenizer.characters is None else "characters"
@@ -68,10 +79,36 @@ def load_corpus(
     cache = Cache(cache_folders(config, root=root)[0])
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
+        check_effect(given, texts, config, sources)
+        warnings = warnings_about(sources.train + sources.val, config)
         encoded = _find_or_encode(sources, config, tokenizer, cache)
-    corpus = Corpus(**{**vars(encoded), "notes": sources.notes + encoded.notes}, **origin)
+    corpus = Corpus(**{**vars(encoded), "notes": sources.notes + encoded.notes}, **origin, warnings=warnings)
     _check_length(corpus, config, block_size)
     return corpus
+
+
+def check_effect(given: Collection[str], texts: Sequence[str], config: DataConfig, sources: Sources) -> None:
+    """Raise UserError for a setting in `given` that does nothing for these texts."""
+    every = sources.train + sources.val
+    if "data.pattern" in given and not any(Path(text).is_dir() for text in filter(None, [*texts, config.val_text])):
+        raise UserError(f"data.pattern: {config.pattern!r} given, but no folder is read; leave it out, or give a folder")
+    if "data.val_fraction" in given and config.val_text:
+        raise UserError(f"data.val_fraction: {config.val_fraction} given, but data.val_text validates; leave one of them out")
+    if not {*given} & {"data.field", "data.separator"}:
+        return
+    has_fields = any(fields_of(source, read_head(source), config) for source in every)
+    if "data.field" in given and not has_fields:
+        kinds = {recognised(source, config) for source in every[:100]}
+        if config.format == "text":
+            raise UserError(
+                f"data.field: {config.field!r} given with data.format=text, which reads files as they are; leave one out"
+            )
+        what = f"is {kinds.pop()}, which has no fields" if len(kinds) == 1 else "has no fields"
+        what_to_do = "leave it out, or give CSV, TSV or JSON lines with a field of that name"
+        raise UserError(f"data.field: {config.field!r} given, but {sources.label} {what}; {what_to_do}")
+    if "data.separator" in given and not has_fields and max(len(sources.train), len(sources.val)) < 2:
+        what = f"{sources.label} is one document"
+        raise UserError(f"data.separator: {config.separator!r} given, but {what}; leave it out, or give several files")
 
 
 def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str) -> Corpus | None:
@@ -90,7 +127,7 @@ def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, finge
 def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
     """Where an encoded text may be: the folder in `config`, if it names one, and the default."""
     named = [Path(config.cache)] if config.cache else []
-    return [*named, root / "data" / "cache"]
+    return list(dict.fromkeys([*named, data_folder(root) / "cache", root / "data" / "cache"]))
 
 
 def absolute_paths(config: DataConfig) -> DataConfig:
@@ -124,7 +161,13 @@ def _encode(
     """Read the text and encode it, unless the cache has the same content from other files. The caller holds the lock."""
     total = sources.size and 2 * sources.size
     with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-        found = count_characters(TextReader(sources, config, progress=progress), config)
+        is_open = config.newlines == "auto" and config.vocabulary == "characters"
+        found = count_characters(TextReader(sources, config, progress=progress), config, stop_at_return=is_open)
+        if found is None:
+            config = dataclasses.replace(config, newlines="fold")
+            progress.reset()
+            found = count_characters(TextReader(sources, config, progress=progress), config)
+            found.notes.append(FOLDED_NOTE)
         if found.n_train + found.n_val == 0:
             what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
             raise UserError(f"{sources.label}: {what}; give a file with text in it")
@@ -140,12 +183,18 @@ def _encode(
             "distinct": distinct,
             "notes": found.notes,
         }
-        _check_free_space(cache, (found.n_train + found.n_val) * tokenizer.dtype.itemsize)
+        copies = 1 if config.shuffle == "none" else 2
+        _check_free_space(cache, copies * (found.n_train + found.n_val) * tokenizer.dtype.itemsize)
         # The ids must be those of the content that was hashed. If there is a signature, the second pass need not hash again.
         reader = TextReader(sources, config, progress=progress, hashed=signature is None)
         try:
             with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
-                write_ids(reader, tokenizer, train=train, val=val, n_train=found.n_train)
+                if config.shuffle == "none":
+                    write_ids(reader, tokenizer, train=train, val=val, n_train=found.n_train)
+                else:
+                    parts = {"train": train, "val": val, "folder": cache.folder}
+                    meta["n_train"] = write_shuffled_ids(reader, tokenizer, n_train=found.n_train, **parts)
+                    meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
                 if sources.signature() != signature if signature else reader.digest() != found.digest:
                     raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
         except OSError as error:
@@ -165,13 +214,15 @@ def _check_free_space(cache: Cache, size: int) -> None:
 def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) -> str:
     """A hash of everything that affects the ids and the split."""
     settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
+    if config.shuffle != "none":  # absent otherwise, so that earlier fingerprints stay what they are
+        settings.append(config.shuffle)
     unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
     return fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
 
 
 def _fit_tokenizer(counts: np.ndarray, config: DataConfig) -> Tokenizer:
     """The vocabulary of a text with these `counts` of code points, (CODE_POINTS,)."""
-    normalizer = TextNormalizer(newlines=config.newlines, normalize=config.normalize, lowercase=config.lowercase)
+    normalizer = TextNormalizer.of(config)
     if config.vocabulary == "bytes":
         return Tokenizer(None, normalizer=normalizer)
     if counts.max() < config.min_count:
@@ -222,13 +273,17 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
             "data.split: document given, but the text is one document; it needs two documents or more: give several files or "
             "JSON lines, or set data.split=position"
         )
+    if corpus.characters < 4 * SHORTEST_USEFUL:
+        raise UserError(
+            f"{corpus.name}: {plural(corpus.characters, unit)} too few to learn from; give a text of some thousands"
+        )
     ways = []
     if config.split == "position" and not config.val_text:
         total = corpus.characters
         fractions = [f / 100 for f in range(1, 100) if need <= int(total * (1 - f / 100)) <= total - need]
         if fractions:
             ways.append(f"set data.val_fraction={min(fractions, key=lambda f: abs(f - config.val_fraction))}")
-    if min(n_train, n_val) > 1:
+    if min(n_train, n_val) > SHORTEST_USEFUL:
         ways.append(f"set model.block_size={min(n_train, n_val) - 1} or less")
     if config.split == "document":
         ways.append("set data.split=position")

@@ -1,13 +1,17 @@
 """Text to ids in two passes: the first counts the characters, the second writes the ids."""
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from chargpt.config import DataConfig
 from chargpt.files import SyncedFile
+from chargpt.terminal import UserError, plural
 from chargpt.text.reading import TRAIN, Piece, TextReader
+from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 
 PAIRS_WORTH_COUNTING = 2**16  # bytes in a piece
@@ -24,12 +28,14 @@ class TextCounts:
     notes: list[str]
 
 
-def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
-    """The first pass: count the characters of all sources."""
+def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: bool = False) -> TextCounts | None:
+    """The first pass: count the characters of all sources. With `stop_at_return`, None as soon as there is a \\r."""
     counts = np.zeros(CODE_POINTS, np.int64)
     pairs = np.zeros(2**16, np.int64)
     sizes = [0, 0]
     for part, piece in reader:
+        if stop_at_return and (b"\r" if isinstance(piece, bytes) else "\r") in piece:
+            return None
         points = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else code_points(piece)
         sizes[part] += len(points)
         if points.dtype == np.uint8 and len(points) >= PAIRS_WORTH_COUNTING:
@@ -44,6 +50,10 @@ def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
     if config.split == "position" and not config.val_text:
         n_train = int(n_train * (1 - config.val_fraction))
     notes = [f"{encoding}, as its byte-order mark says; the mark is removed" for encoding in sorted(reader.byte_order_marks)]
+    for kind, count in reader.records.items():
+        notes.append(f"{kind}: {config.field!r} of {plural(count, 'record')} is the text")
+    if reader.empty_records:
+        notes.append(f"records without text skipped: {reader.empty_records:,}")
     if reader.binary_files:
         notes.append(f"binary files skipped: {reader.binary_files:,}")
     return TextCounts(counts=counts, n_train=n_train, n_val=sum(sizes) - n_train, digest=reader.digest(), notes=notes)
@@ -59,6 +69,40 @@ def write_ids(reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, va
         train.write(ids[:size])
         val.write(ids[size:])
         written += size
+
+
+def write_shuffled_ids(
+    reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, n_train: int, folder: Path
+) -> int:
+    """The second pass with data.shuffle=lines: write the lines in another order. Returns the size of the training part.
+
+    The training part has about `n_train` ids and ends with a line. An unnamed file in `folder` holds the ids in their order.
+    Raises UserError for a text of one line.
+    """
+    encode, written = _encoder(tokenizer), 0
+    newline = int(tokenizer.ids_of("\n")[0])
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _, piece in reader:
+            file.write(encode(piece))
+        file.flush()
+        ids = np.memmap(file, tokenizer.dtype, mode="r")
+        if newline < 0 or newline in tokenizer.never_sampled or newline not in ids[:-1]:
+            raise UserError("data.shuffle: lines given, but the text is one line; leave it out")
+        is_full = False
+        for piece in shuffled_lines(ids, newline):
+            size = len(piece)
+            if is_full:
+                size = 0
+            elif written + size >= n_train:
+                line_ends = np.flatnonzero(piece == newline) + 1
+                after = line_ends[line_ends >= n_train - written]
+                is_full = len(after) > 0
+                size = int(after[0]) if is_full else size
+            train.write(memoryview(piece[:size]))
+            val.write(memoryview(piece[size:]))
+            written += size
+        del ids
+    return written
 
 
 def _encoder(tokenizer: Tokenizer) -> Callable[[Piece], memoryview]:

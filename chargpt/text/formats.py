@@ -8,14 +8,24 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from chargpt.terminal import UserError
+from chargpt.terminal import UserError, shell_word
 
+# How to get the text of a document. {file} is its name and {text} that of the text.
+OFFICE = "in Word or LibreOffice, save it as plain text (UTF-8), or: pandoc {file} -t plain --wrap=none -o {text}"
+DOCUMENTS = {  # by the end of the name
+    ".pdf": "a PDF, not text; extract its text: pdftotext {file} {text}",
+    ".docx": f"a Word document, not text; {OFFICE}",
+    ".odt": f"an OpenDocument text, not plain text; {OFFICE}",
+    ".rtf": f"rich text, not plain text; {OFFICE}",
+    ".epub": "an e-book, not text; extract its text: pandoc {file} -t plain --wrap=none -o {text}",
+    ".doc": "an old Office document, not text; in Word or LibreOffice, save it as plain text (UTF-8)",
+}
 # How a file begins: what it is, and what to do about it.
 MAGIC = {
-    b"%PDF-": "a PDF, not text; extract its text first, for example with pdftotext",
-    b"PK\x03\x04": "a zip archive (as .docx, .odt and .epub are), not text; unpack it or save it as plain text",
-    b"{\\rtf": "rich text; save it as plain text",
-    b"\xd0\xcf\x11\xe0": "an old Office document, not text; save it as plain text",
+    b"%PDF-": DOCUMENTS[".pdf"],
+    b"PK\x03\x04": "a zip archive (as .docx, .odt and .epub are), not text; unpack it, or save it as plain text",
+    b"{\\rtf": DOCUMENTS[".rtf"],
+    b"\xd0\xcf\x11\xe0": DOCUMENTS[".doc"],
     b"\x1f\x8b": "compressed with gzip; give it a name that ends in .gz",
     b"\xfd7zXZ": "compressed with xz; give it a name that ends in .xz",
     b"BZh": "compressed with bzip2; give it a name that ends in .bz2",
@@ -25,6 +35,11 @@ MAGIC = {
     b"\x89PNG": "a picture, not text; give a text file",
     b"\xff\xd8\xff": "a picture, not text; give a text file",
     b"\x7fELF": "a program, not text; give a text file",
+}
+ZIP_CONTENTS = {  # what the beginning of a zip archive contains if it is a document: the end of such a name
+    b"mimetypeapplication/epub+zip": ".epub",
+    b"mimetypeapplication/vnd.oasis.opendocument.text": ".odt",
+    b"word/": ".docx",
 }
 TAR_OFFSET = 257  # of the mark in the header of a tar archive
 
@@ -62,10 +77,20 @@ def plain_name(path: Path) -> Path:
     return Path(path.stem if is_compressed(path) else path.name)
 
 
-def binary_format(head: bytes) -> str | None:
-    """What a file that begins with `head` is, and what to do about it; None if it may be text."""
+def binary_format(head: bytes, *, path: Path | None = None) -> str | None:
+    """What a file that begins with `head` is, and what to do about it; None if it may be text. `path` is for a command."""
+    what = _binary_format(head, "" if path is None else path.suffix.lower())
+    return what and what.format(file=shell_word(str(path or "FILE")), text=shell_word((path or Path("FILE")).stem + ".txt"))
+
+
+def _binary_format(head: bytes, suffix: str) -> str | None:
     if any(part[TAR_OFFSET:].startswith(b"ustar") for part in (head, _unpacked(head))):
         return "a tar archive, not text; unpack it and give the folder"
+    if head.startswith(b"PK\x03\x04"):
+        contained = next((kind for content, kind in ZIP_CONTENTS.items() if content in head), suffix)
+        suffix = suffix if suffix in ZIP_CONTENTS.values() else contained
+        if suffix in ZIP_CONTENTS.values():
+            return DOCUMENTS[suffix]
     return next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
 
 

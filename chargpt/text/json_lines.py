@@ -1,12 +1,16 @@
-"""JSON lines: one document in each line, in a named field of a JSON object."""
+"""JSON lines, and JSON: one document in each record, in a named field of a JSON object."""
 
+import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator
 
-from chargpt.terminal import UserError
+from chargpt.terminal import UserError, shell_word
+from chargpt.text.structure import named
 
 KINDS = {int: "a number", float: "a number", bool: "true or false", list: "a list", dict: "an object", type(None): "null"}
 MAX_LINE = 2**28  # characters, which must fit into memory
+BETWEEN = re.compile(r"[\s,\[\]]*")  # what is between the records of a list
 
 
 def json_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> Iterator[tuple[int, str]]:
@@ -16,20 +20,69 @@ def json_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> 
     """
     for number, line in enumerate(_lines(pieces, label), 1):
         if line and not line.isspace():
-            yield number, _document(line, field, where=f"{label}: line {number:,}")
+            where = f"{label}: line {number:,}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                what_to_do = "give one JSON object in each line, or a name that ends in .txt"
+                raise UserError(f"{where}: not JSON ({error}); {what_to_do}") from None
+            yield number, _text_of(record, field, where=where)
 
 
-def _document(line: str, field: str, where: str) -> str:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        what_to_do = "give one JSON object in each line, or a name that ends in .txt"
-        raise UserError(f"{where}: not JSON ({error}); {what_to_do}") from None
+def json_list_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> Iterator[tuple[int, str]]:
+    """The line where each object of a JSON list begins, and the text in its `field`.
+
+    The list may also be the value of a key in an object, as in {"poems": [...]}, and objects need not be in a list.
+    `label` names the text in errors. Raises UserError.
+    """
+    unread, text, at, line, wanted = iter(pieces), "", 0, 1, 1
+    decoder = json.JSONDecoder()
+    while True:
+        start = BETWEEN.match(text, at).end()
+        line += text.count("\n", at, start)
+        at = start
+        where = f"{label}: line {line:,}"
+        problem = ""
+        if at < len(text):
+            try:
+                record, end = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                problem = getattr(error, "msg", str(error))
+            else:
+                for inner in _inner_records(record, field):
+                    yield line, _text_of(inner, field, where=where)
+                line += text.count("\n", at, end)
+                at, wanted = end, 1
+                continue
+        text, at = text[at:], 0
+        if len(text) > MAX_LINE:
+            raise UserError(f"{where}: not JSON ({problem}), or a record longer than {MAX_LINE:,} characters; correct it")
+        more = [piece if isinstance(piece, str) else piece.decode() for piece, _ in zip(unread, range(wanted))]
+        if not more:
+            if problem:
+                raise UserError(f"{where}: not JSON ({problem}); give a list of objects, or a name that ends in .txt")
+            return
+        text, wanted = text + "".join(more), 2 * wanted  # a long record is tried again only when it is twice as long
+
+
+def _inner_records(record: object, field: str) -> list[object]:
+    """The objects in the only list of objects that `record`, which has no `field`, has in a field; otherwise `record` alone."""
+    values = record.values() if isinstance(record, dict) and field not in record else []
+    lists = [value for value in values if isinstance(value, list) and value and all(isinstance(v, dict) for v in value)]
+    return lists[0] if len(lists) == 1 else [record]
+
+
+def _text_of(record: object, field: str, where: str) -> str:
     if not isinstance(record, dict):
         raise UserError(f"{where}: not a JSON object; give an object with the text in a field in each line")
     if field not in record:
-        fields = ", ".join(map(str, record)) or "none"
-        raise UserError(f"{where}: no field {field!r}, its fields are: {fields}; name the one with the text in data.field")
+        names = list(map(str, record))
+        close = difflib.get_close_matches(field, names, n=1)
+        longest = max((name for name in names if isinstance(record[name], str)), key=lambda name: len(record[name]), default="")
+        what_to_do = "name the one with the text in data.field"
+        what_to_do += f", for example data.field={shell_word(longest)}" if longest else ""
+        what_to_do = f"did you mean data.field={shell_word(close[0])}?" if close else what_to_do
+        raise UserError(f"{where}: no field {field!r}, its fields are: {named(names)}; {what_to_do}")
     text = record[field]
     if not isinstance(text, str):
         raise UserError(f"{where}: field {field!r} is {KINDS[type(text)]}; name one with text in data.field")

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from chargpt.files import publish_file
+from chargpt.project import data_folder
 from chargpt.terminal import UserError, shown
 from chargpt.text.sources import Source
 from chargpt.text.walk import walk
@@ -36,7 +37,7 @@ def needs_download(name: str, *, root: Path) -> bool:
 
 
 def _shakespeare_path(root: Path) -> Path:
-    return root / "data" / "shakespeare.txt"
+    return data_folder(root) / "shakespeare.txt"
 
 
 def _python_docs() -> bytes:

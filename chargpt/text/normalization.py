@@ -4,6 +4,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from chargpt.config import DataConfig
+
 MAX_HELD = 2**16  # characters that `safe_cut` looks back over
 
 
@@ -14,6 +16,12 @@ class TextNormalizer:
     newlines: str = "keep"  # or "fold": \r\n and \r become \n
     normalize: str = "none"  # or "NFC", "NFKC"
     lowercase: bool = False
+
+    @classmethod
+    def of(cls, config: DataConfig) -> "TextNormalizer":
+        """The normaliser that `config` asks for. data.newlines=auto is `keep` until a text is known to contain \\r."""
+        newlines = "keep" if config.newlines == "auto" else config.newlines
+        return cls(newlines=newlines, normalize=config.normalize, lowercase=config.lowercase)
 
     @property
     def is_identity(self) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
+from chargpt.project import data_folder
 from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
 from chargpt.text.named_corpora import needs_download
@@ -24,7 +25,7 @@ class Place:
     """A place in a file."""
 
     file: str  # its label in messages
-    line: int  # from 1; in JSON lines, that of the document
+    line: int  # from 1; in JSON lines and tables, that where the record begins
 
 
 def find_places(
@@ -38,10 +39,12 @@ def find_places(
     """
     found: dict[int, Place] = {}
     named = list(filter(None, [*texts, config.val_text]))
+    if config.shuffle != "none":  # the training text is in another order than the files
+        return found
     if any(is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text) for text in named):
         return found
     with contextlib.suppress(UserError, OSError):
-        cache = root / "data" / "cache"
+        cache = data_folder(root) / "cache"
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
         with contextlib.closing(sources):
             # A file without a size is empty, or it is one of /proc, which may block its reader.
@@ -90,11 +93,11 @@ def _places(
         counted = 0
         while number is not None and number < done + len(ids):
             place = number - done
-            if not origin.source.is_json_lines:
+            if not origin.is_record:
                 line += piece.count(newline, counted, place)
             yield number, Place(file=origin.source.label, line=line)
             counted, number = place, next(waiting, None)
-        if not origin.source.is_json_lines:
+        if not origin.is_record:
             line += piece.count(newline, counted)
         done += len(ids)
 

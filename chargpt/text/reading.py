@@ -7,7 +7,7 @@ ASCII, and bytes are processed several times faster than str. Memory use does no
 import codecs
 import hashlib
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,9 +17,11 @@ from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.charsets import byte_order_mark, undecodable, why_not_utf8
 from chargpt.text.formats import is_binary
-from chargpt.text.json_lines import json_documents
+from chargpt.text.json_lines import json_documents, json_list_documents
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.sources import Source, Sources
+from chargpt.text.structure import JSON, JSON_LINES, Structure, fields_of
+from chargpt.text.tables import table_documents
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
@@ -35,6 +37,7 @@ class Origin:
 
     source: Source
     line: int  # from 1
+    is_record: bool = False  # a line of JSON lines or a record of a table, not a file
 
 
 class TextReader:
@@ -44,11 +47,13 @@ class TextReader:
         """`progress` has an update(bytes) method, which another thread calls. Without `hashed` there is no digest."""
         self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
         self._config, self._progress = config, progress
-        self._normalizer = TextNormalizer(newlines=config.newlines, normalize=config.normalize, lowercase=config.lowercase)
+        self._normalizer = TextNormalizer.of(config)
         self._is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
         self._hash = hashlib.sha256() if hashed else None
         self.binary_files = 0  # skipped in folders, because they are not text
         self.byte_order_marks: set[str] = set()  # the encodings that they named
+        self.records: Counter[str] = Counter()  # of each format that is read by data.field
+        self.empty_records = 0  # whose field has no text
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
         return _join_small((part, piece) for _, part, piece in self.pieces())
@@ -74,7 +79,7 @@ class TextReader:
                 yield origin, part, self._narrow(piece)
 
     def _documents(self) -> Iterator[tuple[Origin, int, Iterable[Piece]]]:
-        """The origin, the part and the pieces of each document: a source, or a line of a source of JSON lines."""
+        """The origin, the part and the pieces of each document: a source, or a record of a source that has fields."""
         with ThreadPoolExecutor(1) as pool:
             for source, part in self._sources:
                 chunks = source.chunks(CHUNK)
@@ -82,12 +87,14 @@ class TextReader:
                 if source.in_folder and is_binary(head):
                     self.binary_files += 1
                     continue
-                chunks = _prefetch(self._hashed(source, part, itertools.chain([head], chunks)), pool)
-                for line, document in self._documents_of(source, head, chunks):
+                structure = fields_of(source, head, self._config)
+                tag = "False" if structure is None else structure.tag
+                chunks = _prefetch(self._hashed(tag, part, itertools.chain([head], chunks)), pool)
+                for line, document in self._documents_of(source, head, structure, chunks):
                     normalized = document if self._normalizer.is_identity else self._normalizer.apply_in_pieces(document)
-                    yield Origin(source, line), part, normalized
+                    yield Origin(source, line, is_record=structure is not None), part, normalized
 
-    def _hashed(self, source: Source, part: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    def _hashed(self, tag: str, part: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """`chunks`, then b"". Runs in another thread, so that reading and hashing take no extra time."""
         size = 0
         for chunk in filter(None, chunks):
@@ -97,26 +104,44 @@ class TextReader:
             self._progress.update(len(chunk))
             yield chunk
         if self._hash:
-            self._hash.update(f"{size} {part} {source.is_json_lines}\n".encode())
+            self._hash.update(f"{size} {part} {tag}\n".encode())
         yield b""
 
-    def _documents_of(self, source: Source, head: bytes, chunks: Iterator[bytes]) -> Iterable[tuple[int, Iterable[Piece]]]:
+    def _documents_of(
+        self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes]
+    ) -> Iterable[tuple[int, Iterable[Piece]]]:
         """The documents of a source that begins with `head`: the line where each begins, and its pieces."""
         config = self._config
         # The vocabulary of bytes takes any file as it is, unless something must be decoded.
-        if config.vocabulary == "bytes" and self._is_utf8 and self._normalizer.is_identity and not source.is_json_lines:
+        if config.vocabulary == "bytes" and self._is_utf8 and self._normalizer.is_identity and structure is None:
             return [(1, chunks)]
         encoding, mark = config.encoding, b""
         if self._is_utf8:
             mark, encoding = byte_order_mark(head)
             if mark:
                 self.byte_order_marks.add(encoding)
-            elif what := why_not_utf8(head):
+            elif what := why_not_utf8(head, path=source.path):
                 raise UserError(f"{source.label}: {what}")
         pieces = _decode(source, chunks, encoding, skip=len(mark))
-        if not source.is_json_lines:
+        if structure is None:
             return [(1, pieces)]
-        return ((line, [text]) for line, text in json_documents(pieces, field=config.field, label=source.label))
+        return self._records_of(source, structure, pieces)
+
+    def _records_of(
+        self, source: Source, structure: Structure, pieces: Iterator[Piece]
+    ) -> Iterator[tuple[int, Iterable[Piece]]]:
+        """The text in the field of each record: the line where the record begins, and its pieces."""
+        where = {"field": self._config.field, "label": source.label}
+        if structure.kind == JSON_LINES:
+            documents = json_documents(pieces, **where)
+        elif structure.kind == JSON:
+            documents = json_list_documents(pieces, **where)
+        else:
+            documents = table_documents(pieces, structure=structure, **where)
+        for line, text in documents:
+            self.records[structure.kind] += 1
+            self.empty_records += not text
+            yield line, [text]
 
     def _narrow(self, piece: Piece) -> Piece:
         """`piece` as bytes if each of its bytes is a character (or an id of the vocabulary)."""

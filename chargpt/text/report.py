@@ -5,7 +5,7 @@ import lzma
 import math
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,8 +23,24 @@ OVERLAP_WARNING = (
     "the copies from the text, or set data.val_text to another text"
 )
 NOTHING_ODD, NOT_CHECKED = "no odd characters", "not checked with a vocabulary of bytes"
-LONG_LINE = 12  # characters; shorter lines repeat by chance
+LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line is no line
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
+MAX_NAMED = 3  # odd characters of a kind
+# Invisible characters that are part of correct text: what they do, and what a text contains that needs them.
+EMOJI = re.compile("[\u203c-\u3299\U0001f000-\U0001faff]")
+JOINED_SCRIPTS = re.compile("[\u0600-\u08ff\u0900-\u109f\u1780-\u17ff\u1800-\u18af]")  # Arabic, Indic, Khmer, Mongolian
+RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
+HARMLESS = {
+    "\u200d": ("join emoji or letters", (EMOJI, JOINED_SCRIPTS)),
+    "\u200c": ("separate letters", (JOINED_SCRIPTS,)),
+    "\u200e": ("direct right-to-left text", (RIGHT_TO_LEFT,)),
+    "\u200f": ("direct right-to-left text", (RIGHT_TO_LEFT,)),
+    **{chr(point): ("are part of flags", (re.compile("\U0001f3f4"),)) for point in range(0xE0020, 0xE0080)},
+}
+LIST_LINES, FEWEST_LINES = 2000, 20  # of a text that are looked at to tell whether it is a list, and how many a list has
+LIST_LINE = 60  # characters; most lines of a list are no longer
+LIST_NAME = 20  # characters of a line that a message shows
+SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, from which on a list is sorted
 # UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
 GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
 
@@ -32,20 +48,25 @@ GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
 def examine(corpus: EncodedText) -> list[str]:
     """Four lines on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
 
-    A fifth one warns if too much of the validation part is in the training part as well.
+    Further ones warn of files that are read as they are although they have a structure, of a sorted list, and if too much of
+    the validation part is in the training part as well.
     """
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
     sampled = len(train) < len(corpus.train) or len(val) < len(corpus.val)
     estimate = f" (estimated from {len(train) + len(val):,} characters)" if sampled else ""
     train_text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
     repeated, shared = _repeated_lines(train_text, val_text)
-    warning = [f"warning     {OVERLAP_WARNING.format(shared)}"] if shared > MAX_OVERLAP else []
+    warnings = list(getattr(corpus, "warnings", []))
+    if problem := _sorted_list(train_text, val_text):
+        warnings.append(problem)
+    if shared > MAX_OVERLAP:
+        warnings.append(OVERLAP_WARNING.format(shared))
     return [
         f"rarest      {_rarest(corpus)}",
         f"odd         {_odd(corpus, train_text)}",
         f"repeats     {repeated:.1%} of the training part is repeated lines; {shared:.1%} of the validation part is lines that "
         f"are also in the training part{estimate}",
-        *warning,
+        *(f"warning     {warning}" for warning in warnings),
         f"to beat     {_marks(train, val, corpus.tokenizer)}{estimate}",
     ]
 
@@ -81,31 +102,89 @@ def _odd(corpus: EncodedText, text: str) -> str:
     if corpus.tokenizer.characters is None:
         return NOT_CHECKED
     counts = dict(zip(corpus.tokenizer.characters, corpus.counts.tolist()))
-    kinds: Counter[str] = Counter()
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    harmless: Counter[str] = Counter()
     for character, count in counts.items():
         kind = ODD.get(unicodedata.category(character))
-        if kind and character not in "\t\n\r":
-            kinds[kind] += count
-    found = [f"{count:,} {kind}" for kind, count in kinds.items()]
+        does, needed_by = HARMLESS.get(character, ("", ()))
+        if any(pattern.search(corpus.tokenizer.characters) for pattern in needed_by):
+            harmless[does] += count
+        elif kind and character not in "\t\n\r":
+            kinds[kind][character] += count
+    found = [f"{of_kind.total():,} {kind} ({_named(of_kind)})" for kind, of_kind in kinds.items()]
     if replaced := counts.get("\ufffd"):
         found.append(f"{replaced:,} U+FFFD (the text was decoded wrongly before)")
     if garbled := len(GARBLED.findall(text)):
         found.append(f"{garbled:,} like Ã© (UTF-8 decoded with another encoding; use the original file)")
     if returns := counts.get("\r"):
-        others = counts.get("\n", 0)
-        ends = "all line ends are \\r\\n" if returns == others else f"mixed line ends, {returns:,} \\r and {others:,} \\n"
+        newlines = counts.get("\n", 0)
+        ends = f"mixed line ends, {returns:,} \\r and {newlines:,} \\n"
+        if returns == newlines:
+            ends = "all line ends are \\r\\n"
+        elif not newlines:
+            ends = "all line ends are \\r"
         found.append(f"{ends} (data.newlines=fold changes them to \\n)")
-    return ", ".join(found) or NOTHING_ODD
+    well = [f"{count:,} invisible that {does} (harmless)" for does, count in harmless.items()]
+    return "; ".join([", ".join(found) or NOTHING_ODD, *well])
+
+
+def _named(counts: Counter[str]) -> str:
+    """The most frequent characters, by code point and name."""
+    names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in counts.most_common(MAX_NAMED)]
+    return ", ".join([*names, *["others"] * (len(counts) > MAX_NAMED)])
 
 
 def _repeated_lines(train: str, val: str) -> tuple[float, float]:
     """The share of the training part that is lines which it already contains, and the share of the validation part that is
     lines of the training part. The first are learned twice; the second lower the validation loss."""
-    lines, val_lines = ([line for line in text.split("\n") if len(line) >= LONG_LINE] for text in (train, val))
+    lines, val_lines = (text.split("\n") for text in (train, val))
+    some = _some(lines)
+    shortest = 1 if _is_list(some) and np.median([len(line) for line in some]) < LONG_LINE else LONG_LINE
+    lines, val_lines = ([line for line in part if len(line) >= shortest] for part in (lines, val_lines))
     distinct = set(lines)
     repeated = sum(map(len, lines)) - sum(map(len, distinct))
     shared = sum(len(line) for line in val_lines if line in distinct)
     return repeated / max(1, len(train)), shared / max(1, len(val))
+
+
+def _some(lines: list[str]) -> list[str]:
+    """At most LIST_LINES of the lines that are not empty, from all over, without what is at their ends."""
+    filled = [line for line in map(str.strip, lines) if line]
+    return filled[:: max(1, len(filled) // LIST_LINES)]
+
+
+def _is_list(lines: list[str]) -> bool:
+    """Whether `lines` are those of a list: most of them short, and few of them equal."""
+    short = sum(len(line) <= LIST_LINE for line in lines)
+    return len(lines) >= FEWEST_LINES and short > 0.9 * len(lines) and len(set(lines)) > len(lines) / 2
+
+
+def _sorted_list(train: str, val: str) -> str:
+    """A warning if the text is a list in alphabetical order, so that the validation part has other initials; empty if not.
+
+    Case and accents do not count, and the order need not be perfect.
+    """
+    lines, val_lines = _some(train.split("\n")), _some(val.split("\n")[1:])
+    if not (_is_list(lines) and val_lines):
+        return ""
+    names, places = np.unique([_sort_key(line) for line in lines], return_inverse=True)
+    correlation = 0.0 if len(names) < 2 else float(np.corrcoef(places, np.arange(len(places)))[0, 1])
+    if abs(correlation) < SORTED:
+        return ""
+    after = [_sort_key(line) > names[-1 - len(names) // 10] for line in val_lines]
+    before = [_sort_key(line) < names[len(names) // 10] for line in val_lines]
+    if np.mean(after if correlation > 0 else before) < SORTED:
+        return ""
+    first, last = (line if len(line) <= LIST_NAME else line[: LIST_NAME - 3] + "..." for line in (val_lines[0], val_lines[-1]))
+    return (
+        f"the lines are in alphabetical order, so the validation part is only those from {first!r} to {last!r}, unlike the "
+        "training part; add data.shuffle=lines, which mixes the lines before the split"
+    )
+
+
+def _sort_key(line: str) -> str:
+    """`line` without case and accents."""
+    return "".join(c for c in unicodedata.normalize("NFKD", line.casefold()) if not unicodedata.combining(c))
 
 
 def mark_to_beat(corpus: EncodedText) -> float:

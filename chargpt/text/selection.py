@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chargpt.files import WINDOWS, portable
-from chargpt.terminal import UserError, one_line, shown
+from chargpt.terminal import UserError, one_line, shell_word, shown
 from chargpt.text.duplicates import duplicates
-from chargpt.text.formats import plain_name
+from chargpt.text.formats import DOCUMENTS, plain_name
 from chargpt.text.named_corpora import DEFAULT, NAMES, named_corpus
 from chargpt.text.sources import Source, Sources
 from chargpt.text.walk import walk
@@ -157,6 +157,10 @@ def _no_match(files: list[Path], pattern: str) -> str:
     if not files:
         return "an empty folder; give a folder with texts"
     suffix, count = Counter(plain_name(path).suffix for path in files).most_common(1)[0]
+    if what := DOCUMENTS.get(suffix.lower()):
+        document = next(path for path in files if path.suffix == suffix)
+        what = what.format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
+        return f"none of its {len(files):,} files matches {pattern}, {count:,} match *{suffix}: each is {what}"
     wanted = f"*{suffix}" if suffix else "*"
     return f"none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}; add data.pattern='{wanted}'"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chargpt.terminal import UserError
-from chargpt.text.formats import is_compressed, open_unpacked, plain_name
+from chargpt.text.formats import is_compressed, open_unpacked
 
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
@@ -68,11 +68,6 @@ class Source:
                     what_to_do = "unpack it yourself if it really is a text"
                     raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
                 yield chunk
-
-    @property
-    def is_json_lines(self) -> bool:
-        """Whether each line is a JSON object, according to the name."""
-        return self.path is not None and plain_name(self.path).suffix.lower() in (".jsonl", ".ndjson")
 
     @property
     def size(self) -> int | None:

@@ -44,7 +44,12 @@ class TrainOptions:
     @property
     def given(self) -> set[str]:
         """The settings that the user has decided, as section.key."""
-        return {setting.partition("=")[0].strip() for setting in self.settings}
+        return given_in(self.settings)
+
+
+def given_in(settings: Sequence[str]) -> set[str]:
+    """The section.key of each section.key=value in `settings`."""
+    return {setting.partition("=")[0].strip() for setting in settings}
 
 
 def check_command_line() -> None:

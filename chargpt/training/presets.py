@@ -2,12 +2,12 @@
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import Config, apply, apply_overrides
+from chargpt.config import Config, DataConfig, apply, apply_overrides
 from chargpt.device import choose_device
 from chargpt.nanogpt_words import refuse_config
 from chargpt.terminal import WHOLE_NUMBER, UserError, shown
@@ -58,7 +58,15 @@ def load_settings(
     if model is not None:
         config = apply(config, {"model": model}, where=model_from)
     is_preset = path is not None and path.parent == presets
-    return Settings(config=apply_overrides(config, overrides), file=path, given=frozenset(given), is_preset=is_preset)
+    config = by_fields(apply_overrides(config, overrides), typed)
+    return Settings(config=config, file=path, given=frozenset(given), is_preset=is_preset)
+
+
+def by_fields(config: Config, given: Collection[str]) -> Config:
+    """`config` with data.format=fields, unless another one is set, if the user has given a field."""
+    if config.data.format != "auto" or not ("data.field" in given or config.data.field != DataConfig.field):
+        return config
+    return apply_overrides(config, ["data.format=fields"])
 
 
 def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def print_choices(training: Training, notices: Notices) -> None:
     trainer, corpus, run, seconds = training
     for line in describe(trainer, corpus, run, seconds):
         label, text = line[:LABEL].rstrip(), line[LABEL:]
-        is_odd = label == "odd" and text not in (NOTHING_ODD, NOT_CHECKED)
+        is_odd = label == "odd" and not text.startswith((NOTHING_ODD, NOT_CHECKED))
         (notices.say if label in ("warning", "note") or is_odd else notices.detail)(label, text)
     if trainer.runtime.slower:
         notices.later("slower", trainer.runtime.slower)

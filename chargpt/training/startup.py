@@ -147,7 +147,9 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices:
     preset = "the built-in defaults" if settings.file is None else shown(settings.file)
     preset = "chosen for the text and the time" if open and options.config is None else preset
     block_size = SHORTEST_CONTEXT if open and "model.block_size" not in settings.given else config.model.block_size
-    corpus = load_corpus(options.texts, config.data, root=root, block_size=block_size, tokenizer=vocabulary)
+    corpus = load_corpus(
+        options.texts, config.data, root=root, block_size=block_size, tokenizer=vocabulary, given=options.given
+    )
     notices.summary("text", corpus.describe_briefly())
     notices.detail("settings", ", ".join([preset, *options.settings]))
     _say_ignored(options)

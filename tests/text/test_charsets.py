@@ -29,7 +29,7 @@ UNDECODABLE = {
     "cp1251": ("Все счастливые семьи похожи друг на друга\n".encode("cp1251"), "add data.encoding=cp1251"),
     "UTF-16 without a mark": ("Un été à la mer\n".encode("utf-16-le"), "add data.encoding=utf-16-le"),
     "cut within a character": ("the sea 海".encode()[:-1], r"byte 8 \(line 1\) is not utf-8"),
-    "a PDF": (b"%PDF-1.7\n\xe2\xe3\xcf\xd3", "a PDF, not text; extract its text first"),
+    "a PDF": (b"%PDF-1.7\n\xe2\xe3\xcf\xd3", "a PDF, not text; extract its text: pdftotext"),
     "a Word document": (b"PK\x03\x04\x14\0\x06\0", "save it as plain text"),
     "a program": (b"\x7fELF\x02\x01\0\0\xff", "a program"),
     "random bytes": (np.random.default_rng(0).bytes(5000), "NUL bytes, so it is probably not text"),

@@ -16,8 +16,9 @@ from chargpt.text.tokenizer import FOLDED, UnknownCharacters
 
 TOO_SHORT = {
     "empty": (b"", "text.txt: empty; give"),
-    "one character": (b"a", "text: 0 training and 1 validation characters; .* needs 5 of each: give a longer text"),
-    "too short": (b"abcdefghi", "text: 4 training and 5 validation characters; model.block_size=4 .*block_size=3"),
+    "one character": (b"a", "text: 1 character is too few to learn from; give a text of some thousands"),
+    "eleven characters": (b"hello world", "text: 11 characters are too few to learn from; give"),
+    "too short": (b"abcdefghi" * 9, "text: 40 training and 41 validation characters; model.block_size=64 .*block_size=39"),
 }
 
 
@@ -26,7 +27,7 @@ def test_a_text_that_is_too_short_says_in_one_line_what_to_do(content, message, 
     path = tmp_path / "text.txt"
     path.write_bytes(content)
     with pytest.raises(UserError, match=message) as error:
-        load(path)
+        load(path, block_size=64)
     assert "\n" not in str(error.value)
 
 
@@ -46,7 +47,8 @@ def test_the_fingerprint_follows_content_and_settings_and_nothing_else(load, tmp
     first = load(path)
     assert load(copy).fingerprint == load(path, pattern="*.md").fingerprint == first.fingerprint
     assert load(path, tokenizer=first.tokenizer).fingerprint == first.fingerprint, "a resumed run has the tokenizer already"
-    others = [{"val_fraction": 0.4}, {"lowercase": True}, {"newlines": "fold"}, {"vocabulary": "bytes"}, {"max_vocab": 5}]
+    assert load(path, newlines="fold").fingerprint == first.fingerprint, "line ends are folded without asking"
+    others = [{"val_fraction": 0.4}, {"lowercase": True}, {"newlines": "keep"}, {"vocabulary": "bytes"}, {"max_vocab": 5}]
     fingerprints = {load(path, **other).fingerprint for other in others} | {first.fingerprint}
     path.write_bytes(content.encode() + b".")
     assert len(fingerprints | {load(path).fingerprint}) == 7
@@ -144,9 +146,9 @@ def test_a_split_by_documents_needs_several(load, tmp_path):
     for name in ("text.txt", "one.jsonl"):
         with pytest.raises(UserError, match=message):
             load(tmp_path / name, split="document")
-    (tmp_path / "two.jsonl").write_text('{"text": "the sea"}\n{"text": "a"}')
+    (tmp_path / "two.jsonl").write_text(f'{{"text": "{"the sea" * 10}"}}\n{{"text": "a"}}')
     with pytest.raises(
-        UserError, match="two: 7 training and 1 validation characters.*set data.split=position, or give a longer"
+        UserError, match="two: 70 training and 1 validation characters.*set data.split=position, or give a longer"
     ):
         load(tmp_path / "two.jsonl", split="document")
 

@@ -26,7 +26,7 @@ TRAINS = {
 def test_ids_mean_the_text_byte_for_byte(content, load, tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(content.encode())
-    corpus = load(path)
+    corpus = load(path, newlines="keep")
     assert text_of(corpus).encode() == path.read_bytes()
     assert corpus.tokenizer.characters == "".join(sorted(set(content)))
     assert len(corpus.train) == len(content) // 2 and corpus.characters == len(content)
@@ -44,7 +44,7 @@ def test_any_text_at_all(load, tmp_path, text):
     if text.count("\0") > len(text) / 4:  # not a text
         text = text.replace("\0", "0")
     (tmp_path / "text.txt").write_bytes(text.encode())
-    corpus = load(tmp_path / "text.txt")
+    corpus = load(tmp_path / "text.txt", newlines="keep")
     assert text_of(corpus) == text and corpus.train.max() < corpus.tokenizer.vocab_size
     assert corpus.tokenizer.encode(text).tolist() == [*corpus.train, *corpus.val]
 

@@ -1,0 +1,80 @@
+"""CSV and TSV: one document in each record, in a column that the header names."""
+
+import csv
+import difflib
+import io
+from collections.abc import Iterable, Iterator
+
+from chargpt.terminal import UserError, shell_word
+from chargpt.text.json_lines import MAX_LINE
+from chargpt.text.structure import Structure, named, quoting
+
+MAX_FIELD = 2**24  # characters; more are a sign of a quote that is never closed
+CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it means here
+    "unexpected end of data": "a field in quotes has no closing quote; close it",
+    "field larger than field limit": f"a field of more than {MAX_FIELD:,} characters; close its quote, or split it",
+    "expected after": "a quote inside a field in quotes; write it twice, as CSV does",
+}
+
+
+def table_documents(
+    pieces: Iterable[bytes | str], *, field: str, structure: Structure, label: str
+) -> Iterator[tuple[int, str]]:
+    """The line where each record of the table that `pieces` form begins, and the text in its column `field`.
+
+    The first record is the header. Empty lines are skipped. Line ends inside a field become newlines. `label` names the table
+    in errors. Raises UserError.
+    """
+    csv.field_size_limit(MAX_FIELD)
+    rows = csv.reader(_lines(pieces, label), delimiter=structure.delimiter, **quoting(structure.quoted))
+    column = header = None
+    done = 0  # lines before the record
+    while True:
+        where = f"{label}: line {done + 1:,}"
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            known = next((what for text, what in CSV_PROBLEMS.items() if text in str(error)), f"not {structure.kind} ({error})")
+            raise UserError(f"{where}: {known}") from None
+        if row is None:
+            return
+        line, done = done + 1, rows.line_num
+        if not row:
+            continue
+        if header is None:
+            header = [name.strip() for name in row]
+            column = _column(header, field, label=label)
+            continue
+        if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
+            what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
+            count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
+            raise UserError(f"{where}: {count} (the separator is {structure.delimiter!r}); {what_to_do}")
+        yield line, row[column]
+
+
+def _column(header: list[str], field: str, *, label: str) -> int:
+    """The number of the column that is named `field`."""
+    if header.count(field) == 1:
+        return header.index(field)
+    if field in header:
+        raise UserError(f"{label}: {header.count(field)} columns are named {field!r}; give each of them its own name")
+    close = difflib.get_close_matches(field, header, n=1)
+    what_to_do = f"did you mean data.field={shell_word(close[0])}?" if close else "name the one with the text in data.field"
+    raise UserError(f"{label}: no column {field!r}, its columns are: {named(header)}; {what_to_do}")
+
+
+def _lines(pieces: Iterable[bytes | str], label: str) -> Iterator[str]:
+    """The lines of a text that comes in pieces, each with a newline, whatever ended it. Raises UserError for a huge one."""
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    held: list[str] = []
+    for piece in pieces:
+        first, *others = newlines.decode(piece if isinstance(piece, str) else piece.decode()).split("\n")
+        held.append(first)
+        if sum(map(len, held)) > MAX_LINE:
+            raise UserError(f"{label}: a line is longer than {MAX_LINE:,} characters; split it")
+        for other in others:
+            yield "".join(held) + "\n"
+            held = [other]
+    held.append(newlines.decode("", final=True))
+    if rest := "".join(held):
+        yield rest
