@@ -1,5 +1,6 @@
-"""Where runs are: in the repository's folder in a checkout, and in the current folder once the library is installed."""
+"""Where a checkout and an installed library keep texts."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -7,17 +8,38 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+from chargpt import project
+from chargpt.project import data_folder, user_cache_folder
+
+ROOT = Path(__file__).parent.parent
+WHERE = """
+from pathlib import Path
+from chargpt.config import DataConfig
+from chargpt.text.corpus import cache_folders
+print(*cache_folders(DataConfig(), root=Path("here")))
+"""
 
 
-@pytest.mark.parametrize("is_checkout", [True, False])
-def test_the_root_is_the_checkout_or_else_the_current_folder(tmp_path, is_checkout):
-    site, here = tmp_path / "site", tmp_path / "here"
-    here.mkdir()
-    for name in ("__init__.py", "project.py"):
-        (site / "chargpt").mkdir(parents=True, exist_ok=True)
-        shutil.copy(REPOSITORY / "chargpt" / name, site / "chargpt")
-    code = "from chargpt.project import project_root; print(project_root())"
-    environment = {"PYTHONPATH": str(REPOSITORY if is_checkout else site), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=here, env=environment, capture_output=True, text=True)
-    assert Path(done.stdout.strip()).resolve() == (REPOSITORY if is_checkout else here).resolve(), done.stderr
+def test_a_checkout_keeps_its_texts_in_its_data_folder(tmp_path):
+    assert data_folder(tmp_path) == tmp_path / "data"
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the rules of Linux")
+def test_an_installed_library_keeps_them_in_the_users_cache_folder(tmp_path):
+    shutil.copytree(ROOT / "chargpt", tmp_path / "packages" / "chargpt", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "model.py", tmp_path / "packages")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "packages"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", WHERE]
+    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=True, text=True)
+    assert result.stdout.split() == [str(tmp_path / "cache" / "chargpt" / "cache"), str(Path("here/data/cache"))]
+
+
+def test_the_cache_folder_follows_the_rules_of_each_system(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(project.sys, "platform", "linux")
+    monkeypatch.setattr(project.os, "name", "posix")
+    for named, folder in (("", tmp_path / ".cache"), ("relative", tmp_path / ".cache"), ("/own", Path("/own"))):
+        monkeypatch.setenv("XDG_CACHE_HOME", named)
+        assert user_cache_folder() == folder
+    monkeypatch.setattr(project.sys, "platform", "darwin")
+    assert user_cache_folder() == tmp_path / "Library" / "Caches"

@@ -274,9 +274,8 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
             "JSON lines, or set data.split=position"
         )
     if corpus.characters < 4 * SHORTEST_USEFUL:
-        raise UserError(
-            f"{corpus.name}: {plural(corpus.characters, unit)} too few to learn from; give a text of some thousands"
-        )
+        few = f"{plural(corpus.characters, 'character')} {'is' if corpus.characters == 1 else 'are'} too few to learn from"
+        raise UserError(f"{corpus.name}: {few}; give a text of some thousands")
     ways = []
     if config.split == "position" and not config.val_text:
         total = corpus.characters

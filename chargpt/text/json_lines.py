@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from chargpt.terminal import UserError, shell_word
 from chargpt.text.structure import named
@@ -57,7 +58,7 @@ def json_list_documents(pieces: Iterable[bytes | str], *, field: str, label: str
         text, at = text[at:], 0
         if len(text) > MAX_LINE:
             raise UserError(f"{where}: not JSON ({problem}), or a record longer than {MAX_LINE:,} characters; correct it")
-        more = [piece if isinstance(piece, str) else piece.decode() for piece, _ in zip(unread, range(wanted))]
+        more = [piece if isinstance(piece, str) else piece.decode() for piece in islice(unread, wanted)]
         if not more:
             if problem:
                 raise UserError(f"{where}: not JSON ({problem}); give a list of objects, or a name that ends in .txt")

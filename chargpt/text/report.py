@@ -27,7 +27,7 @@ LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list o
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
 # Invisible characters that are part of correct text: what they do, and what a text contains that needs them.
-EMOJI = re.compile("[\u203c-\u3299\U0001f000-\U0001faff]")
+EMOJI = re.compile("[\u2194-\u27bf\u2934-\u2b55\U0001f000-\U0001faff]")
 JOINED_SCRIPTS = re.compile("[\u0600-\u08ff\u0900-\u109f\u1780-\u17ff\u1800-\u18af]")  # Arabic, Indic, Khmer, Mongolian
 RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
 HARMLESS = {

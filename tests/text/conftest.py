@@ -1,6 +1,6 @@
 """What the tests of the text package need: load_corpus on files in a folder of the test."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,15 @@ from chargpt.text.tokenizer import Tokenizer
 def load(tmp_path) -> Callable[..., Corpus]:
     """load_corpus with a cache of this test, half of the text for validation, and sequences of four characters."""
 
-    def load(*texts: Path | str, block_size: int = 4, tokenizer: Tokenizer | None = None, **changes: object) -> Corpus:
+    def load(
+        *texts: Path | str,
+        block_size: int = 4,
+        tokenizer: Tokenizer | None = None,
+        given: Collection[str] = (),
+        **changes: object,
+    ) -> Corpus:
         config = DataConfig(**{"cache": str(tmp_path / ".cache"), "val_fraction": 0.5, **changes})
-        return load_corpus([str(text) for text in texts], config, root=tmp_path, block_size=block_size, tokenizer=tokenizer)
+        names = [str(text) for text in texts]
+        return load_corpus(names, config, root=tmp_path, block_size=block_size, tokenizer=tokenizer, given=given)
 
     return load

@@ -69,6 +69,36 @@ def test_an_encoding_can_be_named(encoding, load, tmp_path):
     assert text_of(load(tmp_path / "text.txt", encoding=encoding)) == content
 
 
+DOCUMENTS = {
+    "a.docx": (b"PK\x03\x04\x14\0", "a Word document, not text; .*pandoc .*a.docx -t plain --wrap=none -o a.txt"),
+    "named wrongly.txt": (b"PK\x03\x04" + bytes(40) + b"word/document.xml", "a Word document, not text"),
+    "my book.epub": (b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/epub+zip", "an e-book.*my book.epub.* -o .my book.txt"),
+    "a.odt": (b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/vnd.oasis.opendocument.text", "an OpenDocument.*pandoc"),
+    "a.rtf": (b"{\\rtf1\\ansi the sea}", "rich text, not plain text; .*save it as plain text.*pandoc"),
+    "a.pdf": (b"%PDF-1.7\n", "a PDF, not text; extract its text: pdftotext .*a.pdf a.txt"),
+    "a.doc": (b"\xd0\xcf\x11\xe0", "an old Office document"),
+    "a.zip": (b"PK\x03\x04\x14\0", "a zip archive"),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_told_how_to_become_text(name, load, tmp_path):
+    content, message = DOCUMENTS[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        load(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_of_documents_is_told_how_they_become_text(load, tmp_path):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "a.docx").write_bytes(b"PK\x03\x04")
+    with pytest.raises(
+        UserError, match=r"none of its 1 files matches \*.txt, 1 match \*.docx: each is a Word document, not text"
+    ):
+        load(tmp_path / "all")
+
+
 def test_surrogate_bytes_are_called_what_they_are(load, tmp_path):
     (tmp_path / "text.txt").write_bytes("the sea \ud83c\udf0a\n".encode("utf-8", "surrogatepass") * 50)
     with pytest.raises(UserError, match="byte 8 .*is not utf-8, but half of a surrogate pair, as CESU-8 has them; convert"):

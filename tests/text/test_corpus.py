@@ -54,6 +54,28 @@ def test_the_fingerprint_follows_content_and_settings_and_nothing_else(load, tmp
     assert len(fingerprints | {load(path).fingerprint}) == 7
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp_path):
+    lines = "the sea\nand the stone\n" * 5
+    (tmp_path / "text.txt").write_text(lines.replace("\n", end), newline="")
+    (tmp_path / "plain.txt").write_text(lines)
+    corpus, plain = load(tmp_path / "text.txt"), load(tmp_path / "plain.txt")
+    assert text_of(corpus) == text_of(plain) == lines and "\r" not in corpus.tokenizer.characters
+    assert [note for note in corpus.notes if "data.newlines=keep" in note] and not plain.notes
+    assert plain.fingerprint == load(tmp_path / "plain.txt", newlines="keep").fingerprint, "as before line ends were folded"
+    assert corpus.tokenizer.encode(f"sea{end}").tolist() == plain.tokenizer.encode("sea\n").tolist()
+    again = load(tmp_path / "text.txt", tokenizer=corpus.tokenizer)
+    assert again.fingerprint == corpus.fingerprint, "a resumed run"
+    for changes in ({"newlines": "keep"}, {"vocabulary": "bytes"}):
+        assert text_of(load(tmp_path / "text.txt", **changes)) == lines.replace("\n", end)
+
+
+def test_line_ends_are_folded_wherever_the_first_one_is(load, tmp_path):
+    (tmp_path / "text.txt").write_bytes(b"the sea\n" * 500_000 + b"the stone\r\n" + "the é\n".encode() * 10)
+    corpus = load(tmp_path / "text.txt")
+    assert corpus.characters == 8 * 500_000 + 10 + 60 and corpus.tokenizer.normalizer.newlines == "fold"
+
+
 def test_a_corpus_records_where_its_text_is(load, tmp_path, monkeypatch):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "sea.txt").write_text("the sea and the stone")

@@ -38,6 +38,49 @@ def test_json_lines_errors_name_the_line(line, message, load, tmp_path):
         load(tmp_path / "all.jsonl")
 
 
+LISTS = {
+    "a list": json.dumps([{"body": "the sea"}, {"body": "é海\nstone", "n": 1.5}]),
+    "a list on many lines": json.dumps([{"body": "the sea"}, {"body": "é海\nstone"}], indent=2, ensure_ascii=False),
+    "a list in an object": json.dumps({"n": 2, "poems": [{"body": "the sea"}, {"body": "é海\nstone"}]}),
+    "objects on lines": '{"body": "the sea"}\n{"body": "é海\\nstone"}\n',
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
+    pieces = [LISTS[case][at : at + size] for at in range(0, len(LISTS[case]), size)]
+    documents = list(json_lines.json_list_documents(pieces, field="body", label="a"))
+    assert [text for _, text in documents] == ["the sea", "é海\nstone"]
+    if case == "a list on many lines":
+        assert [line for line, _ in documents] == [2, 5]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ('[{"body": "fine"},\n{"body": "a"', "a.json: line 2: not JSON"),
+        ('[{"body": "fine"},\n 5]', "a.json: line 2: not a JSON object"),
+        ('{"poems": {"body": "a"}}', "a.json: line 1: no field 'body', its fields are: poems; name the one"),
+        ('[{"bodies": "a"}]', "did you mean data.field=bodies?"),
+        ('[{"n": "1", "verse": "the sea"}]', "for example data.field=verse"),
+        ("[" * 10**5, "a.json: empty; give"),
+        ('[{"body": ' + "[" * 10**5, "a.json: line 1: not JSON"),
+    ],
+    ids=["cut", "no object", "deep", "misspelt", "other fields", "nothing", "nested"],
+)
+def test_json_errors_name_the_line(content, message, load, tmp_path):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        load(tmp_path / "a.json", field="body", format="fields")
+    assert "\n" not in str(error.value)
+
+
+def test_json_lines_can_be_read_as_they_are(load, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "the sea"}\n' * 3)
+    assert text_of(load(tmp_path / "a.jsonl", format="text")) == '{"text": "the sea"}\n' * 3
+
+
 def test_a_line_that_would_not_fit_into_memory_is_an_error(load, tmp_path, monkeypatch):
     monkeypatch.setattr(json_lines, "MAX_LINE", 2_000_000)
     (tmp_path / "all.jsonl").write_text('{"text": "' + "a" * 10_000_000)

@@ -69,6 +69,21 @@ def test_each_word_is_found_in_its_file_and_line(settings, load, folder):
     }
 
 
+def test_each_word_of_a_table_is_found_in_the_line_where_its_record_begins(load, tmp_path):
+    rows = "".join(f'{n},"W{n}é\nmore"\n' for n in range(20))
+    (tmp_path / "a.csv").write_text(f"id,body\n{rows}")
+    settings = {"field": "body", "format": "fields", "val_fraction": 0.5}
+    corpus = load(tmp_path / "a.csv", **settings)
+    config, words = DataConfig(**settings), words_of(corpus)
+    places = find_places(words.values(), corpus, config, texts=[str(tmp_path / "a.csv")], root=tmp_path)
+    assert {word: places[at].line for word, at in words.items()} == {word: 2 + 2 * int(word[1:]) for word in words} != {}
+
+
+def test_a_shuffled_text_has_no_places(load, folder):
+    corpus = load(folder, pattern="*", shuffle="lines")
+    assert places_in(corpus, [0], folder, shuffle="lines") == {}
+
+
 def test_a_file_that_has_changed_ends_the_search(load, folder):
     corpus = load(folder, pattern="*")
     words = words_of(corpus)

@@ -2,6 +2,8 @@
 
 import math
 import random
+import re
+import unicodedata
 from collections.abc import Callable
 
 import numpy as np
@@ -37,11 +39,33 @@ def marks(said: str) -> list[float]:
 
 
 def test_odd_characters_are_counted_and_explained(load_string):
-    said = line(load_string("ab\x00\x00\u200b\ue000\ufffd\r\n\tÃ© Ã¼ a\r\n" + "a\n" * 10), "odd")
-    for part in ("2 control", "1 invisible", "1 private use", "1 U+FFFD", "2 like Ã©", "mixed line ends, 2 \\r and 12 \\n"):
+    content = "ab\x00\x00\u200b\ue000\ufffd\r\n\tÃ© Ã¼ a\r\n" + "a\n" * 10
+    said = line(load_string(content, newlines="keep"), "odd")
+    for part in ("2 control", "1 invisible (U+200B ZERO WIDTH SPACE)", "1 private use (U+E000)", "1 U+FFFD", "2 like Ã©"):
         assert part in said
-    assert "all line ends are \\r\\n (data.newlines=fold" in line(load_string("a sea\r\nb stone\r\n"), "odd")
+    assert "mixed line ends, 2 \\r and 12 \\n" in said and "line ends" not in line(load_string(content), "odd")
+    for ends, named in (
+        ("\r\n", "all line ends are \\r\\n (data.newlines=fold"),
+        ("\r", "all line ends are \\r (data.newlines"),
+    ):
+        assert named in line(load_string(f"a sea{ends}b stone{ends}", newlines="keep"), "odd")
     assert line(load_string("the sea\tand\nthe stone é海"), "odd").endswith("no odd characters")
+
+
+HARMLESS = {
+    "emoji": ("a family 👩\u200d👩\u200d👧 by the sea", "2 invisible that join emoji or letters (harmless)"),
+    "a flag": ("England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea", "3 invisible that are part of flags (harmless)"),
+    "Persian": ("می\u200cخواهم می\u200cروم به دریا و سنگ", "2 invisible that separate letters (harmless)"),
+    "Hebrew": ("הים והאבן\u200f הים והאבן", "1 invisible that direct right-to-left text (harmless)"),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_invisible_characters_that_a_text_needs_are_called_harmless(case, load_string):
+    content, what = HARMLESS[case]
+    assert line(load_string(content), "odd").endswith(f"no odd characters; {what}")
+    joiner = next(c for c in content if unicodedata.category(c) == "Cf")
+    assert f"1 invisible (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
 
 
 def test_the_rarest_character_and_what_folding_would_save(load_string):
@@ -67,6 +91,39 @@ def test_much_validation_text_in_the_training_text_is_a_warning(load_string):
         and "; remove" in said
     )
     assert not any(text.startswith("warning") for text in examine(load_string("\n".join(poem + poem[:10]))))
+
+
+NAMES = [f"{a}{b}{c}" for a in "ABDEFGHIJKLMNOPRSTUVWZ" for b in ("an", "el", "or", "ún") for c in "adeimnoy"]
+
+
+def sorted_warning(corpus: Corpus) -> str:
+    return "".join(text for text in examine(corpus) if "alphabetical" in text)
+
+
+def test_a_list_in_alphabetical_order_is_a_warning_that_names_the_mend(load_string):
+    draw = random.Random(0)
+    nearly = sorted(NAMES, key=lambda name: (name[0], draw.random()))  # by initials
+    for lines in (NAMES, NAMES[::-1], nearly, [f"  {name.lower()}" for name in NAMES], "\n\n".join(NAMES).split("\n")):
+        said = sorted_warning(load_string("\n".join(lines), val_fraction=0.1))
+        assert said.startswith("warning     the lines are in alphabetical order") and "; add data.shuffle=lines, which" in said
+        assert not sorted_warning(load_string("\n".join(lines), val_fraction=0.1, shuffle="lines"))
+
+
+def test_other_texts_are_not_taken_for_a_sorted_list(load_string, tmp_path):
+    draw = random.Random(0)
+    mixed = draw.sample(NAMES, len(NAMES))
+    prose = "\n".join(words(8, seed) for seed in range(200))
+    for text in ("\n".join(mixed), prose, words(2000), "\n".join(NAMES[:10]), "\n".join(["the sea"] * 100), "a\n" * 100):
+        assert not sorted_warning(load_string(text, val_fraction=0.1))
+    (tmp_path / "val.txt").write_text("\n".join(NAMES[::7]))
+    assert not sorted_warning(load_string("\n".join(NAMES), val_text=str(tmp_path / "val.txt"))), "both have every initial"
+
+
+def test_the_lines_of_a_list_count_however_short_they_are(load_string):
+    names = random.Random(0).sample(NAMES, len(NAMES))
+    assert "20.0% of the validation part is lines" not in line(load_string("\n".join(names)), "repeats")
+    said = line(load_string("\n\n".join(names + names)), "repeats")
+    assert re.search(r"(6\d|7\d)\.\d% of the validation part is lines that are also", said), said  # the rest is line ends
 
 
 def test_the_marks_of_a_short_text_are_free_of_what_every_archive_begins_with(load_string):

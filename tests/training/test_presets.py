@@ -32,6 +32,17 @@ def test_without_presets_the_default_is_that_of_the_cpu_preset():
     assert without.config == with_presets.config and without.file is None and with_presets.file == PRESETS / "cpu.yaml"
 
 
+def test_a_field_that_the_user_names_is_read_from_tables_too(tmp_path):
+    """A file of settings with every key, such as config.yaml of a run, names the default field without meaning it."""
+    (tmp_path / "mine.yaml").write_text("data: {field: body}\n")
+    (tmp_path / "every.yaml").write_text("data: {field: text}\n")
+    given = [(None, ["data.field=text"]), (str(tmp_path / "mine.yaml"), []), (str(tmp_path / "every.yaml"), []), (None, [])]
+    formats = [load_settings(name, words, presets=PRESETS).config.data.format for name, words in given]
+    assert formats == ["fields", "fields", "auto", "auto"]
+    explicit = load_settings(None, ["data.field=body", "data.format=text"], presets=PRESETS)
+    assert explicit.config.data.format == "text"
+
+
 def test_what_the_user_has_given_is_known(tmp_path):
     """A file and the command line decide; the preset that the device decides does not."""
     (tmp_path / "mine.yaml").write_text("model: {n_layer: 2}\ntrain:\ndata: {lowercase: true}\n")

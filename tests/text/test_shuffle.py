@@ -1,0 +1,98 @@
+"""Shuffled lines: the same lines in an order that never changes, whole, and in one part each."""
+
+import hashlib
+import io
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from text_helpers import text_of
+
+from chargpt.terminal import UserError
+from chargpt.text import shuffle
+from chargpt.text.corpus import Corpus
+from chargpt.text.shuffle import shuffled_lines
+
+NAMES = [f"{a}{b}{c}" for a in "ABCDEFGHIJ" for b in "aeiouy" for c in ("nna", "l", "rtha")]
+
+
+def parts_of(corpus: Corpus) -> tuple[list[str], list[str]]:
+    return tuple(corpus.tokenizer.decode(part).split("\n") for part in (corpus.train, corpus.val))
+
+
+def shuffled(text: str) -> str:
+    ids = np.frombuffer(text.encode(), np.uint8)
+    return b"".join(piece.tobytes() for piece in shuffled_lines(ids, ord("\n"))).decode()
+
+
+@given(st.lists(st.text("abc", max_size=9)), st.booleans(), st.integers(1, 20))
+def test_the_lines_stay_the_same_and_the_empty_ones_in_their_places(lines, is_complete, block):
+    text = "\n".join(lines) + "\n" * is_complete
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shuffle, "BLOCK", block)
+        result = shuffled(text)
+    before, after = text.split("\n"), result.split("\n")
+    assert Counter(before) == Counter(after) and result == shuffled(text), "whatever the size of a block"
+    assert [not line for line in before] == [not line for line in after]
+
+
+def test_the_order_is_the_same_in_every_version():
+    """A resumed run needs the same text. This hash may not change."""
+    text = shuffled("".join(f"{n}\n" for n in range(10_000)))
+    assert hashlib.sha256(text.encode()).hexdigest() == "5cf1387eecba93d27cfa4ccd3fc5e76f9fdaf78d2b368984216a8ac92ff879e8"
+
+
+def test_the_order_is_random():
+    places = np.array([int(line) for line in shuffled("".join(f"{n}\n" for n in range(10_000))).split()])
+    assert abs(np.corrcoef(places, np.arange(10_000))[0, 1]) < 0.05
+    assert abs(np.corrcoef(places[1:], places[:-1])[0, 1]) < 0.05 and (np.diff(places) == 1).sum() < 10
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("changes", [{}, {"vocabulary": "bytes"}, {"lowercase": True}, {"max_vocab": 12}], ids=str)
+def test_no_line_is_cut_or_in_both_parts(changes, end, load, tmp_path):
+    (tmp_path / "names.txt").write_text("\n".join(NAMES) + end)
+    plain = load(tmp_path / "names.txt", val_fraction=0.1, **changes)
+    corpus = load(tmp_path / "names.txt", val_fraction=0.1, shuffle="lines", **changes)
+    train, val = parts_of(corpus)
+    assert Counter(filter(None, train + val)) == Counter(filter(None, text_of(plain).split("\n"))) and train[-1] == ""
+    assert 0.07 < len(corpus.val) / corpus.characters < 0.13 and np.array_equal(corpus.counts, plain.counts)
+    if not changes:
+        assert not set(train) & set(val) - {""} and len({name[0] for name in val if name}) > 5
+
+
+def test_all_files_and_standard_input_are_shuffled_together(load, tmp_path, monkeypatch):
+    (tmp_path / "all").mkdir()
+    for name, lines in (("a.txt", NAMES[:90]), ("b.txt", NAMES[90:])):
+        (tmp_path / "all" / name).write_text("\n".join(lines))
+    (tmp_path / "one.txt").write_text("\n".join(NAMES))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(NAMES).encode())))
+    files = [tmp_path / "all" / "a.txt", tmp_path / "all" / "b.txt"]
+    texts = [text_of(load(*names, shuffle="lines")) for names in ([tmp_path / "all"], files, [tmp_path / "one.txt"], ["-"])]
+    assert len(set(texts)) == 1 and texts[0] != "\n".join(NAMES)
+
+
+def test_a_column_of_a_table_is_shuffled(load, tmp_path):
+    (tmp_path / "a.csv").write_text("n,name\n" + "".join(f"{n},{name}\n" for n, name in enumerate(NAMES)))
+    (tmp_path / "a.txt").write_text("\n".join(NAMES))
+    corpus = load(tmp_path / "a.csv", field="name", format="fields", shuffle="lines")
+    assert text_of(corpus) == text_of(load(tmp_path / "a.txt", shuffle="lines"))
+
+
+def test_the_order_is_part_of_the_fingerprint_and_of_the_cached_copy(load, tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(NAMES))
+    plain, first = load(tmp_path / "a.txt"), load(tmp_path / "a.txt", shuffle="lines")
+    assert plain.fingerprint != first.fingerprint and text_of(plain) == "\n".join(NAMES) != text_of(first)
+    again = load(tmp_path / "a.txt", shuffle="lines", tokenizer=first.tokenizer)
+    assert again.fingerprint == first.fingerprint and np.array_equal(again.train, first.train)
+    assert load(tmp_path / "a.txt").fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize("content", ["the sea and the stone", "the sea and the stone\n"])
+def test_one_line_cannot_be_shuffled(content, load, tmp_path):
+    (tmp_path / "a.txt").write_text(content)
+    with pytest.raises(UserError, match="data.shuffle: lines given, but the text is one line; leave it out"):
+        load(tmp_path / "a.txt", shuffle="lines")

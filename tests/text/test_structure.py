@@ -1,0 +1,155 @@
+"""Structured files are recognised, plain text and source code are not, and a warning says what to do."""
+
+import inspect
+import json
+import random
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import chargpt.text.report
+import model
+from chargpt.config import DataConfig
+from chargpt.terminal import UserError
+from chargpt.text.sources import Source
+from chargpt.text.structure import recognise, warnings_about
+
+ROWS = [(n, random.Random(n).choice(["Anna", "Ben"]), f"Dear friend, the sea is {n} miles away.") for n in range(50)]
+CSV = "id,name,body\n" + "".join(f'{n},{name},"{body}"\n' for n, name, body in ROWS)
+TSV = "id\tname\tbody\n" + "".join(f"{n}\t{name}\t{body}\n" for n, name, body in ROWS)
+RECORDS = [{"id": n, "body": body} for n, _, body in ROWS]
+LINES = "\n".join(map(json.dumps, RECORDS))
+HTML = "<html><head><style>p {}</style></head><body><p>the sea &amp; the stone</p></body></html>"
+XML = '<?xml version="1.0"?>\n<poem><line>the sea</line> <line>the stone</line></poem>'
+SRT = "1\n00:00:01,000 --> 00:00:02,000\nthe sea\n\n2\n00:00:03,000 --> 00:00:04,000\nthe stone\n"
+VTT = "WEBVTT\n\n00:01.000 --> 00:02.000\nthe sea\n\n00:03.000 --> 00:04.000\nthe stone\n"
+RECOGNISED = {
+    "CSV by its name": (".csv", CSV, "CSV", ","),
+    "CSV with semicolons": (".csv", CSV.replace(",", ";"), "CSV", ";"),
+    "CSV by its lines": (".txt", CSV.replace('"Dear friend, ', '"'), "CSV", ","),
+    "TSV by its name": (".tsv", TSV, "TSV", "\t"),
+    "TSV by its lines": ("", TSV, "TSV", "\t"),
+    "pairs of sentences": (".txt", "the sea\tdas Meer\n" * 20, "TSV", "\t"),
+    "JSON lines": ("", LINES, "JSON lines", ""),
+    "a JSON list": ("", json.dumps(RECORDS, indent=1), "JSON", ""),
+    "a JSON object": ("", json.dumps({"poems": RECORDS}), "JSON", ""),
+    "a cut JSON object": ("", json.dumps({"poems": RECORDS})[:500], "JSON", ""),
+    "HTML": ("", "\n<!DOCTYPE html>\n" + HTML, "HTML", ""),
+    "HTML without a type": (".txt", HTML, "HTML", ""),
+    "XHTML": ("", '<?xml version="1.0"?>\n<!DOCTYPE html>\n' + HTML, "HTML", ""),
+    "a piece of HTML by its name": (".html", "the sea <b>and</b> the stone", "HTML", ""),
+    "XML": ("", XML, "XML", ""),
+    "SRT": ("", "\ufeff" + SRT.replace("\n", "\r\n"), "SRT", ""),
+    "WebVTT": ("", VTT, "WebVTT", ""),
+}
+PLAIN = {
+    "prose": "The sea, the stone, and the wind.\nIt was late, it was dark, and it was cold.\n" * 20,
+    "a list": "\n".join(f"Anna{n}" for n in range(100)),
+    "verses with two commas each": "the sea, the stone, the wind,\n" * 40,
+    "Python": inspect.getsource(model),
+    "Python without strings at the margin": inspect.getsource(chargpt.text.report),
+    "indented numbers": "  1,  2,  3\n" * 40,
+    "a dictionary in Python": "{'a': 1, 'b': 2}\n",
+    "braces": "{ the sea }\n[ the stone ]\n",
+    "a note in brackets": "[Illustration]\n\nThe sea\n",
+    "a script": "#!/bin/sh\necho the sea\n",
+    "numbered lines": "1\nthe sea\n2\nthe stone\n",
+    "tabs as indentation": "\tthe sea\n\tthe stone\n" * 20,
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("case", RECOGNISED)
+def test_a_structured_file_is_recognised(case):
+    suffix, head, kind, delimiter = RECOGNISED[case]
+    found = recognise(suffix, head)
+    assert (found.kind, found.delimiter) == (kind, delimiter)
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_plain_text_and_code_are_not_taken_for_anything_else(case):
+    for suffix in ("", ".txt"):
+        assert recognise(suffix, PLAIN[case]) is None
+
+
+def test_the_field_with_the_longest_text_is_proposed():
+    for suffix, head in ((".csv", CSV), (".tsv", TSV), ("", LINES), (".json", json.dumps(RECORDS))):
+        assert recognise(suffix, head).longest == "body"
+
+
+def warnings(folder: Path, **files: str) -> list[str]:
+    sources = []
+    for name, content in files.items():
+        path = folder / name.replace("_", ".", 1)
+        path.write_text(content)
+        sources.append(Source(label=path.name, path=path))
+    return warnings_about(sources, DataConfig())
+
+
+def test_each_format_is_one_line_with_the_setting_to_add(tmp_path):
+    csv, tsv = warnings(tmp_path, a_csv=CSV, b_csv=CSV, c_txt=PLAIN["prose"], d_tsv=TSV)
+    assert csv.startswith("a.csv and 1 more: CSV") and "id, name, body" in csv and csv.endswith("add data.field=body")
+    assert tsv.startswith("d.tsv: TSV") and "\n" not in csv + tsv
+    (spaces,) = warnings(tmp_path, a_csv="id,the body\n" + "1,the sea\n" * 20)
+    assert spaces.endswith("data.field='the body'") or sys.platform == "win32"
+
+
+def test_a_column_alone_is_a_list_and_needs_no_warning(tmp_path):
+    assert warnings(tmp_path, a_csv="name\nAnna\nBen\n") == []
+
+
+def test_reading_as_text_on_purpose_is_not_warned_of(tmp_path):
+    (tmp_path / "a.csv").write_text(CSV)
+    sources = [Source(label="a.csv", path=tmp_path / "a.csv")]
+    assert warnings_about(sources, DataConfig(format="text")) == []
+    assert warnings_about(sources, DataConfig(format="fields", field="body")) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the command is split as a POSIX shell does")
+@pytest.mark.parametrize("suffix, content", [("html", HTML), ("xml", XML), ("srt", SRT), ("vtt", VTT)])
+def test_the_command_that_a_warning_names_writes_the_text_alone(suffix, content, tmp_path):
+    (warning,) = warnings(tmp_path, **{f"my file_{suffix}": content})
+    command, _, target = warning.partition("for its text alone: ")[2].rpartition(" > ")
+    _, *arguments = shlex.split(command)
+    written = subprocess.run([sys.executable, *arguments], capture_output=True, check=True, text=True).stdout
+    assert shlex.split(target) == ["my file.txt"]
+    assert " ".join(written.split()) == ("the sea & the stone" if suffix == "html" else "the sea the stone")
+
+
+NO_EFFECT = {
+    "a field of plain text": (
+        {"field": "body", "format": "fields"},
+        "data.field: 'body' given, but .*a.txt is plain text, which",
+    ),
+    "a field and plain reading": ({"field": "body", "format": "text"}, "data.field: 'body' given with data.format=text"),
+    "a pattern without a folder": ({"pattern": "*.md"}, r"data.pattern: '\*.md' given, but no folder is read; leave it out"),
+    "a separator of one document": ({"separator": "x"}, "data.separator: 'x' given, but .*a.txt is one document; leave"),
+}
+
+
+@pytest.mark.parametrize("case", NO_EFFECT)
+def test_a_setting_that_does_nothing_is_an_error_if_it_was_typed(case, load, tmp_path):
+    settings, message = NO_EFFECT[case]
+    (tmp_path / "a.txt").write_text("the sea and the stone")
+    with pytest.raises(UserError, match=message):
+        load(tmp_path / "a.txt", given={f"data.{name}" for name in settings}, **settings)
+    assert load(tmp_path / "a.txt", **settings).characters == 21, "a file of settings may be for several texts"
+
+
+def test_settings_that_do_something_are_no_error(load, tmp_path):
+    (tmp_path / "all").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "all" / name).write_text(f"the sea and the stone of {name}")
+    (tmp_path / "a.csv").write_text(CSV)
+    load(tmp_path / "all", pattern="*.txt", separator="x", given={"data.pattern", "data.separator"})
+    load(tmp_path / "a.csv", field="body", format="fields", separator="x", given={"data.field", "data.separator"})
+
+
+def test_a_fraction_beside_a_text_for_validation_is_an_error(load, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"the sea and the stone of {name}")
+    with pytest.raises(UserError, match="data.val_fraction: 0.5 given, but data.val_text validates; leave one of them out"):
+        load(tmp_path / "a.txt", val_text=str(tmp_path / "b.txt"), given={"data.val_fraction"})
