@@ -42,8 +42,9 @@ def session_root(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As after `pip install .`: the root is the current folder, `tmp_path`."""
+    """As after `pip install .`: the root is the current folder, `tmp_path`; encoded texts are in the user's cache folder."""
     monkeypatch.setattr(project, "SOURCE", tmp_path)
+    monkeypatch.setattr(project, "user_cache_folder", lambda: tmp_path / "user cache")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -53,18 +53,20 @@ def test_the_program_prints_what_it_found(tmp_path, capsys):
 
 @pytest.mark.nightly
 def test_an_installed_library_describes_a_text_in_any_folder(text, tmp_path):
-    """It has neither presets nor a data folder, and writes nothing beside its modules."""
+    """It has neither presets nor a data folder, and writes into the user's folder for caches alone."""
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     shutil.copytree(ROOT / "chargpt", site / "chargpt", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "model.py", site)
     elsewhere.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(tmp_path)}
+    environment.pop("XDG_CACHE_HOME", None)
     command = [sys.executable, "-m", "chargpt", "text", str(text), "model.n_embd=16", "runtime.threads=1"]
     done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    assert "\nsettings    the built-in defaults, model.n_embd=16" in done.stdout and "\noutlook " in done.stdout
+    assert "settings    " in done.stdout and "model.n_embd=16" in done.stdout and "\noutlook " in done.stdout
     assert sorted(path.name for path in site.iterdir()) == ["chargpt", "model.py"]
-    assert (elsewhere / "data" / "cache").is_dir()
+    cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    assert (tmp_path / cache / "chargpt" / "cache").is_dir() and not list(elsewhere.iterdir())
 
 
 def test_the_outlook_does_not_advise_what_is_set(tmp_path):
