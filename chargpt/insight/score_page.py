@@ -28,23 +28,32 @@ class Page:
         self._characters = 0
         self._left_out = 0
         self._lines = 0
-        self._worst: list[tuple[float, int, str]] = []  # a heap of the most surprising lines that are shown
+        self._is_full = False
+        self._considered = 0  # lines that are long enough to be listed
+        self._worst: list[tuple[float, int, str]] = []  # a heap of the most surprising lines
 
     def begin(self, label: str) -> None:
         """Begin a text."""
         self._parts.append(f"<h2>{_text(label)}</h2>")
 
     def add(self, line: Line) -> None:
-        """Show a line, unless the page is full."""
-        if self._characters + len(line.text) > MAX_CHARACTERS:
+        """Show a line, unless the page is full. The most surprising lines are listed also from what is not shown."""
+        self._is_full = self._is_full or self._characters + len(line.text) > MAX_CHARACTERS
+        place = None
+        if self._is_full:
             self._left_out += len(line.text)
+        else:
+            self._characters += len(line.text)
+            self._lines += 1
+            place = self._lines
+            self._parts.append(_line(line, place, is_listed=False))
+        if len(line.text.strip()) < SHORTEST or math.isnan(line.mean):
             return
-        self._characters += len(line.text)
-        self._lines += 1
-        self._parts.append(_line(line, self._lines, anchor=True))
-        if len(line.text) >= SHORTEST and not math.isnan(line.mean):
-            entry = (line.mean, self._lines, _line(line, self._lines, anchor=False))
-            (heapq.heappush if len(self._worst) < LISTED else heapq.heappushpop)(self._worst, entry)
+        self._considered += 1
+        if len(self._worst) < LISTED:
+            heapq.heappush(self._worst, (line.mean, self._considered, _line(line, place, is_listed=True)))
+        elif line.mean > self._worst[0][0]:
+            heapq.heapreplace(self._worst, (line.mean, self._considered, _line(line, place, is_listed=True)))
 
     def write(self, target: Path, summary: Summary) -> None:
         """Write the page as the file `target`. Raises OSError."""
@@ -55,12 +64,13 @@ class Page:
         facts = summary.facts
         bars, bar_style = _bars(summary)
         title = f"How well {facts['run']} predicts a text"
-        left_out = f" {self._left_out:,} further characters are not shown." if self._left_out else ""
+        shown = f"The first {self._characters:,} characters of {self._characters + self._left_out:,} are shown."
+        left_out = f'<p class="quiet">{shown}</p>' if self._left_out else ""
         worst = "".join(shown for _, _, shown in sorted(self._worst, reverse=True))
         body = f"""<h1>{_text(title)}</h1>
 <p>The model of run <b>{_text(str(facts["run"]))}</b>, step {facts["step"]:,}, predicts each character from those before it. A
 character of <i>n</i> bits had the probability 1/2<sup>n</sup>. <span class="quiet">Windows of {facts["context"]:,}
-characters, one every {facts["stride"]:,}.{left_out}</span></p>
+characters, one every {facts["stride"]:,}.</span></p>
 {bars}
 {_texts_table(summary)}
 <h2>Most surprising lines</h2>
@@ -68,15 +78,18 @@ characters, one every {facts["stride"]:,}.{left_out}</span></p>
 {worst or '<p class="quiet">No line is long enough.</p>'}
 <h2>The text</h2>
 <p class="key">Bits: {_key()} <span class="quiet">Point at a character to see its own.</span></p>
+{left_out}
 {"".join(self._parts)}
 <div id="about" class="quiet screen-only">Point at a character.</div>"""
         script = f'const steps = "{STEPS}";\n{source("score.js")}'
         return page(title, body=body, style=source("score.css") + bar_style, script=script)
 
 
-def _line(line: Line, place: int, *, anchor: bool) -> str:
-    """A line of a text, the one at `place` of the page: its number, which is a link to it elsewhere, and its characters in
-    stretches of one colour."""
+def _line(line: Line, place: int | None, *, is_listed: bool) -> str:
+    """A line of a text: its number and its characters in stretches of one colour.
+
+    `place` counts the lines that the page shows, None for one that it does not. A listed line links to its place.
+    """
     bits = line.bits
     predicted = np.nan_to_num(bits)
     levels = np.searchsorted(LEVELS, predicted, side="right")
@@ -87,9 +100,10 @@ def _line(line: Line, place: int, *, anchor: bool) -> str:
         shown = "".join(map(_character, line.text[start:stop]))
         stretches.append(f'<span class="s{levels[start]}">{shown}</span>' if levels[start] else shown)
     codes = "".join(_code(value) for value in bits.tolist())
-    head = f'<a class="n">{line.number}</a>' if anchor else f'<a class="n" href="#l{place}">{line.number}</a>'
-    mean = "" if anchor else f'<span class="b">{line.mean:.2f}</span>'
-    name = f' id="l{place}"' if anchor else ""
+    link = f' href="#l{place}"' if is_listed and place is not None else ""
+    head = f'<a class="n"{link}>{line.number}</a>'
+    mean = f'<span class="b">{line.mean:.2f}</span>' if is_listed else ""
+    name = "" if is_listed else f' id="l{place}"'
     return f'<div class="l"{name}>{head}{mean}<span class="t" data-bits="{codes}">{"".join(stretches)}</span></div>\n'
 
 

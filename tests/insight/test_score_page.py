@@ -106,7 +106,27 @@ def test_nothing_is_loaded_and_only_our_own_script_runs():
 
 def test_a_long_text_is_cut_and_the_page_says_so(monkeypatch):
     monkeypatch.setattr(score_page, "MAX_CHARACTERS", 20)
-    assert "10 further characters are not shown" in page_of("a" * 15, "b" * 10)
+    content = page_of("a" * 15, "b" * 10, "c" * 3)
+    assert "The first 15 characters of 28 are shown" in content
+    assert "ccc" not in content  # no hole in the text, although this line would fit
+
+
+def test_the_most_surprising_lines_are_those_of_the_whole_text(monkeypatch):
+    monkeypatch.setattr(score_page, "MAX_CHARACTERS", 20)
+    page = Page()
+    page.begin("a")
+    for number, (text, bits) in enumerate([("an expected line", 0.1), ("a surprising line", 9.0)], 1):
+        page.add(Line(number, text, np.full(len(text), bits)))
+    content = page.html(summary_of("a"))
+    assert Reader(content).lines == ["a surprising line", "an expected line", "an expected line"]
+    assert re.findall(r'<a class="n"(.*?)>(\d+)</a>', content) == [("", "2"), (' href="#l1"', "1"), ("", "1")]
+
+
+def test_an_empty_line_is_not_listed():
+    page = Page()
+    page.begin("a")
+    page.add(Line(1, " " * 40 + "\n", np.full(41, 9.0)))
+    assert "No line is long enough" in page.html(summary_of("a"))
 
 
 def test_it_is_written_whole(tmp_path):
