@@ -137,4 +137,5 @@ def test_an_installed_library_has_all_its_files():
     """Sources of pages and kernels are found beside the modules, also after `pip install .`."""
     installed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["*"]
     kinds = {path.suffix for path in (ROOT / "chargpt").rglob("*.*") if "__pycache__" not in path.parts}
-    assert kinds - {".py"} == {pattern.removeprefix("*") for pattern in installed}
+    assert kinds - {".py"} == {Path(f"x{pattern}").suffix for pattern in installed}
+    assert "py.typed" in installed and (ROOT / "chargpt" / "py.typed").is_file()  # type checkers of others use our types

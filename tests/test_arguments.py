@@ -26,6 +26,7 @@ from chargpt.terminal import UserError
         ("change them, or skip them with --unknown skip", "change them, or skip them with unknown='skip'"),
         ("train one with python train.py", "train one with chargpt.train"),
         ("start with train.py TEXT --init-from, or not", "start with chargpt.train(text) init_from, or not"),
+        ("a.txt: no such file; give a file, - for standard input, or b", "a.txt: no such file; give a file, or b"),
         ("nothing to change", "nothing to change"),
     ],
 )

@@ -35,9 +35,7 @@ def train_in_child(arguments: Sequence[str]) -> Ended:
     A KeyboardInterrupt stops it after saving. A second one kills it and is raised. Raises UserError without train.py.
     """
     if not (SOURCE / "train.py").is_file():
-        raise UserError(
-            f"{SOURCE}: holds no train.py, which chargpt.train needs; install a copy of the project: pip install -e ."
-        )
+        raise UserError(f"{SOURCE}: has no train.py, which chargpt.train needs; in a copy of the project, run pip install -e .")
     # In a group of its own, a Ctrl-C of the terminal does not reach it twice.
     group: dict[str, Any] = {"process_group": 0}
     if os.name == "nt":
