@@ -33,8 +33,9 @@ from chargpt.training.notices import Notices
 from chargpt.training.options import parse_options
 from chargpt.training.preview import look_ahead, outlook, print_choices
 from chargpt.training.progress_bar import clock
+from chargpt.training.second_run import decided, describe, is_time_to_decide, is_undecided, measure
 from chargpt.training.several import Training, check_options
-from chargpt.training.startup import begin, pupil_of, roll_back
+from chargpt.training.startup import become_teacher, begin, longest_run, pupil_of, roll_back
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
@@ -71,6 +72,7 @@ def describe_and_train(training: Training, interrupt: Interrupt, notices: Notice
 def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: float | None) -> int:
     """Train, say how it ended, and return the exit code. A step that is not finite ends the run or rolls it back."""
     trainer, corpus, run, _ = training
+    least = trainer.config.train.min_evaluations
     writer = SampleWriter(
         corpus.tokenizer,
         trainer.config.model,
@@ -80,9 +82,15 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
     )
     with ThreadWaiting(trainer.runtime) as waiting:  # also for the last sample and the report
         while True:
+            steps_left = trainer.config.train.max_steps - trainer.progress.step
+            budget = TimeBudget(steps_left=steps_left, deadline=deadline, min_evaluations=least)
             try:
-                monitor = train(training, interrupt, waiting, writer, deadline=deadline)
-                return conclude(training, interrupt, monitor, writer) if trainer.group.is_first else interrupt.exit_code
+                monitor = train(training, interrupt, waiting, writer, budget)
+                if not trainer.group.is_first:
+                    return interrupt.exit_code
+                if trainer.config.train.pupil_minutes and not interrupt():
+                    become_teacher(training)
+                return conclude(training, interrupt, monitor, writer)
             except NotFinite as problem:
                 give_up = trainer.config.train.on_nonfinite == "stop" or len(trainer.progress.skipped) >= MAX_ROLLBACKS
                 if give_up or run.checkpoint is None:
@@ -92,19 +100,21 @@ def train_to_the_end(training: Training, interrupt: Interrupt, *, deadline: floa
                     print(wrapped(f"error: {one_line(problem)}; {one_line(advice)}", sys.stderr), file=sys.stderr)
                     return 3
                 roll_back(trainer, run, without=problem.step)
+                deadline = budget.deadline
                 say("rollback", f"{problem}; back to {shown(run.checkpoint)}, at half the rate and without that batch")
 
 
 def train(
-    training: Training, interrupt: Interrupt, waiting: ThreadWaiting, writer: SampleWriter, *, deadline: float | None
+    training: Training, interrupt: Interrupt, waiting: ThreadWaiting, writer: SampleWriter, budget: TimeBudget
 ) -> Monitor:
     """The loop: evaluate and save when due, stop when finished, step, report. Returns what has recorded it."""
     trainer, corpus, run, _ = training
-    progress, train_config = trainer.progress, trainer.config.train
-    least, steps_left = train_config.min_evaluations, train_config.max_steps - progress.step
-    budget = TimeBudget(steps_left=steps_left, deadline=deadline, min_evaluations=least)
+    progress, log_interval = trainer.progress, trainer.config.train.log_interval
     with open_monitor(trainer, run) as monitor:
         while True:
+            if is_time_to_decide(trainer):
+                with budget.outside_steps(comes_once=True):
+                    decide_on_second_run(training, interrupt, monitor, budget)
             with budget.outside_steps():
                 if should_evaluate(trainer):
                     evaluate_and_sample(trainer, corpus, monitor, interrupt, writer)
@@ -116,13 +126,13 @@ def train(
                 step = trainer.step()
             budget.step_done()
             monitor.step_done()
-            if progress.step % train_config.log_interval == 0 and progress.loss_count:
+            if progress.step % log_interval == 0 and progress.loss_count:
                 speed = budget.steps_per_second() * trainer.config.chars_per_step
                 monitor.log_training(progress.step, progress.take_mean_loss(), step, chars_per_second=speed)
                 if slower := budget.slowdown():
                     monitor.say("slow", slower)
             due = budget.is_due(progress.step)
-            if due if deadline is None else trainer.group.from_first([due])[0]:  # with a deadline, one clock decides
+            if due if budget.deadline is None else trainer.group.from_first([due])[0]:  # with a deadline, one clock decides
                 with budget.outside_steps():
                     plan_length(trainer, corpus, run, monitor, budget)
 
@@ -175,7 +185,7 @@ def save(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, budget: T
         fingerprint=corpus.fingerprint,
         progress=progress,
         environment=trainer.environment,
-        seconds_left=budget.seconds_left(),
+        seconds_left=budget.seconds_left(is_undecided=is_undecided(trainer.config)),
     )
     for problem in run.save(state, weights=weights, training=optimizer):
         monitor.say("warning", problem)
@@ -183,12 +193,27 @@ def save(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, budget: T
         monitor.say("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
 
 
+def decide_on_second_run(training: Training, interrupt: Interrupt, monitor: Monitor, budget: TimeBudget) -> None:
+    """Measure whether the model memorises its text. If not, there is no second run, and this one gets the rest of the time."""
+    trainer, corpus, run, _ = training
+    losses, before = measure(trainer, corpus, interrupt), trainer.config
+    if losses is None:  # a signal came; a resumed run decides
+        return
+    trainer.config = decided(losses, before)
+    monitor.say(*describe(losses, before))
+    if budget.deadline is not None and not trainer.config.train.pupil_minutes:
+        budget.deadline += 60 * before.train.pupil_minutes
+        if not budget.is_first:
+            plan_length(trainer, corpus, run, monitor, budget)
+
+
 def plan_length(trainer: Trainer, corpus: Corpus, run: Run, monitor: Monitor, budget: TimeBudget) -> None:
     """The speed is known: fit the run to its time, if that is limited, and say how long it takes and what to expect."""
     is_first, step, before = budget.is_first, trainer.progress.step, trainer.config
     budget.measure()
     if budget.deadline is not None:
-        fits = budget.length_that_fits(step, eval_interval=before.train.eval_interval)
+        longest = longest_run(before, characters=len(corpus.train))
+        fits = budget.length_that_fits(step, eval_interval=before.train.eval_interval, longest=max(step, longest))
         max_steps, evaluations = map(int, trainer.group.from_first(fits))
         trainer.set_length(max_steps, min_evaluations=evaluations)
         monitor.set_total(trainer.config.train.max_steps)

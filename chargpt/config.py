@@ -40,6 +40,7 @@ class OptimConfig:
     schedule: Literal["linear", "cosine"] = "linear"
     final_fraction: float = 0.0
     decay_fraction: float = 0.5
+    replanned: tuple[float, float] = (0.0, 0.0)  # the step of the last change of length, and how much of the decay was over
 
     def __post_init__(self) -> None:
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
@@ -50,6 +51,8 @@ class OptimConfig:
         _require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "a whole number of 0 or more")
         _require(0 <= self.final_fraction <= 1, "final_fraction", self.final_fraction, "a number from 0 to 1")
         _require(0 <= self.decay_fraction <= 1, "decay_fraction", self.decay_fraction, "a number from 0 to 1")
+        ok = 0 <= self.replanned[0] <= 10**12 and 0 <= self.replanned[1] <= 1
+        _require(ok, "replanned", list(self.replanned), "a step and a number from 0 to 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,7 @@ class TrainConfig:
     """How long, in which batches, and what to evaluate and show meanwhile."""
 
     max_steps: int = 3000
+    max_epochs: float = 0.0  # passes over the training text after which a run ends that has time left; 0: no limit
     batch_size: int = 16
     accumulate: int = 1
     chunks: int = 0  # pieces of a batch, which several processes share; 0: as many as there are processes
@@ -65,7 +69,8 @@ class TrainConfig:
     eval_chars: int = 150_000
     patience: int = 0  # evaluations without a better loss while the rate falls, after which the run ends; 0: never
     teachers: str = ""  # runs, separated by commas, from whose predictions the model learns as well as from the text
-    pupil_minutes: float = 0.0  # minutes of a second run that then learns from this one, which is named NAME-teacher
+    pupil_minutes: float = 0.0  # minutes of a second run that then learns from this one, which becomes NAME-teacher
+    second_run_gap: float = 0.0  # nats by which the training loss must be lower for the second run, at the peak; 0: always
     log_interval: int = 20
     sample_length: int = 300
     log_attention: bool = False  # a picture of all heads for TensorBoard at every evaluation
@@ -86,6 +91,9 @@ class TrainConfig:
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
         allowed = "a number of minutes from 0 (no second run) to 5256000"
         _require(0 <= self.pupil_minutes <= 5_256_000, "pupil_minutes", self.pupil_minutes, allowed)
+        _require(0 <= self.max_epochs <= 1e12, "max_epochs", self.max_epochs, "a number of 0 (no limit) or more")
+        allowed = "a number of nats of 0 (a second run in any case) or more"
+        _require(self.second_run_gap >= 0, "second_run_gap", self.second_run_gap, allowed)
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
 

@@ -4,12 +4,13 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torch import Tensor
 
 from chargpt.config import Config, to_yaml
-from chargpt.files import LOCK_NAME, is_portable, lock_folder, publish_file, sync_folder
+from chargpt.files import LOCK_NAME, FolderLock, is_portable, lock_folder, publish_file, sync_folder
 from chargpt.runs.checkpoint import Checkpoint, is_saved_again, mark_best, newest, prune, publish, remove_orphans, steps
 from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, shown
@@ -18,7 +19,7 @@ from chargpt.terminal import UserError, shown
 LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teachers-.*|\..*\.tmp-\d+")
 
 DETAILS = "details.txt"  # what was said of a run before it began
-TEACHER = "-teacher"  # of two runs, the name of the first ends with this, and the second has the rest of the name
+TEACHER = "-teacher"  # of two runs, the first gets this at the end of its name when it has ended, and the second has the rest
 COPIES = "teachers-"  # a run keeps the weights of its teachers in a folder whose name is this and their digest
 
 
@@ -31,10 +32,7 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         for path in created:
             sync_folder(path.parent)
-        try:
-            self._lock = lock_folder(folder, wait=False)
-        except BlockingIOError:
-            raise UserError(f"{shown(folder)}: another process is training this run; wait for it, or stop it") from None
+        self._lock = _locked(folder)
         self.folder = folder
         self.saved: SavedState | None = None  # what the newest valid checkpoint holds
         self.checkpoint: Path | None = None  # the folder of that checkpoint
@@ -77,9 +75,33 @@ class Run:
             return f"{shown(path)}: not written ({error.strerror}); {otherwise}"
         return None
 
+    def rename(self, folder: Path) -> None:
+        """Move the run to `folder`, with all its files closed. Raises UserError if that is not possible; then the run stays."""
+        own = self.folder
+        self._lock.release()  # Windows renames no folder with an open file
+        try:
+            os.rename(own, folder)  # fails if `folder` holds anything
+        except OSError as error:
+            problem = f"not renamed to {folder.name} ({error.strerror}); rename it by hand, and continue it with --resume"
+            raise UserError(f"{shown(own)}: {problem}") from None
+        else:
+            self.folder, self.checkpoint = folder, self.checkpoint and folder / self.checkpoint.name
+            with suppress(OSError):
+                sync_folder(folder.parent)
+        finally:
+            self._lock = _locked(self.folder)
+
     def name(self, checkpoints: Path) -> str:
         """What to call the run on a command line, quoted for a shell."""
         return shlex.quote(self.folder.name if self.folder.parent == checkpoints else shown(self.folder))
+
+
+def _locked(folder: Path) -> FolderLock:
+    """The lock of the run in `folder`. Raises UserError while another process trains it."""
+    try:
+        return lock_folder(folder, wait=False)
+    except BlockingIOError:
+        raise UserError(f"{shown(folder)}: another process is training this run; wait for it, or stop it") from None
 
 
 class SharedRun(Run):
@@ -129,18 +151,19 @@ def new_folder(name: str, checkpoints: Path) -> Path:
     return folder
 
 
-def check_other_run(folder: Path, *, is_teacher: bool) -> None:
-    """Raise UserError while another process trains the run that belongs to the one in `folder`: the second one, or a teacher.
+def check_other_run(folder: Path) -> None:
+    """Raise UserError while another process trains a run that may become the teacher of the one in `folder`, or learn from it.
 
     Each process locks its own folder before this, so that of two that begin together at least one notices the other.
     """
     path = folder.resolve()
-    other = path.with_name(path.name.removesuffix(TEACHER) if is_teacher else path.name + TEACHER)
-    try:
-        if (other / LOCK_NAME).is_file():
-            lock_folder(other, wait=False).release()
-    except BlockingIOError:
-        what = f"another process is training this run, and {shown(folder)} belongs to it; choose another --run NAME"
-        raise UserError(f"{shown(other)}: {what}") from None
-    except OSError:  # too long a name, or no permission: no run of this program is there
-        return
+    for name in {path.name + TEACHER, path.name.removesuffix(TEACHER) or path.name} - {path.name}:
+        other = path.with_name(name)
+        try:
+            if (other / LOCK_NAME).is_file():
+                lock_folder(other, wait=False).release()
+        except BlockingIOError:
+            what = f"another process is training this run, and {shown(folder)} belongs to it; choose another --run NAME"
+            raise UserError(f"{shown(other)}: {what}") from None
+        except OSError:  # too long a name, or no permission: no run of this program is there
+            continue

@@ -76,7 +76,7 @@ class Choice(NamedTuple):
     """The settings of a run, how long it takes, and what to say of it."""
 
     config: Config
-    seconds: float  # no more than there are, and less if the text has no more to give
+    seconds: float  # at most; the epochs in `config` may end the run earlier. A second run may take the rest of the time
     notices: list[tuple[str, str]]  # a label and a text each
 
 
@@ -106,10 +106,10 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
             return _two_runs(best, taught, corpus, text, given=given, seconds=seconds)
     best = _best(candidates)
     used = seconds
-    if best.seen >= recipes.longest_useful(text):  # the text has no more to give
+    if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
     notices = _notices(best, candidates, text, seconds=used)
-    return Choice(best.config, used, [*notices, *_end(used, seconds, epochs=recipes.MAX_EPOCHS)])
+    return Choice(best.config, seconds, [*notices, *_end(used, seconds, epochs=recipes.MAX_EPOCHS)])
 
 
 def _best(candidates: list[Candidate]) -> Candidate:
@@ -121,27 +121,31 @@ def _best(candidates: list[Candidate]) -> Candidate:
 def _two_runs(
     best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float
 ) -> Choice:
-    """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run."""
-    most = recipes.ENOUGH_EPOCHS * text.characters
+    """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run.
+
+    Whether there is a second run depends on what the first one measures (`train.second_run_gap`).
+    """
+    most = min(recipes.ENOUGH_EPOCHS * text.characters, _useful(best.config, text, given=given))
     longest, timing = recipes.TEACHER_SHARE * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     shaped = _complete(_with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
     if shaped.chars_per_step != best.config.chars_per_step and 4 * shaped.chars_per_step < timing * best.speed:  # of 4 steps
         best = best._replace(config=shaped, speed=training_speed(shaped, corpus))
     first = min(longest, _duration(best, most, best.speed))
-    second = min(seconds - first, _duration(best, most, TAUGHT_SPEED * best.speed))
-    seen = min(most, int(best.speed * _in_steps(first, best.evaluation)))
+    second = min(seconds - longest, _duration(best, most, TAUGHT_SPEED * best.speed))
+    seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     config = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
-    config = apply_overrides(config, [f"train.pupil_minutes={round(second / 60, 3)}"])
+    rest = [f"train.pupil_minutes={round((seconds - longest) / 60, 3)}", f"train.second_run_gap={recipes.SECOND_RUN_GAP}"]
+    config = apply_overrides(config, _unless(given, [*rest, f"train.max_epochs={recipes.ENOUGH_EPOCHS}"]))
     epochs = best.seen / recipes.PUPIL_SEES / text.characters
     about = (
         "two runs",
-        f"a teacher for {clock(first)}, then a model of the same shape for {clock(second)}. It learns from the text and from "
-        f"the teacher's predictions. One run would see the text {epochs:.0f} times; two runs usually reach a lower loss then",
+        f"one run would see the text {epochs:.0f} times. If it begins to memorise the text, it ends after {clock(first)}, and "
+        f"a model of the same shape learns from the text and from its predictions for {clock(second)}. Otherwise it goes on",
     )
     chosen = best._replace(config=config, seen=seen)
     notices = _notices(chosen, candidates, text, seconds=first, loss="validation loss of the second run")
-    return Choice(config, first, [about, *notices, *_end(first + second, seconds, epochs=recipes.ENOUGH_EPOCHS)])
+    return Choice(config, longest, [about, *notices, *_end(first + second, seconds, epochs=recipes.ENOUGH_EPOCHS)])
 
 
 def _duration(candidate: Candidate, seen: float, speed: float) -> float:
@@ -170,9 +174,9 @@ def _candidates(
     shapes: Iterator[Config], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float, processes: int
 ) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
-    useful = recipes.longest_useful(text)
     done: list[Candidate] = []
     for shape in shapes:
+        useful = int(_useful(shape, text, given=given))
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER
@@ -201,6 +205,13 @@ def _candidates(
         yield done[-1]
         if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
             return
+
+
+def _useful(config: Config, text: Text, *, given: Collection[str]) -> float:
+    """The characters to see after which the run ends: those of the epochs that the user has given, or of more than enough."""
+    if "train.max_epochs" in given and config.train.max_epochs:
+        return config.train.max_epochs * text.characters
+    return recipes.longest_useful(text)
 
 
 def text_of(corpus: Corpus) -> Text:
@@ -284,6 +295,7 @@ def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, 
         "optim.momentum": recipe.momentum,
         "optim.warmup_steps": min(100, steps // 10),
         "train.max_steps": steps,
+        "train.max_epochs": recipes.MAX_EPOCHS,
         "train.patience": 3 if seen > PATIENT_EPOCHS * text.characters else 0,
         "train.eval_interval": interval,
         "checkpoint.interval": interval,

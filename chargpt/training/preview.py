@@ -23,7 +23,7 @@ from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import MAX_EPOCHS, Text, regularization
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.several import Training
-from chargpt.training.startup import new_model
+from chargpt.training.startup import longest_run, new_model
 from chargpt.training.teaching import load_teachers, pupil_folder
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
@@ -71,12 +71,11 @@ def _model_in_brief(trainer: Trainer) -> str:
 
 def _training_in_brief(trainer: Trainer, corpus: Corpus, times: StepTimes, *, seconds: float | None) -> str:
     config, machine = trainer.config, trainer.runtime.describe()
-    if seconds is not None:
-        about = plural(steps_in(seconds, config, corpus, times), "step")
-        return f"{clock(seconds)}, about {about} on {machine}"
-    left = config.train.max_steps - trainer.progress.step
-    epochs = left * config.chars_per_step / len(corpus.train)
-    return f"{plural(left, 'step')}, {epochs:.1f} epochs, about {clock(_duration(trainer, corpus, times))} on {machine}"
+    steps, duration = _rest(trainer, corpus, times, seconds=seconds)
+    if seconds is not None and steps < longest_run(config, characters=len(corpus.train)) - trainer.progress.step:
+        return f"{clock(seconds)}, about {plural(steps, 'step')} on {machine}"
+    epochs = steps * config.chars_per_step / len(corpus.train)
+    return f"{plural(steps, 'step')}, {epochs:.1f} epochs, about {clock(duration)} on {machine}"
 
 
 def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float | None = None) -> list[str]:
@@ -94,7 +93,8 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float |
     evaluated = len(validation_part(corpus.val, config.train.eval_chars)) - 1
     if evaluated < len(corpus.val) - 1:
         lines.append(f"evaluated   on the first {evaluated:,} characters of the validation part; train.eval_chars=0 uses all")
-    length = f"as many steps as fit into {clock(seconds or 0)}, each"
+    most = f", at most {config.train.max_epochs:g} epochs" if config.train.max_epochs else ""
+    length = f"as many steps as fit into {clock(seconds or 0)}{most}, each"
     if seconds is None:
         length = plural(config.train.max_steps, "step")
     epochs = "" if seconds else f", {config.train.max_steps * config.chars_per_step / len(corpus.train):.1f} epochs"
@@ -117,19 +117,23 @@ def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float |
 
 def estimate(trainer: Trainer, corpus: Corpus, times: StepTimes, *, seconds: float | None = None) -> str:
     """How long the training takes, or how many steps fit into its `seconds`, if a step takes `times`."""
-    config = trainer.config
+    config, step = trainer.config, f"{1000 * times.step:.1f} ms a step"
     if seconds is not None:
-        steps = plural(steps_in(seconds, config, corpus, times), "step")
-        return f"{1000 * times.step:.1f} ms a step, about {steps} in {clock(seconds)}"
-    steps = plural(config.train.max_steps - trainer.progress.step, "step")
-    return f"{1000 * times.step:.1f} ms a step, {clock(_duration(trainer, corpus, times))} for {steps} and their evaluations"
+        steps = steps_in(seconds, config, corpus, times)
+        if steps < longest_run(config, characters=len(corpus.train)):
+            return f"{step}, about {plural(steps, 'step')} in {clock(seconds)}"
+    steps, duration = _rest(trainer, corpus, times, seconds=seconds)
+    return f"{step}, {clock(duration)} for {plural(steps, 'step')} and their evaluations"
 
 
-def _duration(trainer: Trainer, corpus: Corpus, times: StepTimes) -> float:
-    """About how many seconds the rest of the steps takes, with evaluations."""
+def _rest(trainer: Trainer, corpus: Corpus, times: StepTimes, *, seconds: float | None) -> tuple[int, float]:
+    """About how many steps are left, and how many seconds they take with evaluations, if the run has at most `seconds`."""
     config, left = trainer.config, trainer.config.train.max_steps - trainer.progress.step
+    if seconds is not None:
+        longest = longest_run(config, characters=len(corpus.train)) - trainer.progress.step
+        left = max(1, min(longest, steps_in(seconds, config, corpus, times)))
     evaluation = _evaluation_seconds(config, corpus, times)
-    return times.step * left + (1 + left // config.steps_between_evaluations) * evaluation
+    return left, times.step * left + (1 + left // config.steps_between_evaluations) * evaluation
 
 
 def steps_in(seconds: float, config: Config, corpus: Corpus, times: StepTimes) -> int:
@@ -231,7 +235,8 @@ def preview(options: TrainOptions, *, root: Path) -> int:
         say("slower", trainer.runtime.slower)
     times, parameters = step_times(trainer), model.parameter_count()
     if seconds is not None and not has_length:
-        config = apply_overrides(config, [f"train.max_steps={steps_in(seconds, config, corpus, times)}"])
+        most = longest_run(config, characters=len(corpus.train))
+        config = apply_overrides(config, [f"train.max_steps={min(most, steps_in(seconds, config, corpus, times))}"])
     speed = config.chars_per_step / times.step
     say("outlook", outlook(corpus, config, parameters=parameters, characters_per_second=speed))
     return 0

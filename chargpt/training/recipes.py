@@ -59,6 +59,9 @@ TAUGHT_DECAY = 0.5
 # that one run would see.
 TEACHING_EPOCHS, ENOUGH_EPOCHS, TEACHER_SHARE, PUPIL_SEES = 16, 30, 1 / 3, 0.5
 MAX_EPOCHS = 60  # more do not lower the loss
+# Nats by which the loss on training text must be lower than on validation text for a second run, while the rate is at its peak.
+# A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
+SECOND_RUN_GAP = 0.02
 RATES = {  # up to so many parameters in the blocks
     "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
     "adamw": ((2e6, 3e-3), (math.inf, 2e-3)),

@@ -1,5 +1,6 @@
 """The learning rate as a function of the step."""
 
+import dataclasses
 import math
 
 from chargpt.config import OptimConfig
@@ -15,13 +16,43 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     warmup = min(config.warmup_steps, max_steps // 2)
     if step < warmup:
         return config.learning_rate * (step + 1) / (warmup + 1)
-    if config.schedule == "linear":
-        start = max(warmup, max_steps * (1 - config.decay_fraction))
-        remaining = 1 - max(0.0, step - start) / max(1.0, max_steps - start)
-    else:
-        done = (step - warmup) / max(1, max_steps - warmup)
-        remaining = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    done = decay_done(step, config, max_steps=max_steps)
+    remaining = 1 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
+
+
+def decay_start(config: OptimConfig, *, max_steps: int) -> float:
+    """The step at which the rate begins to fall in a run of `max_steps` whose length was planned once."""
+    warmup = min(config.warmup_steps, max_steps // 2)
+    return max(warmup, max_steps * (1 - config.decay_fraction)) if config.schedule == "linear" else warmup
+
+
+def decay_done(step: int, config: OptimConfig, *, max_steps: int) -> float:
+    """How much of the decay is over at a step after the warm-up: 0 at the peak of the rate, 1 at the end of the run.
+
+    `config.replanned` is a step and how much of the decay was over by then. The rest of the decay follows from there, over the
+    steps that are left.
+    """
+    start = decay_start(config, max_steps=max_steps)
+    since, before = config.replanned
+    if step < since:  # of a run that repeats this one from its settings
+        start = min(start, since)
+        return before * max(0.0, step - start) / max(1.0, since - start)
+    start = since if before else max(start, since)
+    return before + (1 - before) * max(0.0, step - start) / max(1.0, max_steps - start)
+
+
+def replanned(config: OptimConfig, *, step: int, before: int, after: int) -> OptimConfig:
+    """`config` for a run of `before` steps that gets another length, `after`, at `step`: its rate goes on from where it is.
+
+    After the peak, the rate never rises, also if the run becomes longer.
+    """
+    warmup = min(config.warmup_steps, before // 2)
+    is_warm = step >= warmup  # a warm-up that is over does not begin again
+    done = min(1.0, decay_done(step, config, max_steps=before)) if is_warm else 0.0
+    new = dataclasses.replace(config, warmup_steps=min(warmup if is_warm else config.warmup_steps, after // 2))
+    is_at_peak = done == 0 and step <= decay_start(new, max_steps=after)
+    return dataclasses.replace(new, replanned=(0.0, 0.0) if is_at_peak else (float(step), done))
 
 
 def is_falling(step: int, config: OptimConfig, *, max_steps: int) -> bool:

@@ -74,6 +74,7 @@ def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
         trainer.share_start()
         return Training(trainer, corpus, SharedRun(None), None)
     trainer.load(None)
+    trainer.is_extended = options.resume and options.minutes is not None
     run = SharedRun(dataclasses.replace(state, config=apply(Config(), saved, where="start")))
     return Training(trainer, corpus, run, None)
 

@@ -43,7 +43,7 @@ from chargpt.training.teaching import (
     warn_of_other_texts,
     with_teachers_found,
 )
-from chargpt.training.time_budget import SETTLING_STEPS
+from chargpt.training.time_budget import MAX_STEPS, SETTLING_STEPS
 from chargpt.training.trainer import Trainer, TrainerState
 from model import GPT
 
@@ -99,11 +99,13 @@ def new_run(options: TrainOptions, *, root: Path, group: Group = Group(), notice
     )
     publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling))
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
-    if config.train.pupil_minutes:  # the name is for the second run
-        name = str(teacher_folder(folder))
+    if config.train.pupil_minutes:  # when the run has ended, it gets the name of a teacher
+        if pupil_folder(folder) is not None:
+            raise UserError(f"--run: {name!r} given for two runs; use a name without {TEACHER}, which the first one gets")
+        new_folder(str(teacher_folder(folder)), root / "checkpoints")
     run = Run(new_folder(name, root / "checkpoints"))
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
-    check_other_run(run.folder, is_teacher=config.train.pupil_minutes > 0)
+    check_other_run(run.folder)
     group.note_begun()
     teachers = load_teachers(config, corpus.tokenizer)
     keep_teachers(config, teachers, run.folder)
@@ -119,7 +121,7 @@ class NewModel(NamedTuple):
     model: GPT
     corpus: Corpus
     config: Config
-    minutes: float | None  # the time limit: that of the options, or less if the text has no more to give
+    minutes: float | None  # the time limit: that of the options, or a part of it if a second run may follow
     has_length: bool  # whether train.max_steps is that of the run; otherwise a time limit replaces it
 
 
@@ -223,7 +225,10 @@ def _adapted(
             notices.detail("chosen", chosen)
     check_size(config.model, corpus.tokenizer.vocab_size)
     config = dataclasses.replace(config, data=absolute_paths(config.data))  # so that a run finds its text from any folder
-    return _long_enough(config, step=0, seconds=None if minutes is None else 60 * minutes), minutes
+    if minutes is None:
+        most = longest_run(config, characters=len(corpus.train))
+        return apply_overrides(config, [f"train.max_steps={min(most, config.train.max_steps)}"]), None
+    return _long_enough(config, step=0, seconds=60 * minutes), minutes
 
 
 def steps_in(epochs: float, config: Config, corpus: Corpus) -> int:
@@ -237,6 +242,17 @@ def _check_pupil(options: TrainOptions, *, processes: int) -> None:
         raise UserError("train.pupil_minutes: two runs are made by one process; start without torchrun, or use 0")
     if options.init_from is not None:
         raise UserError("train.pupil_minutes: given with --init-from, from which only the first run would start; leave one out")
+
+
+def become_teacher(training: Training) -> None:
+    """Rename a run that has ended and that a second run follows: the second one gets its name."""
+    run = training.run
+    if pupil_folder(run.folder) is not None:  # renamed before, or by an older version
+        return
+    try:
+        run.rename(teacher_folder(run.folder))
+    except UserError as problem:
+        say("warning", str(problem))
 
 
 def pupil_of(teacher: Training) -> Training | None:
@@ -312,6 +328,7 @@ def resume_run(options: TrainOptions, *, root: Path, group: Group = Group(), not
     if options.minutes is not None or config.train.max_steps != checkpoint.state.config.train.max_steps:  # another length
         progress = dataclasses.replace(progress, without_gain=0)
     trainer.load(TrainerState(checkpoint.weights, checkpoint.training, progress))
+    trainer.is_extended = options.minutes is not None
     _say_what_differs(checkpoint.state.environment, trainer)
     seconds = time_limit(options, run, group=group)
     rest = plural(config.train.max_steps - checkpoint.step, "step") if seconds is None else clock(seconds)
@@ -330,8 +347,8 @@ def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
     """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
     saved = checkpoint.state.config
     _say_ignored(options)
-    if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen it for another length
-        saved = apply_overrides(saved, ["train.min_evaluations=0"])
+    if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen them for another length
+        saved = apply_overrides(saved, ["train.min_evaluations=0", "train.max_epochs=0", "optim.replanned=0,0"])
     config = apply_overrides(saved, options.settings)
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
@@ -344,6 +361,13 @@ def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
     return _long_enough(config, step=checkpoint.step, seconds=seconds)
 
 
+def longest_run(config: Config, *, characters: int) -> int:
+    """The most steps of a run on so many training characters: those of `train.max_epochs`, rounded up."""
+    if not config.train.max_epochs:
+        return MAX_STEPS
+    return max(1, math.ceil(config.train.max_epochs * characters / config.chars_per_step))
+
+
 def _say_ignored(options: TrainOptions) -> None:
     """Say so if the user has given a number of steps that --minutes replaces."""
     if options.minutes is not None and "train.max_steps" in options.given:
@@ -351,10 +375,10 @@ def _say_ignored(options: TrainOptions) -> None:
 
 
 def _long_enough(config: Config, *, step: int, seconds: float | None) -> Config:
-    """With a time limit: a run long enough to measure the speed, whatever its preset says."""
+    """With a time limit: a run long enough to measure the speed before the rate falls, whatever its preset says."""
     if seconds is None:
         return config
-    steps = max(step + SETTLING_STEPS + 1, config.train.max_steps)
+    steps = max(step + 4 * (SETTLING_STEPS + 1), config.train.max_steps)
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps))
 
 

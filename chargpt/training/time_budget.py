@@ -50,13 +50,14 @@ class TimeBudget:
         self._last = now
 
     @contextlib.contextmanager
-    def outside_steps(self) -> Iterator[None]:
-        """Time in this block, for an evaluation and for saving, is not counted as time in steps."""
+    def outside_steps(self, *, comes_once: bool = False) -> Iterator[None]:
+        """Time in this block is not counted as time in steps. It is for an evaluation and saving, unless it `comes_once`."""
         started = time.perf_counter()
         self.seconds += max(0.0, started - self._last) if self.steps > SETTLING_STEPS else 0.0
         yield
         self._last = time.perf_counter()
-        self.evaluation_seconds = max(self.evaluation_seconds, self._last - started)
+        if not comes_once:
+            self.evaluation_seconds = max(self.evaluation_seconds, self._last - started)
 
     @property
     def is_first(self) -> bool:
@@ -84,22 +85,26 @@ class TimeBudget:
         left = max_steps - step
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
-    def length_that_fits(self, step: int, *, eval_interval: int) -> tuple[int, int]:
+    def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:
         """The length of a run at `step`, and its train.min_evaluations: the user's where `eval_interval` is short enough.
+
+        The run is not longer than `longest` steps, whatever time is left.
 
         Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take EVALUATION_SHARE of what is left
         of the time; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
         seconds, fits = self._seconds_for_training(), self.steps_that_fit(eval_interval=eval_interval)
+        fits, longest = min(fits, longest - step), min(longest, MAX_STEPS)
         least = self._min_evaluations
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
-            return min(step + max(1, fits), MAX_STEPS), least
+            return min(step + max(1, fits), longest), least
         share = fits / max(1, self.steps + fits)  # of this process's steps that are still to come
         affordable = EVALUATION_SHARE * seconds / max(self.evaluation_seconds, 1e-9)
         wanted = min(MIN_EVALUATIONS * share, affordable)
         fits = max(1, int(max(0.0, seconds - (1 + wanted) * self.evaluation_seconds) / self.seconds_per_step))
+        fits = min(fits, longest - step)
         interval = max(1, fits / wanted) if wanted > 1 else step + fits  # there is time for the last evaluation alone
-        return min(step + fits, MAX_STEPS), max(least, round((step + fits) / interval))
+        return min(step + fits, longest), max(least, round((step + fits) / interval))
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""
@@ -134,9 +139,12 @@ class TimeBudget:
             return ""
         return f"{1000 * now:.1f} ms a step, {1000 * self._fastest:.1f} before: the machine is busy with other work, or too hot"
 
-    def seconds_left(self) -> float | None:
-        """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them."""
-        if self.deadline is None or not self.is_first:
+    def seconds_left(self, *, is_undecided: bool = False) -> float | None:
+        """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them.
+
+        While a run `is_undecided` between two lengths, it has none.
+        """
+        if self.deadline is None or not (self.is_first or is_undecided):
             return None
         return max(0.0, self.deadline - time.perf_counter())
 

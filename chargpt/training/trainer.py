@@ -22,7 +22,7 @@ from chargpt.runs.saved_state import Progress
 from chargpt.training.batches import Batches
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import Runtime
-from chargpt.training.schedule import is_falling, learning_rate
+from chargpt.training.schedule import is_falling, learning_rate, replanned
 from chargpt.training.teaching import Taught, environment
 from chargpt.training.weights import FlatWeights
 from model import GPT
@@ -76,6 +76,7 @@ class Trainer:
         assert len(teachers) == len(config.train.teacher_names), config.train.teachers
         self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
+        self.is_extended = False  # by --resume --minutes: then the rate follows the new length, and may rise again
         self.environment = environment(runtime, teachers)
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention)
         self._parts = parts = config.train.chunks or group.size
@@ -224,15 +225,18 @@ class Trainer:
         return rate * 0.5 ** len(self.progress.skipped)
 
     def set_length(self, max_steps: int, *, min_evaluations: int) -> None:
-        """Make the run `max_steps` long, with at least so many evaluations.
+        """Make the run `max_steps` long, with at least so many evaluations. After its peak, the rate does not rise.
 
         The warm-up stays as short as it now becomes, even if the run is extended later.
         """
         config = self.config
+        # As if nothing of the decay were over: see `replanned`.
+        step, before = (0, max_steps) if self.is_extended else (self.progress.step, config.train.max_steps)
+        self.is_extended = False
         self.config = dataclasses.replace(
             config,
             train=dataclasses.replace(config.train, max_steps=max_steps, min_evaluations=min_evaluations),
-            optim=dataclasses.replace(config.optim, warmup_steps=min(config.optim.warmup_steps, max_steps // 2)),
+            optim=replanned(config.optim, step=step, before=before, after=max_steps),
         )
 
     def check_weights(self) -> None:

@@ -2,17 +2,29 @@
 
 import dataclasses
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import SHAPE, publish_run
 
 from chargpt.config import Config, DataConfig, apply_overrides, difference
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
-from chargpt.training.choice import CHOSEN, SHORTEST_CONTEXT, Choice, choose, chooses, regularized
-from chargpt.training.recipes import ENOUGH_EPOCHS, MAX_EPOCHS, SHAPES, TEACHING_EPOCHS
+from chargpt.training.choice import (
+    CHOSEN,
+    IN_STEPS,
+    SHORTEST_CONTEXT,
+    STARTING_SECONDS,
+    TAUGHT_SPEED,
+    Choice,
+    choose,
+    chooses,
+    regularized,
+)
+from chargpt.training.recipes import ENOUGH_EPOCHS, MAX_EPOCHS, SECOND_RUN_GAP, SHAPES, TAUGHT_DECAY, TEACHING_EPOCHS
 
 WORDS = "the sea is blue and the wind is cold; ships sail at night. "
 
@@ -121,18 +133,20 @@ def test_a_text_of_any_length_has_windows_in_both_parts(length, corpora):
 
 
 def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
-    choice = choice_for(corpora[3000], seconds=7 * 24 * 3600)
+    choice = choice_for(corpora[3000], "train.pupil_minutes=0", seconds=7 * 24 * 3600)
     epochs = choice.config.train.max_steps * choice.config.chars_per_step / len(corpora[3000].train)
-    assert choice.seconds < 3600 and epochs <= MAX_EPOCHS + 1
+    assert epochs <= MAX_EPOCHS + 1 and choice.config.train.max_epochs == MAX_EPOCHS
+    assert choice.seconds == 7 * 24 * 3600  # the ceiling
     label, said = choice.notices[-1]
-    assert label == "note" and "more text" in said
+    assert label == "note" and re.search(r"ends after about \d+:\d\d of 168:00:00: .* more text", said)
 
 
 def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     text = corpora[3000]
     choice, alone = choice_for(text, seconds=120.0), choice_for(text, "train.pupil_minutes=0", seconds=120.0)
     train, said = choice.config.train, dict(choice.notices)
-    assert 0 < choice.seconds < 60 * train.pupil_minutes and choice.seconds + 60 * train.pupil_minutes <= 120.1
+    assert choice.seconds == 40 and train.pupil_minutes == pytest.approx(80 / 60, abs=0.001)
+    assert train.second_run_gap == SECOND_RUN_GAP and train.max_epochs == ENOUGH_EPOCHS
     assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
     assert "two runs" in said and "more text" in said["note"]
     assert alone.config.train.pupil_minutes == 0 and "two runs" not in dict(alone.notices)
@@ -149,6 +163,64 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
         assert (choice_for(repeated, *shape, seconds=120.0).config.train.pupil_minutes > 0) == is_taught
 
 
+@pytest.mark.parametrize("length", [30_000, 400_000])
+def test_the_times_of_two_runs_and_the_epochs_of_one_are_those_of_the_machine(length, corpora, steady):
+    """The shorter text needs a part of the time, and the longer one all of it."""
+    text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
+    shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
+    said = dict(choice_for(text, *shape, seconds=150.0).notices)["two runs"]
+    epochs, *clocks = re.search(r"text (\d+) times. .* ends after (\d+):(\d+), .* for (\d+):(\d+)", said).groups()
+    first, second = (60 * int(minutes) + int(seconds) for minutes, seconds in (clocks[:2], clocks[2:]))
+    if length == 30_000:
+        steps = 1.25 * ENOUGH_EPOCHS * length / 1e5 / IN_STEPS  # at 100,000 characters a second, the speed of `steady`
+        assert first == pytest.approx(1.5 * STARTING_SECONDS + steps, abs=1)
+        assert second == pytest.approx(1.5 * STARTING_SECONDS + steps / TAUGHT_SPEED, abs=1)
+        assert int(epochs) == MAX_EPOCHS
+    else:
+        assert (first, second) == (50, 100)
+    one = choice_for(text, *shape, "train.pupil_minutes=0", seconds=150.0).config
+    assert int(epochs) == pytest.approx(one.train.max_steps * one.chars_per_step / length, abs=1)
+
+
+def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regularization(corpora, tmp_path, steady):
+    corpus, shape = corpora[100_000], dataclasses.replace(SHAPE, block_size=48)
+    teacher = publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape) / "step-00000500"
+    short = dataclasses.replace(corpus, train=corpus.train[:10_000])
+    alone, taught = (
+        choice_for(short, "train.pupil_minutes=0", *words, seconds=120.0).config
+        for words in ([], [f"train.teachers={teacher}"])
+    )
+    assert taught.model.block_size == 48 < alone.model.block_size
+    assert taught.model.dropout == 0 < alone.model.dropout
+    assert taught.optim.weight_decay == TAUGHT_DECAY < alone.optim.weight_decay
+    without = apply_overrides(alone, ["optim.weight_decay=0", "model.dropout=0"])
+    changed, _ = regularized(apply_overrides(without, [f"train.teachers={teacher}"]), short, given=())
+    assert (changed.optim.weight_decay, changed.model.dropout) == (TAUGHT_DECAY, 0)
+
+
+def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, steady):
+    """A fast machine sees 3,000 characters often, and 100,000 not even once in 5 seconds."""
+    assert choice_for(corpora[3000]).config.train.patience == 3
+    assert choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config.train.patience == 0
+    assert choice_for(corpora[3000], "train.patience=7").config.train.patience == 7
+
+
+def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(corpora, steady):
+    """Of a long validation part, an evaluation covers train.eval_chars, and the time that this saves is for steps."""
+    shape = ["model.n_layer=1", "model.n_embd=32", "train.pupil_minutes=0"]
+    corpus = dataclasses.replace(corpora[100_000], val=np.tile(corpora[100_000].train, 6))
+    few, all = (choice_for(corpus, *shape, f"train.eval_chars={count}").config.train for count in (1000, 0))
+    assert few.max_steps > 1.2 * all.max_steps
+
+
+def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corpora, steady):
+    text = corpora[3000]
+    config = choice_for(text, "train.max_epochs=3", seconds=300.0).config
+    assert config.train.max_epochs == 3 and config.train.pupil_minutes == 0
+    assert config.train.max_steps * config.chars_per_step <= 3 * len(text.train)
+    assert config.model.dropout == 0 and config.train.patience == 0
+
+
 @pytest.mark.parametrize("length", [2700, 30_000, 90_000])
 @pytest.mark.parametrize("seconds", [30.0, 120.0, 600.0])
 def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(corpora, monkeypatch, seconds, length):
@@ -158,12 +230,12 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
         "chargpt.training.choice.training_speed", lambda config, _: timed.append(config) or 10.0 * config.chars_per_step
     )
     text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
-    config, used, notices = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
+    config, _, notices = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
     speed = f"at {10 * config.chars_per_step:,} characters a second"
     assert any(speed in line for label, line in notices if label == "chosen")
     if len(timed) == 3:  # the last one for the first of two runs, whose dropout takes time too
         assert timed[-1].model == config.model
-    if used < seconds / 3:
+    if {"two runs", "note"} <= dict(notices).keys():
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
 

@@ -3,9 +3,11 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chargpt.config import OptimConfig
-from chargpt.training.schedule import learning_rate
+from chargpt.training.schedule import learning_rate, replanned
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -51,3 +53,43 @@ def test_a_run_shorter_than_the_warm_up_reaches_the_peak_and_falls_too(schedule)
     rates = [learning_rate(step, config, max_steps=60) for step in range(60)]
     assert rates.index(max(rates)) == pytest.approx(30, abs=1) and max(rates) == pytest.approx(1.0, abs=0.05)
     assert rates[-1] < 0.05
+
+
+plans = st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.05, 20.0)), max_size=6)
+
+
+@given(st.sampled_from(["linear", "cosine"]), st.floats(0.0, 1.0), st.integers(0, 50), st.sampled_from([0.0, 0.1]), plans)
+def test_after_the_warm_up_the_rate_never_rises_however_often_the_length_is_planned_again(
+    schedule, decay_fraction, warmup, final_fraction, plans
+):
+    """Each plan comes after a share of the steps that were left, and makes that rest longer or shorter by a factor."""
+    config = OptimConfig(
+        warmup_steps=warmup, schedule=schedule, decay_fraction=decay_fraction, final_fraction=final_fraction, learning_rate=1.0
+    )
+    step, length, rates = 0, 60, []
+    for share, factor in [*plans, (1.0, 1.0)]:
+        for _ in range(int(share * (length - step))):
+            rates.append((learning_rate(step, config, max_steps=length), step >= min(config.warmup_steps, length // 2)))
+            step += 1
+        longer = min(2000, step + max(1, int(factor * (length - step))))
+        config, length = replanned(config, step=step, before=length, after=longer), longer
+    first = next((place for place, (_, is_warm) in enumerate(rates) if is_warm), len(rates))
+    after = [rate for rate, _ in rates[first:]]
+    assert all(later <= rate + 1e-12 for rate, later in zip(after, after[1:]))
+
+
+@given(st.sampled_from(["linear", "cosine"]), st.integers(10, 99), st.integers(100, 1000))
+def test_a_replanned_decay_goes_on_from_where_it_is_to_its_end(schedule, step, after):
+    config = OptimConfig(learning_rate=1.0, warmup_steps=0, schedule=schedule, decay_fraction=0.7)
+    new = replanned(config, step=step, before=100, after=after)
+    assert learning_rate(step, new, max_steps=after) == pytest.approx(learning_rate(step, config, max_steps=100))
+    assert learning_rate(after, new, max_steps=after) == pytest.approx(0)
+    assert learning_rate((step + after) // 2, new, max_steps=after) > 0
+    falls = [learning_rate(s, new, max_steps=after) for s in range(0, after + 1)]  # as its settings repeat it
+    assert falls == sorted(falls, reverse=True)
+
+
+def test_a_run_whose_length_changes_at_the_peak_has_the_schedule_of_its_length_alone():
+    config = OptimConfig(warmup_steps=10)
+    assert replanned(config, step=30, before=100, after=500) == config
+    assert replanned(config, step=30, before=100, after=50).replanned == (30.0, 0.0)

@@ -20,7 +20,7 @@ from helpers import bits, last_step
 import train
 from chargpt.config import Config, TrainConfig, apply, apply_overrides
 from chargpt.device import choose_device
-from chargpt.runs.checkpoint import steps
+from chargpt.runs.checkpoint import newest, steps
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.sealed_json import seal
@@ -358,7 +358,7 @@ def test_a_report_names_teachers_without_the_folders_of_this_machine(two_runs):
 
 
 def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
-    folder = taught.folder / "early-teacher"
+    folder = taught.folder / "early"
 
     def stop() -> None:
         while not (folder / "step-00000010").exists():
@@ -369,7 +369,7 @@ def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
     watcher.start()
     assert taught("train.pupil_minutes=0.02", "train.max_steps=5000", name="early") == 130
     watcher.join()
-    assert not (taught.folder / "early").exists()
+    assert not (taught.folder / "early-teacher").exists()
 
 
 def test_one_process_at_a_time_trains_a_teacher_or_the_run_that_it_teaches(taught):
@@ -378,10 +378,29 @@ def test_one_process_at_a_time_trains_a_teacher_or_the_run_that_it_teaches(taugh
         taught(name="busy")
     del teacher
     second = Run(taught.folder / "idle")
-    with pytest.raises(UserError, match="idle: another process is training this run, and .*idle-teacher belongs to it"):
+    with pytest.raises(UserError, match="idle: another process is training this run; wait for it"):
         taught("train.pupil_minutes=0.02", name="idle")
+    with pytest.raises(UserError, match="idle: another process is training this run, and .*idle-teacher belongs to it"):
+        taught(name="idle-teacher")
     del second
     assert taught(name="busy") == 0
+
+
+def test_a_run_is_renamed_with_its_lock_and_its_checkpoint(two_runs, tmp_path):
+    shutil.copytree(two_runs, tmp_path / "old")
+    run = Run(tmp_path / "old")
+    checkpoint, _ = run.load_newest()
+    run.rename(tmp_path / "new")
+    assert run.checkpoint == tmp_path / "new" / checkpoint.path.name and run.checkpoint.is_dir()
+    assert not (tmp_path / "old").exists()
+    with pytest.raises(UserError, match="another process is training this run"):
+        Run(tmp_path / "new")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("")
+    with pytest.raises(UserError, match="new: not renamed to taken"):
+        run.rename(tmp_path / "taken")
+    with pytest.raises(UserError, match="another process is training this run"):
+        Run(tmp_path / "new")
 
 
 def test_a_file_in_the_place_of_the_second_run_is_an_error_before_the_first(taught):
@@ -391,11 +410,32 @@ def test_a_file_in_the_place_of_the_second_run_is_an_error_before_the_first(taug
     assert not (taught.folder / "taken-teacher").exists()
 
 
-def test_a_renamed_teacher_says_what_its_second_run_needs(two_runs, tmp_path, capsys):
+def test_a_run_that_was_killed_before_it_became_a_teacher_becomes_one(two_runs, tmp_path):
+    """The same for a teacher that its user has renamed."""
     shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "mine")
     shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
+    before = bits(tmp_path / "mine")
     assert resume(tmp_path / "mine") == 0
-    assert "mine: for a second run, rename this folder to NAME-teacher" in " ".join(capsys.readouterr().out.split())
+    assert bits(tmp_path / "mine-teacher") == before
+    teacher = newest(tmp_path / "mine")[0].state.config.train.teachers
+    assert teacher == str(last_step(tmp_path / "mine-teacher").resolve())
+
+
+def test_a_run_that_cannot_get_the_name_of_a_teacher_stays_and_says_what_to_do(two_runs, tmp_path, capsys):
+    shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "mine")
+    shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
+    (tmp_path / "mine-teacher").mkdir()
+    (tmp_path / "mine-teacher" / "letters").write_text("keep")
+    assert resume(tmp_path / "mine") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mine: not renamed to mine-teacher" in said and "for a second run, rename this folder to NAME-teacher" in said
+    assert [path.name for path in (tmp_path / "mine-teacher").iterdir()] == ["letters"] and last_step(tmp_path / "mine")
+
+
+def test_a_name_that_only_a_teacher_has_is_refused_for_two_runs(taught):
+    with pytest.raises(UserError, match="own-teacher' given for two runs; use a name without -teacher"):
+        taught("train.pupil_minutes=0.02", name="own-teacher")
+    assert not list(taught.folder.glob("own*"))
 
 
 def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, monkeypatch, capsys):

@@ -2,6 +2,8 @@
 
 import pytest
 from helpers import Clock
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chargpt.training import time_budget
 from chargpt.training.time_budget import BESIDES_SECONDS, SETTLED_SECONDS, SETTLING_STEPS, TimeBudget, slowness
@@ -22,6 +24,8 @@ def test_time_outside_steps_is_not_time_in_steps(clock):
             clock.now += 0.5
         clock.now += 0.25
         budget.step_done()
+    with budget.outside_steps(comes_once=True):  # and is not expected to come again
+        clock.now += 8.0
     budget.measure()
     assert (budget.seconds_per_step, budget.evaluation_seconds, budget.steps_per_second()) == (0.25, 0.5, 4)
 
@@ -86,6 +90,8 @@ def test_the_time_left_is_known_until_the_length_is_fixed():
     assert budget.seconds_left() == pytest.approx(100, abs=0.1)
     budget.plan(20, 1000)
     assert budget.seconds_left() is None
+    assert budget.seconds_left(is_undecided=True) == pytest.approx(100, abs=0.1)
+    assert make_budget(None).seconds_left(is_undecided=True) is None
 
 
 def test_a_short_run_is_evaluated_at_least_five_times():
@@ -159,3 +165,52 @@ def test_the_users_number_of_evaluations_is_the_least(seconds):
         evaluations = budget.length_that_fits(10, eval_interval=500)[1]
         own = make_budget(seconds).length_that_fits(10, eval_interval=500)[1]
         assert evaluations == max(wanted, own)
+
+
+def train(seconds: float, *, step_times: list[float], planned: int, longest: int) -> tuple[int, set[int], float]:
+    """A run of at most so many `seconds` whose steps take the given times, over and over.
+
+    Returns its steps, all lengths that were planned, and the seconds that it took. An evaluation takes 0.2 s.
+    """
+    clock, step, length, lengths = Clock(), 0, planned, set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time_budget, "time", clock)
+        started = clock.now
+        budget = TimeBudget(steps_left=planned, deadline=started + seconds)
+        while step < length:
+            if step % 100 == 0:
+                with budget.outside_steps():
+                    clock.now += 0.2
+            clock.now += step_times[step % len(step_times)]
+            budget.step_done()
+            step += 1
+            if budget.is_due(step):
+                budget.measure()
+                length, _ = budget.length_that_fits(step, eval_interval=100, longest=longest)
+                budget.plan(step, length)
+                lengths.add(length)
+    return step, lengths, clock.now - started
+
+
+noise = st.lists(st.floats(0.005, 0.05), min_size=1, max_size=40)
+
+
+@given(step_times=noise, planned=st.integers(20, 2000), longest=st.integers(50, 1000))
+def test_epochs_are_the_goal_where_they_limit_a_run_and_the_minutes_only_the_ceiling(step_times, planned, longest):
+    """There is time for the slowest steps, so the run reaches its epochs whatever noise the clock measures."""
+    seconds = 1.2 * (BESIDES_SECONDS + 0.05 * longest + 0.2 * (2 + longest / 100))
+    planned = max(4 * (SETTLING_STEPS + 1), min(planned, longest))
+    steps, lengths, took = train(seconds, step_times=step_times, planned=planned, longest=longest)
+    assert lengths == {longest} and steps == longest and took <= seconds
+
+
+@given(step_times=noise, seconds=st.floats(20.0, 60.0))
+def test_where_the_time_limits_a_run_it_ends_in_time_and_uses_most_of_it(step_times, seconds):
+    _, _, took = train(seconds, step_times=step_times, planned=100, longest=10**12)
+    assert 0.6 * (seconds - BESIDES_SECONDS) <= took <= seconds + 1
+
+
+def test_a_run_is_never_planned_longer_than_its_epochs():
+    assert make_budget(1000).length_that_fits(13, eval_interval=500, longest=50)[0] == 50
+    assert make_budget(1000).length_that_fits(50, eval_interval=500, longest=50)[0] == 50
+    assert make_budget(20).length_that_fits(13, eval_interval=500, longest=5000)[0] < 200
