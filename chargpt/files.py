@@ -48,7 +48,7 @@ def publishing(target: Path) -> Iterator[Path]:
     """A path to write to, a file or a folder, that becomes `target` when the block ends without an error.
 
     The block syncs what it writes. An existing file is replaced, and a link is replaced rather than followed; an existing
-    folder is an error. Raises OSError; the unfinished file is removed.
+    folder is an error. Raises OSError, with the name `target`; the unfinished file is removed.
     """
     path = aside(target)
     try:
@@ -56,6 +56,10 @@ def publishing(target: Path) -> Iterator[Path]:
         yield path
         _rename(path, target)
         sync_folder(target.parent)
+    except OSError as error:
+        if error.filename == str(path):
+            error.filename, error.filename2 = str(target), None
+        raise
     finally:
         discard(path)
 

@@ -136,3 +136,10 @@ def test_a_link_in_place_of_the_lock_file_is_neither_followed_nor_emptied(tmp_pa
     (tmp_path / LOCK_NAME).hardlink_to(tmp_path / "precious")
     lock_folder(tmp_path, wait=False).release()
     assert (tmp_path / "precious").read_text() == "content"
+
+
+def test_an_error_names_the_file_itself_not_the_hidden_one_beside_it(tmp_path):
+    for make in (lambda path: publish_file(path, b""), lambda path: path.mkdir(parents=True) or publish_file(path, b"")):
+        with pytest.raises(OSError) as error:
+            make(tmp_path / "absent" / "file")
+        assert error.value.filename == str(tmp_path / "absent" / "file") and ".tmp-" not in str(error.value)

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from chargpt.files import publish_file
-from chargpt.terminal import one_line
+from chargpt.terminal import one_line, shown
 
 COMPILERS = ("cc", "gcc", "clang")
 # The first that the compiler accepts is used: clang for ARM has only the second, and some compilers neither.
@@ -40,7 +40,8 @@ def load(source: Path, *, flags: tuple[str, ...], link: tuple[str, ...], cache: 
     except subprocess.CalledProcessError as error:
         raise Unavailable(one_line(f"{Path(error.cmd[0]).name}: {_first_error(error.stderr)}")) from error
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        raise Unavailable(one_line(str(error))) from error
+        what = isinstance(error, OSError) and error.filename and f"{shown(error.filename)}: {error.strerror}"
+        raise Unavailable(one_line(what or str(error))) from error
 
 
 def how_to_install() -> str:

@@ -36,6 +36,7 @@ STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 WRITTEN = re.compile(
     r"step-[0-9.]+|teachers-[0-9a-f]+|best\.json|config\.yaml|metrics\.jsonl|report\.html"
 )  # what a run writes aside
+MUCH = 50_000  # bytes: an error about the space for fewer does not say how many
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2
 
 
@@ -253,9 +254,9 @@ def _publishing(target: Path, *, size: int) -> Iterator[Path]:
         with publishing(target) as path:
             yield path
     except OSError as error:
+        space = f"{size / 1e6:,.1f} MB in a writable folder" if size >= MUCH else "a writable folder, and space on its disk"
         raise CheckpointError(
-            f"{shown(target)}: not saved ({error.strerror}); it needs {size / 1e6:,.1f} MB in a writable folder, "
-            "earlier checkpoints are unchanged"
+            f"{shown(target)}: not saved ({error.strerror}); it needs {space}, earlier checkpoints are unchanged"
         ) from error
 
 

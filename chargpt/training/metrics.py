@@ -110,7 +110,11 @@ class Metrics:
                 with contextlib.suppress(OSError):
                     file.close()  # or the interpreter would try again, and print an error, when it ends
         self.events = None
-        tqdm.write(notice("warning", f"{shown(self.folder)}: logging stopped ({error}); training continues without it"))
+        tqdm.write(
+            notice(
+                "warning", f"{shown(self.folder)}: logging stopped ({error.strerror or error}); training continues without it"
+            )
+        )
 
 
 class EventFile:
