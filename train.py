@@ -17,6 +17,7 @@ import sys
 import time
 
 from chargpt.insight.final_report import write_final_report
+from chargpt.insight.metrics_log import read_metrics
 from chargpt.insight.observation import observe
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.join import join_group
@@ -27,6 +28,7 @@ from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.terminal import best_effort_output, escape_controls, one_line, say, shown, wrapped
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
+from chargpt.training.advice import better_training
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.monitor import Monitor, open_monitor
 from chargpt.training.notices import Notices
@@ -39,7 +41,7 @@ from chargpt.training.startup import become_teacher, begin, longest_run, pupil_o
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
-from chargpt.training.verdict import after_divergence, next_command, verdict
+from chargpt.training.verdict import after_divergence, began_trained, is_memorised, next_command, verdict
 
 MAX_ROLLBACKS = 3
 
@@ -248,7 +250,20 @@ def conclude(training: Training, interrupt: Interrupt, monitor: Monitor, writer:
     best = f"best {progress.best_loss:.4f} at step {progress.best_step:,}"
     say("done", f"validation loss {progress.val_loss:.4f} ({progress.val_loss / math.log(2):.4f} bits per character), {best}")
     mark = mark_to_beat(corpus)
-    say("verdict", verdict(progress, trainer.config, mark=mark, train_loss=monitor.train_loss))
+    log, train_loss = read_metrics(run.folder), monitor.train_loss
+    is_adapted = began_trained(log.curve("val/loss"), vocabulary=corpus.tokenizer.vocab_size)
+    command = better_training(
+        corpus,
+        trainer.config,
+        progress,
+        seconds=log.training_seconds(trainer.config.chars_per_step),
+        is_memorised=is_memorised(progress, train_loss=train_loss),
+        is_adapted=is_adapted,
+        folder=run.folder,
+        checkpoints=project_root() / "checkpoints",
+    )
+    result = verdict(progress, trainer.config, mark=mark, train_loss=train_loss, is_adapted=is_adapted, command=command)
+    say("verdict", result)
     if not interrupt():
         say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
     say("sample", next_command(trainer.config, name=name, stopped=bool(interrupt())))

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from chargpt.config import Config, apply_overrides
 from chargpt.text.corpus import Corpus
 from chargpt.training.choice import DEFAULT_SECONDS, chooses, training_speed
+from chargpt.training.evaluation import evaluate, validation_part
+from model import GPT
 
 EPOCHS = 6  # at most
 RATES = {"muon": 1e-3, "adamw": 5e-4}  # at most
@@ -17,28 +19,30 @@ EVALUATIONS = 2 * EPOCHS  # of the whole run
 PATIENCE = 4  # evaluations: two epochs
 STEP_CHARACTERS = (512, 2048)  # least and most
 STEPS = 1200  # about, if the text is long enough
+MEASURED = 20_000  # characters of the validation part on which the loss of a start is measured; on a CPU, so not more
 IN_STEPS = 0.8  # of the time; the rest is for the start of the program, evaluations and as a reserve
 
 
 def adapt(
     config: Config, corpus: Corpus, *, given: Collection[str], keep: Collection[str], minutes: float | None, processes: int = 1
-) -> tuple[Config, float | None]:
-    """`config` for a run from the weights of another one, and its time limit.
+) -> Config:
+    """`config` for a run from the weights of another one.
 
     What is `given`, as section.key, decides which length and which optimizer are left to choose. Of the rest, only what is in
-    `keep` stays: the rate of a preset is one for a training from scratch. `minutes` is the user's limit. The run has none if it
-    ends before that after EPOCHS epochs, the most that help. Without `minutes`, it takes EPOCHS epochs, or the time of a
-    default run.
+    `keep` stays: the rate of a preset is one for a training from scratch. `minutes` is the user's limit; without
+    one, the run takes at most the time of a default run. EPOCHS epochs may end it earlier.
     """
     if chooses(given, minutes=minutes):
         name = "adamw" if minutes is None else "muon"
         config = apply_overrides(config, _unless(given, {"optim.name": name}))
         config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, len(corpus.train))}))
         seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-        possible = processes * training_speed(config, corpus) * IN_STEPS * seconds
-        seen = min(EPOCHS * len(corpus.train), possible)
+        config = apply_overrides(config, _unless(given, {"train.max_epochs": EPOCHS}))
+        seen = min(
+            (config.train.max_epochs or math.inf) * len(corpus.train),
+            processes * training_speed(config, corpus) * IN_STEPS * seconds,
+        )
         config = apply_overrides(config, [f"train.max_steps={max(1, math.ceil(seen / config.chars_per_step))}"])
-        minutes = minutes if seen == possible else None
     interval = max(1, math.ceil(config.train.max_steps / EVALUATIONS))
     settings = {
         "model.dropout": DROPOUT,
@@ -50,7 +54,14 @@ def adapt(
         "train.eval_interval": interval,
         "checkpoint.interval": interval,
     }
-    return apply_overrides(config, _unless(keep, settings)), minutes
+    return apply_overrides(config, _unless(keep, settings))
+
+
+def start_loss(model: GPT, corpus: Corpus) -> float:
+    """The loss of a model that is to be trained further, on the validation part, in nats per character."""
+    loss = evaluate(model, validation_part(corpus.val, MEASURED))
+    assert loss is not None  # no signal ends this evaluation
+    return loss
 
 
 def describe_adaptation(config: Config, *, characters: int) -> str:

@@ -1,5 +1,6 @@
 """Chooses the settings of a run for its time: candidates are timed on this machine, and the law of recipes.py compares them."""
 
+import math
 import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -31,6 +32,7 @@ SLOWER = 0.8  # power of the parameters with which a step becomes slower; the ca
 MAX_EVALUATIONS = 10
 SHORTEST_TEACHING = 120.0  # seconds: with less, the two starts take too large a part of the time
 TAUGHT_SPEED = 0.75  # of the speed without a teacher, whose predictions take the rest of the time
+MUON_SPEED = 0.8  # of the speed with AdamW and learned positions; about
 EVALUATES_FASTER = 2.5  # times, than training: there is no gradient
 PATIENT_EPOCHS = 4  # a run that sees its text more often ends early if the model begins to memorise it
 CLEARLY_WORSE = 0.045  # nats above the next smaller model: still larger ones are not considered
@@ -78,6 +80,8 @@ class Choice(NamedTuple):
     config: Config
     seconds: float  # at most; the epochs in `config` may end the run earlier. A second run may take the rest of the time
     notices: list[tuple[str, str]]  # a label and a text each
+    loss: float  # to expect, nats per character
+    with_minutes: tuple[int, float] | None = None  # without Muon: the minutes for --minutes, and the loss to expect then
 
 
 def chooses(given: Collection[str], *, minutes: float | None) -> bool:
@@ -109,7 +113,19 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
     notices = _notices(best, candidates, text, seconds=used)
-    return Choice(best.config, seconds, [*notices, *_end(used, seconds, epochs=recipes.MAX_EPOCHS)])
+    with_minutes = None if muon or "optim.name" in given else _with_minutes(candidates, text, seconds=used)
+    ends = _end(used, seconds, epochs=recipes.MAX_EPOCHS)
+    return Choice(best.config, seconds, [*notices, *ends], best.loss, with_minutes)
+
+
+def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) -> tuple[int, float]:
+    """What --minutes would give for about so many `seconds`: how many minutes, and the loss to expect with Muon."""
+    minutes, losses = math.ceil(seconds / 60), []
+    for candidate in candidates:
+        speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
+        seen = min(speed * _in_steps(60 * minutes, evaluation), recipes.longest_useful(text))
+        losses.append(recipes.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer="muon"))
+    return minutes, min(losses)
 
 
 def _best(candidates: list[Candidate]) -> Candidate:
@@ -145,7 +161,8 @@ def _two_runs(
     )
     chosen = best._replace(config=config, seen=seen)
     notices = _notices(chosen, candidates, text, seconds=first, loss="validation loss of the second run")
-    return Choice(config, longest, [about, *notices, *_end(first + second, seconds, epochs=recipes.ENOUGH_EPOCHS)])
+    ends = _end(first + second, seconds, epochs=recipes.ENOUGH_EPOCHS)
+    return Choice(config, longest, [about, *notices, *ends], chosen.loss)
 
 
 def _duration(candidate: Candidate, seen: float, speed: float) -> float:
@@ -166,7 +183,7 @@ def _in_steps(seconds: float, evaluation: float) -> float:
 
 def _end(used: float, seconds: float, *, epochs: int) -> Iterator[tuple[str, str]]:
     if used < seconds:
-        enough = f"more than {epochs} passes over this text do not lower the loss, and more text does"
+        enough = f"more than {epochs} passes over this text do not lower the loss"
         yield "note", f"training ends after about {clock(used)} of {clock(seconds)}: {enough}"
 
 

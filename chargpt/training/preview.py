@@ -205,7 +205,8 @@ def _overfitting(text: Text, config: Config, *, epochs: float, parameters: int) 
     if epochs <= 4:
         return "no overfitting expected"
     seen, taught = epochs * text.characters, bool(config.train.teachers)
-    decay, dropout = regularization(text, parameters=parameters, seen=seen, taught=taught)
+    optimizer = config.optim.name
+    decay, dropout = regularization(text, parameters=parameters, seen=seen, taught=taught, optimizer=optimizer)
     more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
     more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []
     if epochs <= 16 or parameters < text.characters or (epochs <= MAX_EPOCHS and not more):

@@ -40,6 +40,12 @@ FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.655, 0.14, 0.3
 REPEATS = 5.4  # epochs after which a further one adds little: R* of Muennighoff et al.
 MAX_USEFUL = 16.4  # useful parameters for each character of the text
 ADAMW_SEES = 0.27  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
+# With the short context that it gets for a short text, it learns more: of ADAMW_SHORT characters or fewer, as much as Muon; of
+# more, a share that falls to ADAMW_SEES at ADAMW_LONG.
+ADAMW_SHORT, ADAMW_LONG = 10_000, 150_000
+ADAMW_USEFUL = 10  # parameters for each character of the text, beyond which more have no use with AdamW
+# Below so many characters, the loss is lower than the law says, by this power.
+SHORT_TEXT, SHORT_POWER = 30_000, 0.05
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
 
 WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))  # up to so many epochs
@@ -74,17 +80,27 @@ MAX_TIMESCALES, LOWEST_LIMIT = 10, 4e-3
 # The context is doubled for wider models or for a run that sees so much, in nats: its useful characters times their entropy.
 # It is doubled for a large vocabulary, too.
 SHORT_CONTEXT, NARROW, MUCH_SEEN = 128, 128, 5e6
+# With learned positions, up to so many characters: each place of a context has a position to learn, from the same short text.
+LEARNED_CONTEXTS = ((15_000, 16), (25_000, 32), (150_000, 64))
+SMALL, SMALL_DROPOUT = 100_000, 0.1  # parameters in the blocks, and the most dropout of so small a model with AdamW
 MIN_STEPS = 10  # of a run, however short its text
 
 
 def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -> float:
     """The validation loss, nats per character, of a model with `parameters` in its blocks that has seen `seen` characters."""
-    size = 1 / (1 / parameters + 1 / (MAX_USEFUL * text.characters))
-    useful = max(effective_characters(text, seen), 1.0) * (1.0 if optimizer == "muon" else ADAMW_SEES)
+    counted = parameters if optimizer == "muon" else min(parameters, ADAMW_USEFUL * text.characters)
+    size = 1 / (1 / counted + 1 / (MAX_USEFUL * text.characters))
+    useful = max(effective_characters(text, seen), 1.0) * (1.0 if optimizer == "muon" else _adamw_sees(text))
     learned = SEEN * (parameters / 1e5) ** GROWTH * (1e6 / useful) ** SEEN_POWER
     ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + learned
     mark = text.mark * text.copying
-    return min(mark * min(1.0, text.characters / 1e6) ** TEXT_POWER * ratio, text.entropy)
+    short = min(1.0, text.characters / 1e6) ** TEXT_POWER * min(1.0, text.characters / SHORT_TEXT) ** SHORT_POWER
+    return min(mark * short * ratio, text.entropy)
+
+
+def _adamw_sees(text: Text) -> float:
+    share = math.log(text.characters / ADAMW_SHORT) / math.log(ADAMW_LONG / ADAMW_SHORT)
+    return ADAMW_SEES ** min(1.0, max(0.0, share))
 
 
 def effective_characters(text: Text, seen: float) -> float:
@@ -102,7 +118,7 @@ def longest_useful(text: Text) -> float:
 
 def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, taught: bool = False) -> Recipe:
     """The training of a model with `parameters` in its blocks that sees `seen` characters; `taught` if it has teachers."""
-    decay, dropout = regularization(text, parameters=parameters, seen=seen, taught=taught)
+    decay, dropout = regularization(text, parameters=parameters, seen=seen, taught=taught, optimizer=optimizer)
     momentum = 0.9 if parameters < 1e7 else 0.95
     largest = 2048 if parameters < 5e6 else 4096
     characters = min(largest, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
@@ -111,7 +127,9 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, taug
     return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
 
 
-def regularization(text: Text, *, parameters: int, seen: float, taught: bool = False) -> tuple[float, float]:
+def regularization(
+    text: Text, *, parameters: int, seen: float, taught: bool = False, optimizer: str = "muon"
+) -> tuple[float, float]:
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
     repeated_parameters = epochs**2 * parameters / text.characters
@@ -122,15 +140,20 @@ def regularization(text: Text, *, parameters: int, seen: float, taught: bool = F
     decay = next(decay for most, decay in WEIGHT_DECAY if decaying <= most)
     if taught:
         return min(decay, TAUGHT_DECAY), 0.0
-    return decay, next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
+    dropout = next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
+    return decay, min(dropout, SMALL_DROPOUT) if optimizer == "adamw" and parameters <= SMALL else dropout
 
 
 def context_for(text: Text, *, n_embd: int, seen: float, optimizer: str) -> int:
     """The context of a model of width `n_embd` that sees `seen` characters: one that learns little makes no use of a long one.
 
     A character of a large vocabulary, such as a Chinese one, says more about those that follow. With AdamW and learned
-    positions, the width alone decides: every place of a longer context would have a position to learn.
+    positions, a short text has a short context, and of a longer one the width alone decides: every place of a longer context
+    would have a position to learn.
     """
     is_muon = optimizer == "muon"
+    for most, context in () if is_muon else LEARNED_CONTEXTS:
+        if text.characters <= most:
+            return context
     learns_much = n_embd > NARROW or (is_muon and effective_characters(text, seen) * text.entropy > MUCH_SEEN)
     return SHORT_CONTEXT * (2 if learns_much else 1) * (2 if is_muon and text.vocabulary > LARGE_VOCABULARY else 1)

@@ -12,7 +12,6 @@ from chargpt.config import Config, apply_overrides, difference, to_dict
 from chargpt.nanogpt_words import CHARACTERS, is_gpt2
 from chargpt.parallel.group import Group
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, steps
-from chargpt.runs.known_runs import run_to_start_from
 from chargpt.runs.load import corpus_of, find_checkpoint, find_run, without_cache
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.runs.run import TEACHER, Run, check_other_run, folder_of, new_folder
@@ -22,9 +21,9 @@ from chargpt.terminal import UserError, plural, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import mark_to_beat
 from chargpt.text.selection import run_name
-from chargpt.training.adaptation import adapt, describe_adaptation
+from chargpt.training.adaptation import adapt, describe_adaptation, start_loss
+from chargpt.training.advice import better_way
 from chargpt.training.choice import DEFAULT_SECONDS, SHORTEST_CONTEXT, choose, chooses, regularized
-from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.initialisation import initial_model
 from chargpt.training.notices import Notices
 from chargpt.training.options import TrainOptions
@@ -51,8 +50,6 @@ from model import GPT
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "optim.name")
 NEW = {"texts": [], "config": None, "minutes": None, "init_from": None, "vocab_from": None}  # options of new runs alone
 CHOICES = ("chosen", "considered")  # labels of lines for those who ask
-START_CHARACTERS = 20_000  # of the validation part, on which the loss of a start is measured; on a CPU, so not more
-SHORT = 1_000_000  # characters of a training part for which another run's weights are worth a try
 MINUTES_WORTH_COMPILING = 3  # with less time, compiling for a GPU takes too large a part of it; a guess, not measured
 
 
@@ -166,7 +163,8 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices:
         notices.later("start", f"{about}; before training, its loss on this text is {loss:.2f}")
         mark = mark_to_beat(corpus)
         notices.later("expected", f"validation loss {loss:.2f}, which the start has, or less; an n-gram model has {mark:.2f}")
-    config, minutes = _adapted(settings, corpus, options, processes=processes, notices=notices)
+    adapted = _adapted(settings, corpus, options, processes=processes, notices=notices)
+    config, minutes = adapted.config, adapted.minutes
     second = config.train.pupil_minutes
     if second and "train.pupil_minutes" in settings.given:
         notices.later("two runs", f"after this run, a model of the same shape learns from it for {clock(60 * second)}")
@@ -174,9 +172,19 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices:
     load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
     has_length = minutes is None or open
     model = _first_model(config, corpus, source).model
-    is_short = source is None and not second and len(corpus.train) < SHORT
-    if is_short and (known := run_to_start_from(root / "checkpoints", corpus)):
-        notices.later("hint", f"--init-from {shown(known)} may help with a text as short as this: that run knows this script")
+    if source is None:
+        folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
+        better = better_way(
+            corpus,
+            config,
+            expected=adapted.expected,
+            with_minutes=adapted.with_minutes,
+            settings=options.settings,
+            folder=folder,
+            checkpoints=root / "checkpoints",
+        )
+        if better:
+            notices.later("better", better)
     return NewModel(model, corpus, config, minutes, has_length=has_length)
 
 
@@ -195,21 +203,27 @@ def _first_model(config: Config, corpus: Corpus, source: Checkpoint | None) -> F
     if source is None:
         return FirstModel(model, "", math.inf)
     about = start_from(source, model, corpus.tokenizer)
-    loss = evaluate(model, validation_part(corpus.val, START_CHARACTERS))
-    assert loss is not None  # there is no signal to end it
-    return FirstModel(model, about, loss)
+    return FirstModel(model, about, start_loss(model, corpus))
 
 
-def _adapted(
-    settings: Settings, corpus: Corpus, options: TrainOptions, *, processes: int, notices: Notices
-) -> tuple[Config, float | None]:
-    """The settings for this text and this much time, and the minutes that the run may take, if they are limited."""
+class Adapted(NamedTuple):
+    """Settings for a text and a time."""
+
+    config: Config
+    minutes: float | None  # that the run may take, if they are limited
+    expected: float = math.inf  # loss, where it is known
+    with_minutes: tuple[int, float] | None = None  # see Choice
+
+
+def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, processes: int, notices: Notices) -> Adapted:
+    """The settings for this text and this much time."""
     config, minutes, given = settings.config, options.minutes, settings.given
+    expected, with_minutes = math.inf, None
     if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
         config = apply_overrides(config, ["runtime.compile=off"])
     if options.init_from is not None:
         keep = options.given if settings.is_preset else given
-        config, minutes = adapt(config, corpus, given=given, keep=keep, minutes=minutes, processes=processes)
+        config = adapt(config, corpus, given=given, keep=keep, minutes=minutes, processes=processes)
         notices.detail("chosen", describe_adaptation(config, characters=len(corpus.train)))
     elif chooses(given, minutes=minutes):
         seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
@@ -217,8 +231,10 @@ def _adapted(
             given = given - {"train.max_steps"}
         choice = choose(config, corpus, given=given, seconds=seconds, muon=minutes is not None, processes=processes)
         config, minutes = choice.config, None if minutes is None else choice.seconds / 60
+        expected, with_minutes = choice.loss, choice.with_minutes
         for label, line in choice.notices:
-            (notices.detail if label in CHOICES else notices.later)(label, line)
+            is_detail = label in CHOICES or (label == "note" and options.minutes is None)  # nobody asked for so much time
+            (notices.detail if is_detail else notices.later)(label, line)
     else:
         config, chosen = regularized(config, corpus, given=given)
         if chosen:
@@ -227,8 +243,10 @@ def _adapted(
     config = dataclasses.replace(config, data=absolute_paths(config.data))  # so that a run finds its text from any folder
     if minutes is None:
         most = longest_run(config, characters=len(corpus.train))
-        return apply_overrides(config, [f"train.max_steps={min(most, config.train.max_steps)}"]), None
-    return _long_enough(config, step=0, seconds=60 * minutes), minutes
+        config = apply_overrides(config, [f"train.max_steps={min(most, config.train.max_steps)}"])
+    else:
+        config = _long_enough(config, step=0, seconds=60 * minutes)
+    return Adapted(config, minutes, expected, with_minutes)
 
 
 def steps_in(epochs: float, config: Config, corpus: Corpus) -> int:

@@ -123,7 +123,21 @@ def test_more_characters_wider_models_and_larger_vocabularies_never_have_a_short
     large, small = text._replace(vocabulary=LARGE_VOCABULARY + 1), text._replace(vocabulary=LARGE_VOCABULARY)
     long, short = (context_for(one, n_embd=width, seen=seen, optimizer="muon") for one in (large, small))
     assert long == 2 * short and short in (SHORT_CONTEXT, 2 * SHORT_CONTEXT)
-    assert context_for(text, n_embd=width, seen=seen, optimizer="adamw") == (256 if width > 128 else 128)
+
+
+@given(texts, st.sampled_from([64, 128, 192, 768]), st.floats(1e3, 1e10), st.integers(1, 1000))
+def test_learned_positions_have_a_context_that_grows_with_the_text_and_not_with_the_time(text, width, seen, times):
+    context = context_for(text, n_embd=width, seen=seen, optimizer="adamw")
+    assert context == context_for(text, n_embd=width, seen=7 * seen, optimizer="adamw")
+    longer = text._replace(characters=times * text.characters)
+    assert context <= context_for(longer, n_embd=width, seen=seen, optimizer="adamw") <= 2 * SHORT_CONTEXT
+
+
+@pytest.mark.parametrize(("characters", "context"), [(9_000, 16), (20_000, 32), (90_000, 64), (1_000_000, 128)])
+def test_a_poem_has_a_shorter_context_than_a_novel(characters, context):
+    text = TEXT._replace(characters=characters)
+    assert context_for(text, n_embd=64, seen=60 * characters, optimizer="adamw") == context
+    assert context_for(text, n_embd=64, seen=characters, optimizer="muon") == SHORT_CONTEXT
 
 
 @pytest.mark.parametrize(("seen", "entropy", "context"), [(1e6, 3.3, 128), (2e6, 3.3, 256), (2e6, 1.5, 128), (1e6, 7.0, 256)])
