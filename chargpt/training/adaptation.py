@@ -38,10 +38,8 @@ def adapt(
         config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, len(corpus.train))}))
         seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
         config = apply_overrides(config, _unless(given, {"train.max_epochs": EPOCHS}))
-        seen = min(
-            (config.train.max_epochs or math.inf) * len(corpus.train),
-            processes * training_speed(config, corpus) * IN_STEPS * seconds,
-        )
+        possible = processes * training_speed(config, corpus) * IN_STEPS * seconds
+        seen = min((config.train.max_epochs or math.inf) * len(corpus.train), possible)
         config = apply_overrides(config, [f"train.max_steps={max(1, math.ceil(seen / config.chars_per_step))}"])
     interval = max(1, math.ceil(config.train.max_steps / EVALUATIONS))
     settings = {

@@ -81,7 +81,7 @@ MAX_TIMESCALES, LOWEST_LIMIT = 10, 4e-3
 # It is doubled for a large vocabulary, too.
 SHORT_CONTEXT, NARROW, MUCH_SEEN = 128, 128, 5e6
 # With learned positions, up to so many characters: each place of a context has a position to learn, from the same short text.
-LEARNED_CONTEXTS = ((15_000, 16), (25_000, 32), (150_000, 64))
+LEARNED_CONTEXTS = ((15_000, 16), (25_000, 32), (60_000, 64))
 SMALL, SMALL_DROPOUT = 100_000, 0.1  # parameters in the blocks, and the most dropout of so small a model with AdamW
 MIN_STEPS = 10  # of a run, however short its text
 
