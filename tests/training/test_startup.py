@@ -109,21 +109,21 @@ def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(te
     """A finished run has a rate of zero, from which it would learn nothing. Another plan of a running one never raises it."""
     run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
     assert train.main([str(text), *TINY, "--run", run, *words]) == 0
-    trainer = resume_run(parse_options(["--resume", "--run", run, "--minutes", "1", *words]), root=ROOT).trainer
+    trainer = resume_run(parse_options(["--resume", "--run", run, "--minutes", "1", *words]), root=project_root()).trainer
     assert trainer.is_extended
     trainer.set_length(200, min_evaluations=0)
     assert trainer.rate_of(20) == trainer.config.optim.learning_rate and not trainer.is_extended
     trainer.progress.step = 150
     trainer.set_length(400, min_evaluations=0)
     assert trainer.rate_of(150) == pytest.approx(trainer.config.optim.learning_rate / 2)
-    assert not resume_run(parse_options(["--resume", "--run", run, *words]), root=ROOT).trainer.is_extended
+    assert not resume_run(parse_options(["--resume", "--run", run, *words]), root=project_root()).trainer.is_extended
 
 
 def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
     run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
     assert train.main([str(text), *TINY, "optim.replanned=5,0.1", "train.max_epochs=3", "--run", run, *words]) == 0
     for more, kept in (([], True), (["train.max_steps=30"], False), (["--minutes", "1"], False)):
-        config = resume_run(parse_options(["--resume", "--run", run, *words, *more]), root=ROOT).trainer.config
+        config = resume_run(parse_options(["--resume", "--run", run, *words, *more]), root=project_root()).trainer.config
         assert (config.optim.replanned == (5.0, 0.1)) == (config.train.max_epochs == 3) == kept
 
 
