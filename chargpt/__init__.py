@@ -11,10 +11,12 @@
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
 
+TYPE_CHECKING = False  # as in typing, whose import takes time in which `python -m chargpt` cannot handle a signal yet
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Literal
+
     from chargpt.sampling.loaded_model import LoadedModel
 
     __version__: str
@@ -26,7 +28,7 @@ def load(
     run: str | os.PathLike[str] | None = None,
     *,
     device: str = "auto",
-    precision: Literal["float32", "bfloat16", "int8"] = "float32",
+    precision: "Literal['float32', 'bfloat16', 'int8']" = "float32",
 ) -> "LoadedModel":
     """The trained model of `run`, its best checkpoint: see `LoadedModel`.
 
@@ -50,13 +52,13 @@ def load(
 
 
 def train(
-    text: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    text: "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None" = None,
     *,
     minutes: float | None = None,
     run: str | os.PathLike[str] | None = None,
     resume: bool = False,
     config: str | os.PathLike[str] | None = None,
-    settings: Mapping[str, object] | None = None,
+    settings: "Mapping[str, object] | None" = None,
     init_from: str | os.PathLike[str] | None = None,
     vocab_from: str | os.PathLike[str] | None = None,
     device: str | None = None,
@@ -89,7 +91,7 @@ def train(
     return load(folder, device=device or "auto")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """What is computed when it is asked for: reading the version, and importing torch, take time."""
     if name == "__version__":
         from chargpt.version import version

@@ -290,7 +290,7 @@ def fails(arguments: list[str], capsys) -> str:
 WRONG = {
     "a text that is missing": (["{tmp}/missing.txt"], ["missing.txt", "no such file"]),
     "an empty text": (["{tmp}/empty.txt"], ["empty.txt", "empty"]),
-    "a text too short": (["{tmp}/short.txt"], ["short", "block_size"]),
+    "a text too short": (["{tmp}/short.txt"], ["short", "characters are too few"]),
     "not UTF-8": (["{tmp}/latin.txt"], ["latin.txt", "byte 3", "data.encoding"]),
     "an empty folder": (["{tmp}/folder"], ["folder", "*.txt", "data.pattern"]),
     "an unknown key": (["{text}", "train.max_step=3"], ["did you mean train.max_steps?"]),

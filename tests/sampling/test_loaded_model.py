@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import os
 import subprocess
 import sys
 import typing
@@ -235,4 +236,10 @@ def test_an_editor_sees_every_option_with_its_type_and_default():
                 assert parameter.annotation is not parameter.empty and parameter.default == parameters[name].default
                 assert parameter.kind == parameter.KEYWORD_ONLY
                 assert name in ("length", "seed", "unknown") or parameter.default == expected[name], name
-    assert typing.get_type_hints(chargpt.load, {"LoadedModel": chargpt.LoadedModel})["return"] is chargpt.LoadedModel
+    names = {**vars(typing), "os": os, "LoadedModel": chargpt.LoadedModel}  # chargpt imports typing for type checkers alone
+    for function in (chargpt.load, chargpt.train):
+        hints = typing.get_type_hints(function, names)
+        assert (
+            hints["return"] is chargpt.LoadedModel
+            and hints.keys() - {"return"} == inspect.signature(function).parameters.keys()
+        )
