@@ -16,7 +16,7 @@ from chargpt.text.report import mark_and_copying
 from chargpt.training import recipes
 from chargpt.training.evaluation import validation_part
 from chargpt.training.progress_bar import clock
-from chargpt.training.recipes import HEAD_SIZE, SPREAD, Text
+from chargpt.training.recipes import HEAD_SIZE, Expected, Text
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.teaching import load_teachers, teachers_contexts
 from chargpt.training.thread_waiting import ThreadWaiting
@@ -69,9 +69,13 @@ class Candidate(NamedTuple):
         loss = recipes.expected_loss(text, parameters=parameters, seen=seen, optimizer=self.config.optim.name)
         return self._replace(seen=seen, loss=loss)
 
-    def describe(self) -> str:
+    def announced(self, text: Text, *, how: str) -> Expected:
+        """What to say that it will reach; `how` as in recipes.LEARNED."""
+        return recipes.announced(text, self.loss, seen=self.seen, how=how)
+
+    def describe(self, text: Text, *, how: str) -> str:
         model = self.config.model
-        return f"{_millions(self.parameters)} ({model.n_layer} x {model.n_embd}) {self.loss:.2f}"
+        return f"{_millions(self.parameters)} ({model.n_layer} x {model.n_embd}) {self.announced(text, how=how).loss:.2f}"
 
 
 class Choice(NamedTuple):
@@ -112,10 +116,10 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     used = seconds
     if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
-    notices = _notices(best, candidates, text, seconds=used)
+    notices, how = _notices(best, candidates, text, seconds=used), best.config.optim.name
     with_minutes = None if muon or "optim.name" in given else _with_minutes(candidates, text, seconds=used)
     ends = _end(used, seconds, epochs=recipes.MAX_EPOCHS)
-    return Choice(best.config, seconds, [*notices, *ends], best.loss, with_minutes)
+    return Choice(best.config, seconds, [*notices, *ends], best.announced(text, how=how).loss, with_minutes)
 
 
 def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) -> tuple[int, float]:
@@ -124,7 +128,8 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) ->
     for candidate in candidates:
         speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
         seen = min(speed * _in_steps(60 * minutes, evaluation), recipes.longest_useful(text))
-        losses.append(recipes.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer="muon"))
+        loss = recipes.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer="muon")
+        losses.append(recipes.announced(text, loss, seen=seen, how="muon").loss)
     return minutes, min(losses)
 
 
@@ -160,9 +165,9 @@ def _two_runs(
         f"a model of the same shape learns from the text and from its predictions for {clock(second)}. Otherwise it goes on",
     )
     chosen = best._replace(config=config, seen=seen)
-    notices = _notices(chosen, candidates, text, seconds=first, loss="validation loss of the second run")
+    notices = _notices(chosen, candidates, text, seconds=first, is_second=True)
     ends = _end(first + second, seconds, epochs=recipes.ENOUGH_EPOCHS)
-    return Choice(config, longest, [about, *notices, *ends], chosen.loss)
+    return Choice(config, longest, [about, *notices, *ends], chosen.announced(text, how="two runs").loss)
 
 
 def _duration(candidate: Candidate, seen: float, speed: float) -> float:
@@ -341,9 +346,11 @@ def training_speed(config: Config, corpus: Corpus) -> float:
 
 
 def _notices(
-    best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float, loss: str = "validation loss"
+    best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float, is_second: bool = False
 ) -> Iterator[tuple[str, str]]:
+    """What was chosen, and the loss to expect: of the run, or of the second one."""
     config, model = best.config, best.config.model
+    how, which = ("two runs", " of the second run") if is_second else (config.optim.name, "")
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     yield (
         "chosen",
@@ -355,9 +362,9 @@ def _notices(
         f"{OPTIMIZERS[config.optim.name]}, rate {config.optim.learning_rate:g}; weight decay {config.optim.weight_decay:g} and "
         f"dropout {model.dropout:g} for {epochs:.1f} epochs; {config.chars_per_step:,} characters in a step",
     )
-    low, high = best.loss * (1 - SPREAD), best.loss * (1 + SPREAD)
-    yield "expected", f"{loss} {best.loss:z.2f} ({low:z.2f} to {high:z.2f}), an n-gram model has {text.mark:z.2f}"
-    others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
+    loss, low, high = best.announced(text, how=how)
+    yield "expected", f"validation loss{which} {loss:z.2f} ({low:z.2f} to {high:z.2f}), an n-gram model has {text.mark:z.2f}"
+    others = ", ".join(candidate.describe(text, how=how) for candidate in candidates if candidate.parameters != best.parameters)
     if others:
         yield "considered", others
 

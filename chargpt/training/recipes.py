@@ -47,6 +47,12 @@ ADAMW_USEFUL = 10  # parameters for each character of the text, beyond which mor
 # Below so many characters, the loss is lower than the law says, by this power.
 SHORT_TEXT, SHORT_POWER = 30_000, 0.05
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
+# Of a short text, a model learns about the share LEARNED of what the n-gram model knows beyond the frequencies of characters,
+# whatever its size. The law, which compares sizes, then counts LAW_SHARE. All of this is for up to LAW_FROM characters; from
+# LAW_ALONE on, only the law counts. The expected loss of a short text may be off by more.
+LEARNED = {"adamw": 0.85, "muon": 0.95, "two runs": 1.0}
+LAW_FROM, LAW_ALONE, LAW_SHARE = 20_000, 40_000, 0.25
+SHORT_SPREAD = 0.15
 
 WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))  # up to so many epochs
 # A text that has each of its characters fewer times than this, on average, is memorised from the second epoch on, by the
@@ -96,6 +102,26 @@ def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -
     mark = text.mark * text.copying
     short = min(1.0, text.characters / 1e6) ** TEXT_POWER * min(1.0, text.characters / SHORT_TEXT) ** SHORT_POWER
     return min(mark * short * ratio, text.entropy)
+
+
+class Expected(NamedTuple):
+    """A validation loss to expect, nats per character, and its range."""
+
+    loss: float
+    low: float
+    high: float
+
+
+def announced(text: Text, loss: float, *, seen: float, how: str) -> Expected:
+    """What to say of a training for which the law expects `loss`; `how` is a key of LEARNED. Larger losses stay larger."""
+    mark, most = text.mark * text.copying, text.characters * (1 + REPEATS)
+    share = LEARNED[how] * math.sqrt(min(1.0, effective_characters(text, seen) / most))
+    short = max(0.0, text.entropy - share * (text.entropy - mark))
+    place = min(1.0, max(0.0, (text.characters - LAW_FROM) / (LAW_ALONE - LAW_FROM)))  # of the text, from short to long
+    weight = LAW_SHARE + (1 - LAW_SHARE) * place
+    spread = SHORT_SPREAD + (SPREAD - SHORT_SPREAD) * place
+    both = min(text.entropy, short ** (1 - weight) * max(0.0, loss) ** weight)
+    return Expected(both, both * (1 - spread), both * (1 + spread))
 
 
 def _adamw_sees(text: Text) -> float:

@@ -187,10 +187,9 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     corpus, shape = corpora[100_000], dataclasses.replace(SHAPE, block_size=48)
     teacher = publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape) / "step-00000500"
     short = dataclasses.replace(corpus, train=corpus.train[:10_000])
-    alone, taught = (
-        choice_for(short, "train.pupil_minutes=0", *words, seconds=120.0).config
-        for words in ([], [f"train.teachers={teacher}"])
-    )
+    alone = choice_for(short, "train.pupil_minutes=0", seconds=120.0).config
+    taught = choice_for(short, f"train.teachers={teacher}", seconds=120.0).config
+    assert taught.train.pupil_minutes == 0
     assert taught.model.block_size == 48 < alone.model.block_size
     assert taught.model.dropout == 0 < alone.model.dropout
     assert taught.optim.weight_decay == TAUGHT_DECAY < alone.optim.weight_decay
@@ -212,6 +211,22 @@ def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(cor
     corpus = dataclasses.replace(corpora[100_000], val=np.tile(corpora[100_000].train, 6))
     few, all = (choice_for(corpus, *shape, f"train.eval_chars={count}").config.train for count in (1000, 0))
     assert few.max_steps > 1.2 * all.max_steps
+
+
+def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatch):
+    """On a machine on which all but the smallest one are very slow."""
+    monkeypatch.setattr(
+        "chargpt.training.choice.training_speed", lambda config, _: 1e5 if config.model.n_embd == SHAPES[0][1] else 1e3
+    )
+    model = choice_for(corpora[100_000], "train.pupil_minutes=0", seconds=100.0).config.model
+    assert (model.n_layer, model.n_embd) == SHAPES[0]
+
+
+def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_warm_up(corpora, steady):
+    shape = ["model.n_layer=1", "model.n_embd=32", "model.block_size=64", "train.batch_size=64"]
+    one, two = (choice_for(corpora[100_000], *shape, seconds=5.0, processes=count).config for count in (1, 2))
+    assert two.train.max_steps == pytest.approx(2 * one.train.max_steps, rel=0.1)
+    assert one.train.max_steps < 1000 and one.optim.warmup_steps == one.train.max_steps // 10
 
 
 def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corpora, steady):

@@ -9,10 +9,11 @@ import sys
 import pytest
 from text_helpers import ROOT
 
-from chargpt.config import Config, DataConfig, OptimConfig, TrainConfig
+from chargpt.config import Config, DataConfig, OptimConfig, TrainConfig, apply_overrides
 from chargpt.project import project_root
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
+from chargpt.training.choice import choose, in_blocks
 from chargpt.training.options import parse_options
 from chargpt.training.preview import StepTimes, describe, estimate, main, outlook, steps_in
 from chargpt.training.startup import new_run
@@ -79,6 +80,21 @@ def test_the_outlook_does_not_advise_what_is_set(tmp_path):
 
     assert "optim.weight_decay=1" in said(0.1, 0.5) and "dropout" not in said(0.1, 0.5)
     assert "model.dropout=" in said(1.0, 0.0) and "weight_decay" not in said(1.0, 0.0)
+
+
+@pytest.mark.parametrize("seconds", [60.0, 600.0])
+@pytest.mark.parametrize(("length", "memorised"), [(9700, True), (400_000, False)])
+def test_the_outlook_agrees_with_the_choice(length, memorised, seconds, text, tmp_path, monkeypatch):
+    """It advises nothing else than what was chosen, also if the run becomes a bit longer, and knows that it memorises."""
+    monkeypatch.setattr("chargpt.training.choice.training_speed", lambda config, corpus: 2e4)
+    written = text.read_text(encoding="utf-8")
+    (tmp_path / "text.txt").write_text((written * (1 + length // len(written)))[:length], encoding="utf-8")
+    corpus = load_corpus([f"{tmp_path}/text.txt"], DataConfig(cache=str(tmp_path)), root=tmp_path, block_size=16)
+    config = choose(Config(), corpus, given={"train.pupil_minutes"}, seconds=seconds, muon=True).config
+    for longer in (1.0, 1.1):
+        trained = apply_overrides(config, [f"train.max_steps={int(longer * config.train.max_steps)}"])
+        said = outlook(corpus, trained, parameters=in_blocks(config) + 10_000, characters_per_second=2e4)
+        assert "use" not in said.replace("uses", "") and ("the model will memorise" in said) == memorised
 
 
 def test_the_outlook_knows_that_a_large_vocabulary_is_memorised_sooner(tmp_path):

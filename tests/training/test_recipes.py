@@ -6,13 +6,16 @@ from hypothesis import strategies as st
 
 from chargpt.training.recipes import (
     LARGE_VOCABULARY,
+    LAW_ALONE,
     LOWEST_LIMIT,
     MAX_EPOCHS,
     MAX_TIMESCALES,
     SHAPES,
     SHORT_CONTEXT,
+    SPREAD,
     TAUGHT_DECAY,
     Text,
+    announced,
     context_for,
     effective_characters,
     expected_loss,
@@ -43,6 +46,40 @@ def test_more_characters_are_never_expected_to_be_worse(text, parameters, seen, 
 def test_muon_is_expected_to_learn_more_than_adamw(text, parameters, seen):
     muon, adamw = (expected_loss(text, parameters=parameters, seen=seen, optimizer=name) for name in ("muon", "adamw"))
     assert muon <= adamw
+
+
+@given(texts, st.floats(0.1, 9.0), st.floats(0.0, 5.0), st.floats(0.01, 100.0), st.sampled_from(["adamw", "muon", "two runs"]))
+def test_what_is_announced_keeps_the_order_of_models_and_has_a_range(text, loss, more, epochs, how):
+    text = text._replace(entropy=max(text.entropy, text.mark))
+    seen = epochs * text.characters
+    less, worse = (announced(text, one, seen=seen, how=how) for one in (loss, loss + more))
+    assert 0 <= less.low <= less.loss <= less.high and less.loss <= text.entropy
+    assert less.loss <= worse.loss + 1e-12
+    assert announced(text, loss, seen=3 * seen, how=how).loss <= less.loss + 1e-12
+    if text.characters >= LAW_ALONE:
+        assert less.loss == pytest.approx(min(loss, text.entropy)) and less.high == pytest.approx((1 + SPREAD) * less.loss)
+
+
+# Short texts of docs/recipes.md, with the parameters in the blocks, the epochs, the optimizer and the lowest loss of a run.
+SHORT_RUNS = {
+    "verse": (Text(8730, 3.27, 2.15, 58, 0.995), 98_304, 60, "muon", 2.05),
+    "Python source": (Text(2821, 2.94, 2.32, 58, 0.987), 98_304, 60, "muon", 2.35),
+    "a licence": (Text(5400, 3.15, 2.56, 70, 1.0), 98_304, 60, "muon", 2.56),
+    "a manual page": (Text(18000, 3.46, 1.44, 86, 0.906), 331_776, 36, "muon", 1.26),
+    "prose": (Text(10800, 3.06, 1.66, 64, 0.992), 331_776, 60, "muon", 1.67),
+    "verse, AdamW": (Text(3600, 3.27, 2.20, 57, 1.0), 98_304, 60, "adamw", 2.15),
+    "Python source, AdamW": (Text(5399, 2.96, 1.50, 83, 0.956), 98_304, 60, "adamw", 1.68),
+    "a manual page, AdamW": (Text(6300, 3.51, 2.89, 83, 0.945), 98_304, 60, "adamw", 2.90),
+}
+
+
+@pytest.mark.parametrize("run", SHORT_RUNS)
+def test_the_losses_of_runs_on_short_texts_are_in_the_range(run):
+    text, parameters, epochs, how, loss = SHORT_RUNS[run]
+    seen = epochs * text.characters
+    law = expected_loss(text, parameters=parameters, seen=seen, optimizer=how)
+    expected = announced(text, law, seen=seen, how=how)
+    assert expected.low < loss < expected.high
 
 
 @given(texts, st.floats(0.1, 1000.0))

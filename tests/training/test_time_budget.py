@@ -214,3 +214,5 @@ def test_a_run_is_never_planned_longer_than_its_epochs():
     assert make_budget(1000).length_that_fits(13, eval_interval=500, longest=50)[0] == 50
     assert make_budget(1000).length_that_fits(50, eval_interval=500, longest=50)[0] == 50
     assert make_budget(20).length_that_fits(13, eval_interval=500, longest=5000)[0] < 200
+    length, evaluations = make_budget(1000).length_that_fits(5000, eval_interval=500, longest=5050)
+    assert length == 5050 and -(-length // evaluations) < 20  # the few steps that are left are evaluated, too
