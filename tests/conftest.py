@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from programs import Programs
 from session import PRECISIONS, make_root, set_up
 
 from chargpt import project
 from chargpt.kernels.compiler import Unavailable
+
+settings.register_profile("any machine", deadline=None)  # beside other programs, an example may take seconds
+settings.load_profile("any machine")
 
 CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
 
