@@ -219,8 +219,7 @@ def _overfitting(text: Text, config: Config, *, epochs: float, parameters: int) 
         return "the model will memorise parts of the text; sample.py uses the best checkpoint"
     if epochs <= 16 or parameters < text.characters or (epochs <= MAX_EPOCHS and not more):
         return "little overfitting expected; watch val/loss"
-    ways = ", ".join(["more text", *more])
-    return f"overfitting expected: the best checkpoint will be an early one; use {ways} or a smaller model"
+    return f"overfitting expected: the best checkpoint will be an early one; use {', '.join([*more, 'a smaller model'])}"
 
 
 def look_ahead(options: TrainOptions, *, root: Path) -> int:
