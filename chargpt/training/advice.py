@@ -85,12 +85,12 @@ def better_way(
     ways = []
     if start := known_start(corpus, checkpoints=checkpoints):
         name, loss = start
-        ways.append((loss, ["--init-from", name], f"that run has a loss of {loss:.2f} on this text before training"))
+        ways.append((loss, ["--init-from", name], f"that run's loss on this text is {loss:.2f} before training"))
     if with_minutes is not None:
         number, loss = with_minutes
-        ways.append((loss, ["--minutes", str(number)], f"a loss of about {loss:.2f} is expected"))
+        ways.append((loss, ["--minutes", str(number)], f"about {loss:.2f} is expected"))
     loss, words, why = min(ways, default=(math.inf, [], ""))
-    instead = f", and about {expected:.2f} from this training" if expected < math.inf else ""
+    instead = f"; from this training {expected:.2f}" if expected < math.inf else ""
     if loss < min(expected, mark_to_beat(corpus) if expected == math.inf else expected) - WORTH:
         words += [setting for setting in settings if not setting.startswith("data.")]
         command = train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)

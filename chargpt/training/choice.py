@@ -123,13 +123,18 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
 
 
 def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) -> tuple[int, float]:
-    """What --minutes would give for about so many `seconds`: how many minutes, and the loss to expect with Muon."""
-    minutes, losses = math.ceil(seconds / 60), []
+    """What --minutes would give for about so many `seconds`: how many minutes, and the loss to expect with Muon.
+
+    A text that is short for the time gets two minutes or more, and with them two runs.
+    """
+    useful = recipes.longest_useful(text)
+    is_short = max(candidate.seen for candidate in candidates) >= recipes.TEACHING_EPOCHS * text.characters
+    minutes, losses = math.ceil(max(seconds, SHORTEST_TEACHING if is_short else 0) / 60), []
     for candidate in candidates:
         speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
-        seen = min(speed * _in_steps(60 * minutes, evaluation), recipes.longest_useful(text))
+        seen = min(speed * _in_steps(60 * minutes, evaluation), useful) * (recipes.PUPIL_SEES if is_short else 1)
         loss = recipes.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer="muon")
-        losses.append(recipes.announced(text, loss, seen=seen, how="muon").loss)
+        losses.append(recipes.announced(text, loss, seen=seen, how="two runs" if is_short else "muon").loss)
     return minutes, min(losses)
 
 

@@ -310,3 +310,12 @@ def test_presets_that_decide_everything_are_the_full_ones():
     presets = Path(__file__).parents[2] / "configs"
     undecided = {p.stem for p in presets.glob("*.yaml") if not CHOSEN <= load_settings(p.stem, [], presets=presets).given}
     assert undecided <= {"best"}
+
+
+def test_without_muon_the_choice_knows_what_minutes_would_give(corpora, steady):
+    novel = dataclasses.replace(corpora[100_000], train=np.tile(corpora[100_000].train, 30))
+    short, long = (choice_for(corpus, seconds=60.0, muon=False) for corpus in (corpora[3000], novel))
+    assert short.with_minutes[0] == 2 and long.with_minutes[0] == 1
+    assert all(choice.with_minutes[1] < choice.loss for choice in (short, long))
+    assert choice_for(corpora[3000], seconds=60.0).with_minutes is None
+    assert choice_for(corpora[3000], "optim.name=adamw", seconds=60.0, muon=False).with_minutes is None
