@@ -217,7 +217,7 @@ def _overfitting(text: Text, config: Config, *, epochs: float, parameters: int) 
     more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []
     if not more and not taught and epochs**2 * parameters > MEMORISED * text.characters:
         return "the model will memorise parts of the text; sample.py uses the best checkpoint"
-    if epochs <= 16 or parameters < text.characters or (epochs <= MAX_EPOCHS and not more):
+    if epochs <= 16 or parameters < text.characters or (epochs < MAX_EPOCHS + 1 and not more):
         return "little overfitting expected; watch val/loss"
     return f"overfitting expected: the best checkpoint will be an early one; use {', '.join([*more, 'a smaller model'])}"
 

@@ -31,6 +31,7 @@ from chargpt.training.presets import Settings, load_settings
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import TAUGHT_DECAY
 from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
+from chargpt.training.second_run import is_undecided
 from chargpt.training.several import Start, Training, check_processes, compare, join_run, publish_start
 from chargpt.training.teaching import (
     environment,
@@ -167,7 +168,9 @@ def new_model(options: TrainOptions, *, root: Path, processes: int = 1, notices:
     config, minutes = adapted.config, adapted.minutes
     second = config.train.pupil_minutes
     if second and "train.pupil_minutes" in settings.given:
-        notices.later("two runs", f"after this run, a model of the same shape learns from it for {clock(60 * second)}")
+        condition = " if it memorises its text" if is_undecided(config) else ""
+        what = f"a model of the same shape learns from it for {clock(60 * second)}{condition}"
+        notices.later("two runs", f"after this run, {what}")
     warn_of_other_texts(config, corpus.fingerprint)
     load_teachers(config, corpus.tokenizer)  # one that does not fit is an error before there is a folder
     has_length = minutes is None or open

@@ -12,7 +12,7 @@ from helpers import bits, last_step, logged
 
 import sample
 import train
-from chargpt.config import Config, DataConfig
+from chargpt.config import Config, DataConfig, apply_overrides
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
@@ -21,7 +21,7 @@ from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.options import parse_options
 from chargpt.training.recipes import MIN_STEPS
-from chargpt.training.startup import new_model, new_run, resume_run, roll_back, time_limit
+from chargpt.training.startup import longest_run, new_model, new_run, resume_run, roll_back, time_limit
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
@@ -117,6 +117,17 @@ def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(te
     trainer.set_length(400, min_evaluations=0)
     assert trainer.rate_of(150) == pytest.approx(trainer.config.optim.learning_rate / 2)
     assert not resume_run(parse_options(["--resume", "--run", run, *words]), root=project_root()).trainer.is_extended
+
+
+@pytest.mark.parametrize(("epochs", "characters", "steps"), [(3, 100, 5), (2.5, 128, 5), (0.001, 100, 1), (0, 100, 10**12)])
+def test_epochs_end_a_run_after_as_many_steps_rounded_up(epochs, characters, steps):
+    config = apply_overrides(Config(), [f"train.max_epochs={epochs}", "train.batch_size=4", "model.block_size=16"])
+    assert longest_run(config, characters=characters) == steps
+
+
+def test_epochs_without_minutes_end_a_run_too(text, tmp_path):
+    config = begin(text, tmp_path / "run", "train.max_epochs=0.1").trainer.config
+    assert config.train.max_steps == longest_run(config, characters=10_800) < 20
 
 
 def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):

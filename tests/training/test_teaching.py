@@ -25,6 +25,7 @@ from chargpt.runs.load import find_checkpoint, find_run, restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.sealed_json import seal
 from chargpt.terminal import UserError
+from chargpt.training.recipes import TAUGHT_DECAY
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.teaching import SHARE, Taught, digest
 from chargpt.training.trainer import Trainer
@@ -281,7 +282,8 @@ def test_a_teacher_of_another_text_is_a_warning(taught, tmp_path, text, capsys):
 @pytest.fixture(scope="module")
 def two_runs(taught):
     """The folder of a run that learned from another one, made by one command."""
-    assert taught("train.pupil_minutes=0.02", "model.dropout=0.1", "train.patience=1000", name="both") == 0
+    regularized = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000"]
+    assert taught("train.pupil_minutes=0.02", *regularized, name="both") == 0
     return taught.folder / "both"
 
 
@@ -290,6 +292,7 @@ def test_one_command_trains_a_teacher_and_a_model_that_learns_from_it(two_runs):
     config = apply(Config(), read_yaml(two_runs / "config.yaml"), where="test")
     assert config.train.teachers == str(last_step(teacher).resolve()) and config.train.pupil_minutes == 0
     assert config.model.dropout == 0 and config.train.seed == 1338 and config.train.patience == 0
+    assert config.optim.weight_decay == TAUGHT_DECAY
     assert last_step(teacher).name == "step-00000020"
 
 
