@@ -125,6 +125,29 @@ def test_a_recipe_is_one_that_can_be_trained(text, parameters, seen, optimizer):
     assert longest_useful(text) == MAX_EPOCHS * text.characters
 
 
+@pytest.mark.parametrize(
+    ("parameters", "seen", "optimizer", "rate", "momentum", "step"),
+    [
+        (5e5, 1e4, "muon", 8e-3, 0.9, 512),
+        (5e5, 1.2e6, "muon", 8e-3, 0.9, 1024),
+        (2e6, 3e6, "muon", 6e-3, 0.9, 2048),
+        (6e6, 1e7, "muon", 4e-3, 0.9, 4096),
+        (2e7, 1e7, "muon", 3e-3, 0.95, 4096),
+        (1e6, 1e6, "adamw", 3e-3, 0.9, 1024),
+        (3e6, 1e6, "adamw", 2e-3, 0.9, 1024),
+    ],
+)
+def test_rate_momentum_and_batch_follow_the_size_and_the_length(parameters, seen, optimizer, rate, momentum, step):
+    """Of a text that is seen once at most: docs/recipes.md has the rules."""
+    recipe = recipe_for(TEXT._replace(characters=10**9), parameters=int(parameters), seen=seen, optimizer=optimizer)
+    assert (recipe.learning_rate, recipe.momentum, recipe.characters_per_step) == (rate, momentum, step)
+
+
+@pytest.mark.parametrize(("epochs", "useful"), [(0.5, 0.5), (1, 1), (1.5, 1.478), (2, 1.913), (16, 6.064), (1000, 6.4)])
+def test_each_further_epoch_counts_less(epochs, useful):
+    assert effective_characters(TEXT, epochs * TEXT.characters) == pytest.approx(useful * TEXT.characters, rel=1e-3)
+
+
 @given(texts, sizes, st.floats(1e3, 1e12), st.floats(1.0, 10.0))
 def test_the_rate_of_a_long_run_is_limited_by_its_weight_decay(text, parameters, seen, factor):
     """More steps of the same size never have a higher rate."""

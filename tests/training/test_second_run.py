@@ -24,6 +24,7 @@ from chargpt.training.runtime import choose_runtime
 from chargpt.training.second_run import (
     STRETCHES,
     Losses,
+    _stretches,
     decided,
     describe,
     is_time_to_decide,
@@ -72,6 +73,15 @@ def test_the_losses_are_those_of_equal_amounts_of_text_and_measuring_changes_not
     trainer.weights.working.register_forward_hook(lambda model, inputs, _: counted.append(inputs[0].numel()))
     measure(trainer, corpus, Interrupt())
     assert sum(counted) - (len(corpus.val) - 1) == pytest.approx(len(corpus.val), rel=0.02)
+
+
+@pytest.mark.parametrize(("characters", "length"), [(9000, 1000), (500, 1000), (20, 40)])
+def test_the_training_text_is_measured_from_its_beginning_to_its_end(characters, length):
+    stretches = _stretches(np.arange(characters), length)
+    assert stretches[0][0] == 0 and stretches[-1][-1] == characters - 1 and len(stretches) == STRETCHES
+    starts = np.array([stretch[0] for stretch in stretches])
+    assert np.ptp(np.diff(starts)) <= 1
+    assert sum(map(len, stretches)) <= max(2 * STRETCHES, min(characters, length))
 
 
 def test_a_model_that_knows_its_text_by_heart_gets_a_second_run_and_one_that_does_not_goes_on(corpus):
