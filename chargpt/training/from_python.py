@@ -10,7 +10,7 @@ from chargpt.runs.checkpoint import steps
 from chargpt.runs.load import find_run
 from chargpt.runs.run import TEACHER, folder_of
 from chargpt.terminal import UserError, shown
-from chargpt.text.named_corpora import NAMES
+from chargpt.text.named_corpora import DEFAULT, NAMES
 from chargpt.text.selection import run_name
 from chargpt.training.child import train_in_child
 
@@ -61,6 +61,8 @@ def _texts(text: PathLike | Sequence[PathLike] | None) -> list[str]:
     given = [] if text is None else [text] if isinstance(text, (str, os.PathLike)) else text
     if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise UserError(f"text={text!r}: use the path of a file or folder, or a list of paths")
+    if text is not None and not given:
+        raise UserError(f"text={text!r}: no text in the list; give a path or more, or leave out text to train on {DEFAULT}")
     texts = []
     for one in given:
         if not isinstance(one, (str, os.PathLike)):

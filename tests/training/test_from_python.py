@@ -78,6 +78,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         ("-", {}, "text='-': standard input is for the command line; use the path of a file"),
         (5, {}, "text=5: use the path of a file or folder, or a list of paths"),
         ([b"a"], {}, "text=b'a': use the path of a file or folder, or a list of paths"),
+        ([], {}, "text=[]: no text in the list; give a path or more, or leave out text to train on python-docs"),
         (None, {"minutes": -1}, "minutes=-1: use a number above 0"),
         (None, {"settings": {"max_steps": 3}}, "settings: 'max_steps' given; use section.key"),
         (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use a number"),
