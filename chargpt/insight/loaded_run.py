@@ -8,6 +8,7 @@ from chargpt.device import choose_device
 from chargpt.insight.options import say
 from chargpt.project import project_root
 from chargpt.runs.load import corpus_in_cache
+from chargpt.runs.saved_state import NO_TEXT
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.sampling.prompt import encode_prompt, read_prompt
 from chargpt.terminal import UserError, one_line, shown
@@ -32,6 +33,8 @@ def corpus_of_run(loaded: LoadedModel) -> Corpus:
     corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=project_root())
     if corpus is not None:
         return corpus
+    if loaded.fingerprint == NO_TEXT and not loaded.texts:
+        raise UserError(f"{loaded.run}: was imported without a text, so it has no validation part; give a text to this command")
     raise UserError(
         f"{loaded.run}: its training text is not in the cache; train.py --resume --run {loaded.run} encodes it again if it is "
         "unchanged"

@@ -17,6 +17,7 @@ from chargpt.insight.loss_parts import predict, report_of
 from chargpt.insight.metrics_log import MetricsLog, read_metrics
 from chargpt.insight.novelty import Novelty
 from chargpt.insight.scored_text import Line, Total, lines_of, score_pieces
+from chargpt.runs.saved_state import NO_TEXT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling
@@ -120,19 +121,22 @@ def measure_run(
 
     `mark` is the loss of an n-gram model, if it is known already.
     """
+    is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
     facts: dict[str, Any] = {
         "name": loaded.run,
         "step": loaded.step,
         "val_loss": loaded.val_loss,
         "parameters": loaded.model.parameter_count(),
         "engine": loaded.engine,
-        "texts": [text if text == "-" else Path(text).name for text in loaded.texts],  # a report may be given to others
+        # Without their folders: a report may be given to others.
+        "texts": ["unknown (imported)"] if is_imported else [text if text == "-" else Path(text).name for text in loaded.texts],
         "config": loaded.config,
         "environment": loaded.environment,
         "log": read_metrics(folder),
     }
     if corpus is None:
-        return RunReport(**facts, missing=["its training text is not in the cache, so the model was not measured on any text"])
+        why = "it was imported without a text" if is_imported else "its training text is not in the cache"
+        return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= _on_text(loaded, corpus, effort)
     facts["mark"] = mark_to_beat(corpus) if mark is None else mark
     if index is None:

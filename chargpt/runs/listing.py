@@ -13,7 +13,7 @@ from pathlib import Path
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import STATE, read_state, steps
 from chargpt.runs.load import expand_patterns, find_run, run_folders
-from chargpt.runs.saved_state import SavedState
+from chargpt.runs.saved_state import NO_TEXT, SavedState
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import Parser, columns, one_line, shown
 from chargpt.text.named_corpora import DEFAULT
@@ -120,8 +120,10 @@ def _cells(run: Listed, *, star: str) -> list[str]:
     done = f"{progress.step:,} of {train.max_steps:,}"
     if progress.step < train.max_steps and 0 < train.patience <= progress.without_gain:
         done += ", ended early"
+    is_imported = state.fingerprint == NO_TEXT and not state.texts
+    text = "unknown (imported)" if is_imported else _names(state.texts)
     saved_at = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.saved_at))
-    return [run.name, _names(state.texts), f"{size:,}", "" if run.loss is None else f"{run.loss:.4f}{star}", saved_at, done]
+    return [run.name, text, f"{size:,}", "" if run.loss is None else f"{run.loss:.4f}{star}", saved_at, done]
 
 
 def _names(texts: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.config import Config
-from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, steps
+from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, newest, steps
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import TEACHER
 from chargpt.runs.saved_state import NO_TEXT
@@ -92,11 +92,19 @@ def _has_steps(folder: Path) -> bool:
 def find_checkpoint(name: str | None, checkpoints: Path) -> tuple[Checkpoint, list[str]]:
     """The weights that `name` means, the path of one checkpoint or the best of a run (see `find_run`), and warnings.
 
-    Raises UserError when there is none that can be used.
+    A run that was stopped before its first evaluation after step 0 gives its newest checkpoint: the best one, that of step 0,
+    has learned nothing from the text. Raises UserError when there is none that can be used.
     """
     if name and STEP_NAME.fullmatch(Path(name).absolute().name) and Path(name).is_dir():
         return load(Path(name), training=False), []
-    return best(find_run(name, checkpoints))
+    run = find_run(name, checkpoints)
+    checkpoint, warnings = best(run)
+    if checkpoint.step == 0 and len(steps(run)) > 1:
+        later, skipped = newest(run, training=False)
+        if later.step > 0 and not later.state.progress.evaluated:
+            note = f"{shown(later.path)}: the run stopped before this checkpoint was evaluated; it is used, not that of step 0"
+            return later, [*warnings, *skipped, note]
+    return checkpoint, warnings
 
 
 def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:

@@ -4,6 +4,7 @@ import pytest
 from helpers import publish_run
 
 from chargpt.insight import report
+from chargpt.runs.saved_state import NO_TEXT
 from chargpt.terminal import UserError
 
 
@@ -13,6 +14,13 @@ def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
     printed = capsys.readouterr()
     assert printed.out.strip().endswith("page.html") and "MB" in printed.err
     assert "What it copies" in out.read_text(encoding="utf-8")
+
+
+def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, capsys):
+    run = publish_run(tmp_path / "run", texts=[], fingerprint=NO_TEXT)
+    assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert "imported without a text" in capsys.readouterr().err
+    assert "unknown (imported)" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_run_whose_text_is_gone_has_a_page(tmp_path, capsys):

@@ -11,7 +11,7 @@ from chargpt.config import Config, TrainConfig
 from chargpt.runs import listing
 from chargpt.runs.checkpoint import prune, publish
 from chargpt.runs.load import expand_patterns
-from chargpt.runs.saved_state import Progress
+from chargpt.runs.saved_state import NO_TEXT, Progress
 from chargpt.terminal import UserError
 
 
@@ -47,6 +47,11 @@ def test_the_newest_run_is_first_and_the_lowest_loss_of_a_text_has_a_star(checkp
     lines = listed(capsys)[1:5]
     assert [line.split()[0] for line in lines] == ["d", "c", "b", "a"]
     assert ["*" in line for line in lines] == [False, False, True, False]  # c is the only run of its text
+
+
+def test_a_run_that_was_imported_without_a_text_names_none(checkpoints, capsys):
+    publish_run(checkpoints / "imported", texts=[], fingerprint=NO_TEXT)
+    assert "unknown (imported)" in listed(capsys)[1]
 
 
 def test_a_run_that_patience_has_ended_says_so(checkpoints, capsys):

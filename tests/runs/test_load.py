@@ -1,13 +1,16 @@
 """Which run and which checkpoint a name means, and the model in it."""
 
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import TOKENIZER, publish_run
+from helpers import TOKENIZER, publish_run, random_weights, saved_state
 
+from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
+from chargpt.runs.saved_state import Progress
 from chargpt.terminal import UserError
 from model import GPT
 
@@ -31,6 +34,21 @@ def test_a_run_is_found_by_name_by_path_and_by_being_the_newest(tmp_path, monkey
 def test_a_run_writes_with_its_best_checkpoint_and_a_step_folder_with_its_own(run):
     assert find_checkpoint(str(run), Path())[0].step == 500
     assert find_checkpoint(f"{run}/step-00001000/", Path())[0].step == 1000
+
+
+@pytest.mark.parametrize(("evaluated", "used"), [(0, 20), (10, 0)])
+def test_a_run_that_was_stopped_before_its_first_evaluation_writes_with_what_it_has_learned(tmp_path, evaluated, used):
+    run, loss = tmp_path / "run", 4.0
+    run.mkdir()
+    for step in (0, 20):
+        progress = Progress(step=step, evaluated=min(step, evaluated), val_loss=loss, best_loss=loss, best_step=0)
+        state = dataclasses.replace(saved_state(step), progress=progress)
+        path = publish(run, weights=random_weights(step), training={}, state=state)
+        if step == 0:
+            mark_best(path, loss)
+    checkpoint, warnings = find_checkpoint(str(run), tmp_path)
+    assert checkpoint.step == used
+    assert any("step-00000020" in line and "evaluated" in line for line in warnings) == bool(used)
 
 
 def test_a_model_comes_back_as_it_was(run):
