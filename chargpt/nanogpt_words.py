@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from chargpt.terminal import NUMBER, UserError, shown
+from chargpt.terminal import NUMBER, UserError, shell_word, shown
 
 SHAPE = {name: f"model.{name}" for name in ("n_layer", "n_head", "n_embd", "block_size", "bias")}
 TRAINING = {  # of its train.py: our section.key
@@ -94,6 +94,7 @@ PRECISIONS = {"float16": "bfloat16"}
 DATASETS = {"shakespeare_char": "shakespeare", "shakespeare": "shakespeare"}
 CHARACTERS = "a model of tokens, which are pieces of words; the models here read and write characters"
 MAX_BYTES, MAX_LINE = 100_000, 300  # of a configuration
+CHECKPOINT = "ckpt.pt"  # in the folder that its train.py writes
 
 
 def check_words(argv: Sequence[str], names: Mapping[str, str], *, known: Collection[str], bare: Iterable[str] = ()) -> None:
@@ -221,3 +222,17 @@ def refuse_config(path: Path) -> None:
         print(f"python train.py {' '.join(words)}", flush=True)
         left_out = f"; left out: {', '.join(f'{name} ({why})' for name, why in unused.items())}" if unused else ""
         raise UserError(f"{shown(path)}: a configuration of nanoGPT, which is not executed; use the command above{left_out}")
+
+
+def checkpoint_folder(path: Path) -> Path | None:
+    """The folder that nanoGPT has written, if `path` is this folder or the checkpoint in it."""
+    if path.name == CHECKPOINT and path.is_file():
+        return path.parent
+    return path if (path / CHECKPOINT).is_file() else None
+
+
+def refuse_checkpoint(path: Path) -> None:
+    """Raise UserError, which says how to make a run of it, if `path` is a checkpoint of nanoGPT or its folder."""
+    if folder := checkpoint_folder(path):
+        command = f"python -m chargpt import {shell_word(shown(folder))} --run NAME"
+        raise UserError(f"{shown(path)}: a checkpoint of nanoGPT; make a run of it with {command}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from chargpt.nanogpt_words import CHECKPOINT, checkpoint_folder
 from chargpt.project import project_root
 from chargpt.terminal import Parser, UserError, shown
 from chargpt.training.options import is_setting
@@ -19,9 +20,9 @@ def main(argv: Sequence[str]) -> int:
     # These import torch, which takes seconds; --help and a mistyped option are answered before.
     from chargpt.exchange.hugging_face_folder import read_folder
     from chargpt.exchange.imported_run import save_run
-    from chargpt.exchange.nanogpt import CHECKPOINT, read_nanogpt
+    from chargpt.exchange.nanogpt import read_nanogpt
 
-    folder = Path(options.folder)
+    folder = checkpoint_folder(Path(options.folder)) or Path(options.folder)
     if (folder / CHECKPOINT).exists():
         model = read_nanogpt(folder, meta=None if options.meta is None else Path(options.meta))
     elif options.meta is not None:

@@ -22,7 +22,7 @@ from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.plain_pickle import Name, build
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
-from chargpt.nanogpt_words import TRAINING
+from chargpt.nanogpt_words import CHECKPOINT, TRAINING
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.saved_state import MAX_STEPS
 from chargpt.runs.sealed_json import read_bounded
@@ -30,7 +30,7 @@ from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 from model import GPTConfig
 
-CHECKPOINT, VOCABULARY = "ckpt.pt", "meta.pkl"
+VOCABULARY = "meta.pkl"
 MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # weights, and two moments of each
 MAX_RECORDS = 100_000  # tensors and others in a checkpoint
 MAX_DIMENSIONS = 8

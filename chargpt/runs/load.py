@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.config import Config
+from chargpt.nanogpt_words import refuse_checkpoint
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, newest, steps
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import TEACHER
@@ -20,6 +21,7 @@ from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 
 MAX_LISTED = 10  # checkpoints that an error message names
+MAX_RUNS = 5
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
@@ -41,11 +43,21 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     if STEP_NAME.fullmatch(Path(name).name) and Path(name).parent.is_dir() and (found := steps(Path(name).parent)):
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
+    if name:
+        refuse_checkpoint(Path(name))
+    raise UserError(f"{name or repr(name)}: no run of that name or path; {_other_runs(name, checkpoints)}")
+
+
+def _other_runs(name: str, checkpoints: Path) -> str:
+    """What to do if there is no run `name`."""
     known = [run.name for run in _runs(checkpoints)]
     teacher = [run for run in known if run == f"{name}{TEACHER}"]  # of two runs, the second has not begun
-    close = teacher or difflib.get_close_matches(name, known, n=1) or known
-    what_to_do = f"use {', '.join(close)}" if close else "train one first with python train.py"
-    raise UserError(f"{name or repr(name)}: no run of that name or path; {what_to_do}")
+    if close := teacher or difflib.get_close_matches(name, known, n=1):
+        return f"did you mean {close[0]}?"
+    if not known:
+        return "train one first with python train.py"
+    more = "; python -m chargpt runs lists all" if len(known) > MAX_RUNS else ""
+    return f"use {'one of ' * (len(known) > 1)}{', '.join(known[:MAX_RUNS])}{more}"
 
 
 def _runs(checkpoints: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chargpt.files import WINDOWS, portable
+from chargpt.nanogpt_words import CHECKPOINT, refuse_checkpoint
 from chargpt.terminal import UserError, one_line, shell_word, shown
 from chargpt.text.duplicates import duplicates
 from chargpt.text.formats import DOCUMENTS, plain_name
@@ -96,6 +97,8 @@ def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter
     if path.is_dir():
         return _in_folder(path, pattern, skipped)
     if path.is_file():
+        if path.name == CHECKPOINT:
+            refuse_checkpoint(path)
         return [Source(label=shown(path), path=path)]
     if path.exists():
         return [_from_pipe(path, copies)]
@@ -149,6 +152,7 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     files = list(walk(folder, skipped=skipped))
     matching = [path for path in files if fnmatch.fnmatch(plain_name(path), pattern)]
     if not matching:
+        refuse_checkpoint(folder)
         raise UserError(f"{shown(folder)}: {_no_match(files, pattern)}")
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 

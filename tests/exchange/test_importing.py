@@ -12,13 +12,14 @@ from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
 
 
-def test_a_checkpoint_of_nanogpt_becomes_a_run(tmp_path, capsys):
+@pytest.mark.parametrize("given", ["", "ckpt.pt"])
+def test_a_checkpoint_of_nanogpt_becomes_a_run(tmp_path, capsys, given):
     torch.manual_seed(0)
     model = Model(3, **SHAPE)
     folder = write_files(tmp_path / "out", model, None, "abc", step=7)
     (folder / "meta.pkl").rename(tmp_path / "meta.pkl")
     run = tmp_path / "run"
-    assert importing.main([str(folder), "--run", str(run), "--meta", str(tmp_path / "meta.pkl"), "train.seed=3"]) == 0
+    assert importing.main([str(folder / given), "--run", str(run), "--meta", str(tmp_path / "meta.pkl"), "train.seed=3"]) == 0
     loaded, _ = load_model(str(run), tmp_path, device="cpu")
     assert loaded.step == 7 and loaded.config.train.seed == 3
     assert (loaded.logits("abca") - model(torch.tensor([[0, 1, 2, 0]]))[0]).abs().max() < 1e-5

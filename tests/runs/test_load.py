@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from helpers import TOKENIZER, publish_run, random_weights, saved_state
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
 from chargpt.runs.saved_state import Progress
-from chargpt.terminal import UserError
+from chargpt.terminal import UserError, shell_word
 from model import GPT
 
 
@@ -65,3 +67,28 @@ def test_a_model_comes_back_as_it_was(run):
 def test_a_missing_checkpoint_is_an_error_that_names_those_of_its_run(run):
     with pytest.raises(UserError, match="step-00000999: no such checkpoint; 2 in this run, use step-00000500, step-00001000"):
         find_checkpoint(f"{run}/step-00000999", Path())
+
+
+@pytest.mark.parametrize("given", ["out nano", "out nano/ckpt.pt"])
+def test_a_checkpoint_of_nanogpt_is_an_error_that_says_how_to_make_a_run_of_it(tmp_path, given):
+    (tmp_path / "out nano").mkdir()
+    (tmp_path / "out nano" / "ckpt.pt").write_bytes(b"PK")
+    command = f"python -m chargpt import {shell_word(f'{tmp_path}/out nano')} --run NAME"
+    for find in (find_run, find_checkpoint):
+        with pytest.raises(UserError, match=f"a checkpoint of nanoGPT; make a run of it with {re.escape(command)}$"):
+            find(f"{tmp_path}/{given}", tmp_path)
+
+
+def test_an_unknown_name_is_answered_with_a_question_or_a_few_runs(tmp_path):
+    def what_to_do(name: str) -> str:
+        with pytest.raises(UserError) as caught:
+            find_run(name, tmp_path)
+        return str(caught.value).partition("; ")[2]
+
+    publish_run(tmp_path / "run0")
+    for number in range(1, 5):
+        shutil.copytree(tmp_path / "run0", tmp_path / f"run{number}")
+    assert what_to_do("rum0") == "did you mean run0?"
+    assert what_to_do("poems") == "use one of run0, run1, run2, run3, run4"
+    shutil.copytree(tmp_path / "run0", tmp_path / "run5")
+    assert what_to_do("poems") == "use one of run0, run1, run2, run3, run4; python -m chargpt runs lists all"

@@ -148,3 +148,11 @@ def test_a_text_with_a_name_beyond_ascii_in_an_ascii_locale(tmp_path):
     command = [sys.executable, "-c", f"{ENCODE}\nprint(ascii(corpus.name))", tmp_path / "été.txt", tmp_path / "cache"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.stdout.endswith("'ete'\n"), result.stderr
+
+
+@pytest.mark.parametrize("given", ["out", "out/ckpt.pt"])
+def test_a_checkpoint_of_nanogpt_given_as_a_text_is_an_error_that_says_how_to_make_a_run_of_it(load, tmp_path, given):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "ckpt.pt").write_bytes(b"PK")
+    with pytest.raises(UserError, match="make a run of it with python -m chargpt import .*out.? --run"):
+        load(tmp_path / given)

@@ -351,7 +351,7 @@ def test_resuming_checks_a_new_teacher_too(taught):
 
 def test_for_a_second_run_that_has_not_begun_its_teacher_is_suggested(two_runs, tmp_path):
     shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "late-teacher")
-    with pytest.raises(UserError, match="late: no run of that name or path; use late-teacher"):
+    with pytest.raises(UserError, match="late: no run of that name or path; did you mean late-teacher"):
         find_run("late", tmp_path)
 
 
