@@ -180,8 +180,8 @@ class RuntimeConfig:
     timeout: int = 300  # seconds after which a process that does not answer ends the run, with several processes
 
     def __post_init__(self) -> None:
-        known = re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
-        _require(known is not None, "device", self.device, "auto, cpu, cuda, cuda:N or mps")
+        known = isinstance(self.device, str) and re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
+        _require(bool(known), "device", self.device, "auto, cpu, cuda, cuda:N or mps")
         _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number from 0 (as torch decides) to 4096")
         _require(1 <= self.timeout <= 10**6, "timeout", self.timeout, "a whole number of seconds, 1 or more")
 

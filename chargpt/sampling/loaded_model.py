@@ -1,5 +1,6 @@
 """A trained model ready for use: what `chargpt.load` returns, and what sample.py works with."""
 
+import functools
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ UNKNOWN = ("error", "skip")  # what to do with characters that the model does no
 SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LoadedModel:
     """The model of a checkpoint, in evaluation mode, with its tokenizer and settings."""
 
@@ -55,6 +56,18 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         return f"<chargpt.LoadedModel {self.describe()}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle or a copy: the precision in place of a compiled decoder, which belongs to this process."""
+        compiled = isinstance(self.decoder, functools.partial)
+        return vars(self) | ({"decoder": self.decoder.keywords["precision"]} if compiled else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(precision := state["decoder"], str):
+            place = state["model"].token_embedding.weight.device
+            decoder, _ = choose_decoder(place, state["config"].model, precision=precision)
+            state = state | {"decoder": decoder}
+        vars(self).update(state)
 
     def describe(self) -> str:
         """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
@@ -149,6 +162,10 @@ class LoadedModel:
         check_number("repetition_penalty", repetition_penalty)
         _check_choice("overflow", overflow, OVERFLOWS)
         _check_choice("unknown", unknown, UNKNOWN)
+        stops, _ = _listed("stop", stop)
+        for name, value in (("allow", allow), ("ban", ban)):
+            if not isinstance(value, (str, type(None))):
+                raise UserError(f"{name}={_short(value)}: use a str")
         lines = whole_number("lines", lines)
         first = secrets.randbits(32) if seed is None else whole_number("seed", seed, most=2**63)
         length = default_length(lines, unique=unique) if length is None else whole_number("length", length)
@@ -165,7 +182,7 @@ class LoadedModel:
                 length=length,
                 lines=lines,
                 unique=unique,
-                stop=[stop] if isinstance(stop, str) else list(stop),
+                stop=stops,
                 allow=allow,
                 ban=ban,
                 overflow=overflow,

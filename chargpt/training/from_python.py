@@ -1,10 +1,13 @@
 """`chargpt.train`: from arguments of Python to the command line of train.py, and from how it ended to a run or an error."""
 
+import difflib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chargpt.arguments import in_python, python_errors
+from chargpt.config import Config, to_dict
+from chargpt.nanogpt_words import TRAIN, UNUSED
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.load import find_run
@@ -13,6 +16,12 @@ from chargpt.terminal import UserError, shown
 from chargpt.text.named_corpora import DEFAULT, NAMES
 from chargpt.text.selection import run_name
 from chargpt.training.child import train_in_child
+
+KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
+ARGUMENTS = {  # by our names and by nanoGPT's
+    **{name: name for name in ("text", "minutes", "run", "resume", "config", "init_from", "vocab_from", "device")},
+    **{"dataset": "text", "out_dir": "run", "wandb_run_name": "run"},
+}
 
 PathLike = str | os.PathLike[str]
 
@@ -31,6 +40,7 @@ def train_run(
     if the training failed.
     """
     texts = _texts(text)
+    _check_types({"run": run, **options}, settings)
     name = None if run is None else os.fspath(run)
     checkpoints = project_root() / "checkpoints"
     with python_errors():
@@ -54,6 +64,17 @@ def train_run(
         raise RuntimeError(in_python(reason) + saved)
     assert trained is not None, folder
     return trained
+
+
+def _check_types(options: Mapping[str, object], settings: object) -> None:
+    """Raise UserError for an argument of a type that train.py would not understand."""
+    for name in ("run", "config", "init_from", "vocab_from"):
+        if not isinstance(value := options.get(name), (str, os.PathLike, type(None))):
+            raise UserError(f"{name}={value!r}: use a name or a path")
+    if not isinstance(device := options.get("device"), (str, type(None))):
+        raise UserError(f"device={device!r}: use auto, cpu, cuda, cuda:N or mps")
+    if not isinstance(settings, (Mapping, type(None))):
+        raise UserError(f"settings={settings!r}: use a dict, for example {{'train.max_steps': 500}}")
 
 
 def _texts(text: PathLike | Sequence[PathLike] | None) -> list[str]:
@@ -96,10 +117,29 @@ def command_line(
             given = os.fspath(value) if isinstance(value, os.PathLike) else value
             arguments.append(f"--{name.replace('_', '-')}={given}")
     for key, value in settings.items():
-        if not isinstance(key, str) or "." not in key:
-            raise UserError(f"settings: {key!r} given; use section.key, for example {{'train.max_steps': 500}}")
+        if key not in KEYS:
+            raise UserError(f"settings: {key!r} given; {_instead(key)}")
         arguments.append(f"{key}={_typed(value, key)}")
     return arguments
+
+
+def _instead(key: object) -> str:
+    """What to write in place of a key of `settings` that is none of ours."""
+    name = str(key).rpartition(".")[2]
+    if name in ARGUMENTS:
+        return f"use the argument {ARGUMENTS[name]}"
+    if "." in TRAIN.get(name, ""):  # otherwise an option that the library does not have
+        return f"use {TRAIN[name].partition('=')[0]!r}"
+    if name in UNUSED:
+        return f"leave it out: {UNUSED[name]}"
+    same = [known for known in KEYS if known.endswith(f".{name}")]
+    close = same or (difflib.get_close_matches(str(key), KEYS, n=1) if "." in str(key) else []) or _close_names(name)
+    return f"use {' or '.join(map(repr, close))}" if close else "use section.key, for example {'train.max_steps': 500}"
+
+
+def _close_names(name: str) -> list[str]:
+    close = difflib.get_close_matches(name, [key.rpartition(".")[2] for key in KEYS], n=1)
+    return [key for key in KEYS if close and key.endswith(f".{close[0]}")]
 
 
 def _typed(value: object, key: str) -> str:

@@ -1,9 +1,11 @@
 """The library: the five lines of the README, and that its numbers are the model's own."""
 
+import copy
 import dataclasses
 import inspect
 import math
 import os
+import pickle
 import subprocess
 import sys
 import typing
@@ -194,6 +196,10 @@ def test_the_default_length_is_that_of_the_program(model):
         (lambda model: model.generate(unique=True), "unique: .*add lines=N"),
         (lambda model: model.generate(overflow="no"), "overflow='no': use one of refill, exact"),
         (lambda model: model.generate(stop="É"), "stop='É': use characters"),
+        (lambda model: model.generate(stop=3), "stop=3: use a str, or a list of str"),
+        (lambda model: model.generate(stop=["a", 3]), r"stop\[1\]=3: use a str"),
+        (lambda model: model.generate(allow=["a"]), r"allow=\['a'\]: use a str"),
+        (lambda model: model.generate(ban=b"a"), "ban=b'a': use a str"),
         (lambda model: model.generate(5), "prompt=5: use a str, or a list of str"),
         (lambda model: model.generate(["a", None]), r"prompt\[1\]=None: use a str"),
         (lambda model: model.generate("É"), "prompt: characters the model has not seen: .* unknown='skip'$"),
@@ -205,6 +211,7 @@ def test_the_default_length_is_that_of_the_program(model):
         (lambda model: model.logits(["ab"]), r"text=\['ab'\]: use one str"),
         (lambda model: model.attention("É"), "text: characters the model has not seen: .*; remove them$"),
         (lambda model: chargpt.load(model.path, device="gpu"), "device='gpu': use auto, cpu, cuda"),
+        (lambda model: chargpt.load(model.path, device=5), "device=5: use auto, cpu, cuda"),
         (lambda model: chargpt.load(model.path, device="cuda:99"), "device='cuda:99': torch sees .*; use device='cpu'"),
         (lambda model: chargpt.load(model.path, precision="int4"), "precision='int4': use one of float32"),
     ],
@@ -213,6 +220,19 @@ def test_a_mistake_is_a_value_error_that_speaks_of_arguments(model, call, says):
     with pytest.raises(ValueError, match=f"^{says}") as error:
         call(model)
     assert "--" not in str(error.value)
+
+
+def test_a_model_is_equal_to_itself_alone_and_can_be_a_key(run, model):
+    assert model == model and model != chargpt.load(run) and {model: 1}[model] == 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_and_a_pickle_write_and_score_as_the_model(run, precision, copied):
+    model = chargpt.load(run, precision=precision)
+    again = copied(model)
+    assert again.generate("ab", length=30, seed=1) == model.generate("ab", length=30, seed=1)
+    assert again.score("abcd") == model.score("abcd") and repr(again) == repr(model)
 
 
 def test_a_model_is_shown_in_one_line(model):
