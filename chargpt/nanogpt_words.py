@@ -215,13 +215,52 @@ def _literal(node: ast.expr) -> object:
     return ast.literal_eval(node)
 
 
-def refuse_config(path: Path) -> None:
-    """Raise UserError if a file is a configuration of nanoGPT; the same command in our words is printed before."""
+def config_and_flags(argv: Sequence[str], *, known: Collection[str]) -> tuple[Path | None, dict[str, str | None], list[str]]:
+    """The configuration of nanoGPT that a command line names, the options of nanoGPT in it, and its other words.
+
+    `known` are our own options. A configuration is the value of --config, or a file in a folder `config`.
+    """
+    path: Path | None = None
+    flags: dict[str, str | None] = {}
+    others: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        option, equals, value = word.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if option == "--config":
+            path = Path(value if equals or not words else words.pop(0))
+        elif not word.startswith("-") and Path(word).parent.name == "config" and read_config(Path(word)):
+            path = Path(word)
+        elif option not in known and (equals or word.startswith("--")) and (name in TRAIN or name in UNUSED):
+            is_last = not words or words[0].startswith("--")
+            flags[name] = value if equals else None if is_last else words.pop(0)
+        else:
+            others.append(word)
+    return (path if path and read_config(path) else None), flags, others
+
+
+def refuse_config(
+    path: Path, *, flags: Mapping[str, str | None] = {}, ours: Sequence[str] = (), decided: Collection[str] = ()
+) -> None:
+    """Raise UserError if a file is a configuration of nanoGPT; the same command in our words is printed before.
+
+    `flags` are options of nanoGPT, which replace values of the file, and `ours` are words of our own, which stay as they are;
+    they decide the settings and options `decided`, and the text if "TEXT" is one of these.
+    """
     if settings := read_config(path):
-        words, unused = in_our_words({**DEFAULTS, **settings}, TRAIN)
-        print(f"python train.py {' '.join(words)}", flush=True)
+        words, unused = in_our_words({**DEFAULTS, **settings, **flags}, TRAIN)
+        kept = [word for word in words if _decides(word) not in decided]
+        print(f"python train.py {' '.join([*(shell_word(shown(word)) for word in ours), *kept])}", flush=True)
         left_out = f"; left out: {', '.join(f'{name} ({why})' for name, why in unused.items())}" if unused else ""
         raise UserError(f"{shown(path)}: a configuration of nanoGPT, which is not executed; use the command above{left_out}")
+
+
+def _decides(word: str) -> str:
+    """The option or the section.key that one of our words decides; TEXT for a text."""
+    if word.startswith("--"):
+        return word.split(" ")[0]
+    return word.partition("=")[0] if "=" in word else "TEXT"
 
 
 def checkpoint_folder(path: Path) -> Path | None:

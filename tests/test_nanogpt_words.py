@@ -149,7 +149,7 @@ def test_a_configuration_of_nanogpt_is_printed_as_a_command_that_works(text, tmp
     ):
         train.main([str(text), "--config", str(path)])
     program, script, *words = shlex.split(capsys.readouterr().out)
-    assert (program, script, words[:5]) == ("python", "train.py", ["TEXT", "--run", "out-sea", "--device", "cpu"])
+    assert (program, script, words[:5]) == ("python", "train.py", [str(text), "--run", "out-sea", "--device", "cpu"])
     config = load_settings(None, parse_options(words).settings, presets=PRESETS).config
     assert (config.model.n_layer, config.model.block_size, config.train.accumulate, config.train.max_steps) == (1, 32, 2, 6)
     assert (config.optim.betas, config.optim.schedule, config.optim.final_fraction) == ((0.9, 0.99), "cosine", 0.1)
@@ -157,12 +157,27 @@ def test_a_configuration_of_nanogpt_is_printed_as_a_command_that_works(text, tmp
     assert train.main([str(text), "--run", f"{tmp_path}/run", *words[3:], *place]) == 0
 
 
-def test_a_configuration_given_as_a_text_says_how(tmp_path):
+@pytest.mark.parametrize("form", [["{file}"], ["--config", "{file}"], ["--config={file}"]])
+@pytest.mark.parametrize(
+    ("words", "has", "has_not"),
+    [
+        (["--device=cuda", "--max_iters=9"], ["TEXT", "--device=cuda", "train.max_steps=9"], ["cpu", "train.max_steps=6"]),
+        (["--n_layer", "3", "--wandb_log=True"], ["model.n_layer=3"], ["model.n_layer=1", "wandb"]),
+        (["a b.txt", "--run", "mine"], ["'a b.txt'", "--run mine"], ["TEXT", "out-sea"]),
+        (["--minutes", "5", "model.n_layer=2"], ["--minutes 5", "model.n_layer=2"], ["train.max_steps", "model.n_layer=1"]),
+        (["--epochs=2", "lr=1e-2"], ["--epochs=2", "optim.learning_rate=1e-2"], ["train.max_steps"]),
+        (["runtime.device=cuda"], ["runtime.device=cuda"], ["--device"]),
+    ],
+)
+def test_a_configuration_and_what_is_typed_with_it_become_one_command(tmp_path, capsys, form, words, has, has_not):
     path = tmp_path / "config" / "train_sea.py"
     path.parent.mkdir()
     path.write_text(CONFIG)
-    with pytest.raises(UserError, match="a configuration of nanoGPT, not a text; --config .*train_sea.py prints it"):
-        parse_options([str(path), "--device=cpu"])
+    with pytest.raises(UserError, match="a configuration of nanoGPT, which is not executed; use the command above"):
+        parse_options([*(word.format(file=path) for word in form), *words])
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and all(word in out for word in has) and not any(word in out for word in has_not)
+    parse_options(shlex.split(out)[2:])
 
 
 HOSTILE = {

@@ -6,11 +6,11 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from chargpt import nanogpt_words
-from chargpt.nanogpt_words import check_words
-from chargpt.terminal import NUMBER, Parser, UserError, number
+from chargpt.nanogpt_words import check_words, config_and_flags, refuse_config
+from chargpt.project import project_root
+from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
 
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py, which imports torch
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
@@ -112,6 +112,7 @@ def _parser(program: str, more: str, description: str) -> Parser:
 
 def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     argv = sys.argv[1:] if argv is None else argv
+    _refuse_config(parser, argv)
     check_words(argv, nanogpt_words.TRAIN, known=parser.options())
     words = vars(parser.parse_intermixed_args(argv))
     options = {name: words[name] for name in OPTIONS}
@@ -124,6 +125,23 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     options = TrainOptions(texts=[word for word in words["words"] if not is_setting(word)], settings=settings, **options)
     _check(options)
     return options
+
+
+def _refuse_config(parser: Parser, argv: Sequence[str]) -> None:
+    """Raise UserError if a configuration of nanoGPT is given, after the whole command in our words is printed."""
+    path, flags, ours = config_and_flags(argv, known=parser.options())
+    if path is None:
+        return
+    given = vars(parser.parse_intermixed_args(ours))
+    decided = {f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)}
+    decided |= given_in([word for word in given["words"] if is_setting(word)])
+    if not all(is_setting(word) for word in given["words"]):
+        decided.add("TEXT")
+    if "runtime.device" in decided:
+        decided.add("--device")
+    if decided & {"--epochs", "--minutes"}:
+        decided.add("train.max_steps")
+    refuse_config(path, flags=flags, ours=ours, decided=decided)
 
 
 def is_setting(word: str) -> bool:
@@ -152,8 +170,6 @@ def _check(options: TrainOptions) -> None:
     if "" in options.texts:
         raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
     for text in options.texts:
-        if Path(text).parent.name == "config" and nanogpt_words.read_config(Path(text)):
-            raise UserError(f"{text}: a configuration of nanoGPT, not a text; --config {text} prints it in our words")
         if SETTING.fullmatch(text) and not os.path.exists(text):
             raise UserError(f"{text}: a setting without a value; write {text}=VALUE")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
@@ -174,6 +190,9 @@ def _check(options: TrainOptions) -> None:
     new = (options.config, options.init_from, options.vocab_from)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError("--find-lr: works in one process; run python train.py --find-lr without torchrun")
+    if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
+        name = options.texts[0]
+        raise UserError(f"--resume: {name} is a run, and TEXT comes from it; write --resume --run {shell_word(name)}")
     if options.resume and (options.texts or any(option is not None for option in new)):
         raise UserError(
             "--resume: text, settings and weights come from the run; leave out TEXT, --config, --init-from and --vocab-from, "
