@@ -145,10 +145,21 @@ def new_folder(name: str, checkpoints: Path) -> Path:
     if os.path.lexists(folder) and not folder.is_dir():
         raise UserError(f"{shown(folder)}: this is a file; choose another --run NAME")
     if folder.is_dir() and steps(folder):
-        raise UserError(f"{shown(folder)}: a run of this name exists; continue it with --resume, or choose another --run NAME")
+        free = free_folder(folder)
+        other = free.name if free.parent == checkpoints else shown(free)
+        ways = f"continue it with --resume, or choose another --run NAME, such as {other}"
+        raise UserError(f"{shown(folder)}: a run of this name exists; {ways}")
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
         raise UserError(f"{shown(folder)}: this folder exists and is not a run; choose another --run NAME")
     return folder
+
+
+def free_folder(folder: Path) -> Path:
+    """A folder that does not exist, for another run like the one in `folder`."""
+    number = 2
+    while (free := folder.with_name(f"{folder.name}-{number}")).exists():
+        number += 1
+    return free
 
 
 def check_other_run(folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from chargpt.config import Config, DataConfig
 from chargpt.runs.known_runs import run_to_start_from
 from chargpt.runs.load import find_checkpoint
+from chargpt.runs.run import free_folder
 from chargpt.runs.saved_state import Progress
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError, shown
@@ -31,18 +32,10 @@ def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folde
     """
     if not all(map(can_be_read_again, corpus.texts)):
         return ""
-    new = _free_folder(folder)
+    new = free_folder(folder)
     name = new.name if new.parent == checkpoints else shown(new)
     texts = [shown(text) for text in corpus.texts]
     return shlex.join(["python", "train.py", *texts, *words, "--run", name, *_settings_of_text(config.data)])
-
-
-def _free_folder(folder: Path) -> Path:
-    """A folder for another run like the one in `folder`."""
-    number = 2
-    while (free := folder.with_name(f"{folder.name}-{number}")).exists():
-        number += 1
-    return free
 
 
 def _settings_of_text(data: DataConfig) -> list[str]:

@@ -85,6 +85,13 @@ def test_a_name_that_cannot_be_used_is_said_before_the_text_is_read(name, text, 
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_name_that_is_taken_is_answered_with_one_that_is_free(text, tmp_path):
+    for name in ("run", "run-2"):
+        (tmp_path / name / "step-00000000").mkdir(parents=True)
+    with pytest.raises(UserError, match="such as .*run-3$"):
+        begin(text, tmp_path / "run")
+
+
 def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, tmp_path, monkeypatch):
     """The other run begins and ends between this one's first look at the folder and its lock."""
     real, other = Run.__init__, [f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
