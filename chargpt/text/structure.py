@@ -48,10 +48,12 @@ BEGINNINGS = (  # how a file of a format begins, after white space
 DELIMITERS = {CSV: ",;\t|", TSV: "\t"}
 # A command that prints the text of a file. Python runs each of them on every system. {} is the name of the file.
 TAGS = "'(?si)<(script|style).*?</(script|style)>|<[^>]*>'"
-TIMES = "r'(?m)^(WEBVTT.*|\\d+|.*-->.*)$\\n?'"
+BREAKS = "r'(?i)<br[^>]*>|</(p|div|h[1-6]|li|tr|pre)>'"  # tags of HTML that end a line
+TIMES = "r'(?m)^(WEBVTT.*|\\d+|.*-->.*)$\\n?|</?[a-z][^>]*>'"  # and tags such as <i>
 COMMANDS = {
-    HTML: f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', open(sys.argv[1]).read())))",
-    XML: "import sys, xml.etree.ElementTree as tree; print(''.join(tree.parse(sys.argv[1]).getroot().itertext()))",
+    HTML: "import html, re, sys; "
+    rf"print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\n', open(sys.argv[1]).read()))))",
+    XML: r"import sys, xml.etree.ElementTree as tree; print('\n'.join(tree.parse(sys.argv[1]).getroot().itertext()))",
     SRT: f"import re, sys; print(re.sub({TIMES}, '', open(sys.argv[1]).read()))",
 }
 COMMANDS[VTT] = COMMANDS[SRT]
