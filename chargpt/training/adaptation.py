@@ -63,7 +63,7 @@ def start_loss(model: GPT, corpus: Corpus) -> float:
 
 
 def describe_adaptation(config: Config, *, characters: int) -> str:
-    """A line on the settings that `adapt` chose, for a text of so many training characters."""
+    """A line on the settings that `adapt` chose. `characters` is the length of the training text."""
     epochs = config.train.max_steps * config.chars_per_step / characters
     regular = f"weight decay {config.optim.weight_decay:g} and dropout {config.model.dropout:g}"
     return f"{config.optim.name}, rate {config.optim.learning_rate:g}, {regular} for at most {epochs:.1f} epochs from a start"

@@ -20,7 +20,7 @@ from chargpt.training.adaptation import start_loss
 from chargpt.training.recipes import MAX_EPOCHS
 from model import GPT
 
-ENOUGH = 2  # minutes, after which more of them give a short text nothing: with so many, it gets two runs
+ENOUGH = 2  # minutes: a short text gets two runs then, and more minutes do not lower its loss
 WORTH = 0.03  # nats, from which on another way is named
 SHORT = 1_000_000  # characters of a training part for which another run's weights are worth a try
 

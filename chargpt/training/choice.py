@@ -123,7 +123,7 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
 
 
 def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) -> tuple[int, float]:
-    """What --minutes would give for about so many `seconds`: how many minutes, and the loss to expect with Muon.
+    """What --minutes would give in about `seconds`: the number of minutes, and the expected loss with Muon.
 
     A text that is short for the time gets two minutes or more, and with them two runs.
     """

@@ -44,7 +44,7 @@ ADAMW_SEES = 0.27  # AdamW with learned positions learns as much from a characte
 # more, a share that falls to ADAMW_SEES at ADAMW_LONG.
 ADAMW_SHORT, ADAMW_LONG = 10_000, 150_000
 ADAMW_USEFUL = 10  # parameters for each character of the text, beyond which more have no use with AdamW
-# Below so many characters, the loss is lower than the law says, by this power.
+# Below SHORT_TEXT characters, the loss is lower than the law says, by this power.
 SHORT_TEXT, SHORT_POWER = 30_000, 0.05
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
 # Of a short text, a model learns about the share LEARNED of what the n-gram model knows beyond the frequencies of characters,
@@ -86,7 +86,7 @@ MAX_TIMESCALES, LOWEST_LIMIT = 10, 4e-3
 # The context is doubled for wider models or for a run that sees so much, in nats: its useful characters times their entropy.
 # It is doubled for a large vocabulary, too.
 SHORT_CONTEXT, NARROW, MUCH_SEEN = 128, 128, 5e6
-# With learned positions, up to so many characters: each place of a context has a position to learn, from the same short text.
+# The context for learned positions, up to this number of characters: a short text teaches few positions.
 LEARNED_CONTEXTS = ((15_000, 16), (25_000, 32), (60_000, 64))
 SMALL, SMALL_DROPOUT = 100_000, 0.1  # parameters in the blocks, and the most dropout of so small a model with AdamW
 MIN_STEPS = 10  # of a run, however short its text

@@ -72,7 +72,7 @@ def decided(losses: Losses, config: Config) -> Config:
 
 
 def describe(losses: Losses, config: Config) -> tuple[str, str]:
-    """A label and a line: what was measured with the settings `config`, and what follows from it."""
+    """A label and a line: what was measured with the settings `config`, and the decision."""
     measured = f"the loss is {losses.training:.2f} on training text and {losses.validation:.2f} on validation text"
     if memorises(losses, config):
         return "two runs", f"{measured}: the model begins to memorise the text, so a second run will learn from this one"

@@ -253,7 +253,7 @@ def _adapted(settings: Settings, corpus: Corpus, options: TrainOptions, *, proce
 
 
 def steps_in(epochs: float, config: Config, corpus: Corpus) -> int:
-    """The steps in which a run sees its text so many times."""
+    """The steps in which a run reads its text this number of times."""
     return max(1, math.ceil(epochs * len(corpus.train) / config.chars_per_step))
 
 
@@ -383,7 +383,7 @@ def _resumed_config(checkpoint: Checkpoint, options: TrainOptions) -> Config:
 
 
 def longest_run(config: Config, *, characters: int) -> int:
-    """The most steps of a run on so many training characters: those of `train.max_epochs`, rounded up."""
+    """The highest number of steps of a run, from `train.max_epochs` and the length of the training text; rounded up."""
     if not config.train.max_epochs:
         return MAX_STEPS
     return max(1, math.ceil(config.train.max_epochs * characters / config.chars_per_step))
