@@ -265,9 +265,9 @@ class GPT(nn.Module):
         return self._table[..., start:end, :]
 
     def _new_table(self, rows: int) -> Tensor:
-        if self.config.positions == "sinusoidal":
-            return sinusoids(rows, self.config.n_embd) * SINUSOID_SCALE
-        return rotary_table(rows, self.config.n_embd // self.config.n_head)
+        if self.config.positions == "rotary":
+            return rotary_table(rows, self.config.n_embd // self.config.n_head)
+        return sinusoids(rows, self.config.n_embd) * SINUSOID_SCALE
 
     @torch.no_grad()
     def _initialise(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from chargpt.exchange.layouts import check_positions
 from chargpt.exchange.page_check import find_node, run_engine
 from chargpt.exchange.target import ExportOptions
 from chargpt.files import SyncedFile
@@ -35,6 +36,7 @@ ENGINE_BOUND = 1e-3  # largest difference of logits between the page's engine an
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     """Write the page to `path`; returns lines about it. Raises UserError, see `ExportWriter`."""
+    check_positions(loaded.model.config)
     _check_size(loaded.model)
     tensors = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}
     packed_model = _packed_model(loaded.model, options.weights)

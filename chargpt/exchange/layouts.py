@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.exchange.tensor_file import PlannedTensor, TensorSource, planned, transposed, zeros
+from chargpt.terminal import UserError
 from model import GPT, GPTConfig
 
 EPSILON = 1e-5  # of every LayerNorm
@@ -36,10 +37,21 @@ STARCODER2 = {
     "mlp.down": "mlp.c_proj",
 }
 
+ARCHITECTURES = {"learned": "gpt2", "sinusoidal": "gpt2", "rotary": "starcoder2"}  # by the kind of positions
+
 
 def architecture(config: GPTConfig) -> str:
     """The architecture, as transformers and llama.cpp name it, that computes a model of this shape."""
-    return "starcoder2" if config.positions == "rotary" else "gpt2"
+    check_positions(config)
+    return ARCHITECTURES[config.positions]
+
+
+def check_positions(config: GPTConfig) -> None:
+    """Raise UserError if an export cannot hold this kind of positions."""
+    if config.positions not in ARCHITECTURES:
+        raise UserError(
+            f"model.positions: {config.positions}; this format holds {', '.join(ARCHITECTURES)} alone; use --to safetensors"
+        )
 
 
 def transformers_config(model: GPT) -> dict[str, Any]:

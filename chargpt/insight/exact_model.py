@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.insight.exact_arithmetic import exponential, gelu, norm, product_bits, rotate, rounded, turns, unit_of
+from chargpt.terminal import UserError
 from model import GPT, SINUSOID_SCALE, GPTConfig, causal_mask
 
 FREQUENCY_BITS = 24  # the most likely character has a frequency of 2^24 + 1, and none has less than 1
@@ -56,6 +57,8 @@ def _added_positions(model: GPT) -> Tensor | None:
         return None
     if config.positions == "learned":
         return model.position_embedding.weight.detach().cpu().double()
+    if config.positions != "sinusoidal":
+        raise UserError(f"model.positions: {config.positions}; compress and decompress know learned, sinusoidal and rotary")
     cos, sin = turns(config.block_size, config.n_embd) * SINUSOID_SCALE
     return torch.stack((sin, cos), dim=-1).flatten(1)[:, : config.n_embd].contiguous()
 

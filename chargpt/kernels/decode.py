@@ -49,6 +49,9 @@ class Rules(Structure):
     _fields_ = [*((name, c_float) for name in ("temperature", "top_p", "min_p")), ("top_k", c_int), ("forbidden", c_void_p)]
 
 
+RULES = {"temperature", "top_k", "top_p", "min_p"}  # the fields of Sampling that decode.c applies
+
+
 def supports(config: GPTConfig) -> bool:
     """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
     if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from chargpt.device import one_thread
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.decode import Rules, Shape, Share, load_kernel, supports
+from chargpt.kernels.decode import RULES, Rules, Shape, Share, load_kernel, supports
 from chargpt.sampling.decoder import Decoder, Piece
 from chargpt.sampling.precision import PRECISIONS, pack
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.rules import Sampling, rules_in_use
 from model import GPT, GPTConfig
 
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
@@ -193,7 +193,7 @@ class CDecoder(Decoder):
         forbidden: Tensor,
         penalty: Tensor | None = None,
     ) -> Piece:
-        if penalty is not None:
+        if penalty is not None or not rules_in_use(sampling) <= RULES:
             return super().write(new, limit, sampling, generators=generators, forbidden=forbidden, penalty=penalty)
         started = time.perf_counter()
         start, ids = self.place(new)

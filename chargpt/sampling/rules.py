@@ -48,6 +48,11 @@ class Sampling:
         return ", ".join(f"{field.name.replace('_', ' ')} {getattr(self, field.name) + 0:g}" for field in on)
 
 
+def rules_in_use(sampling: Sampling) -> set[str]:
+    """The names of the fields that differ from their defaults."""
+    return {field.name for field in fields(sampling) if getattr(sampling, field.name) != field.default}
+
+
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
     """Keep the k largest of each row of logits (B, V), and what ties with the k-th; the others become NEVER."""
     kth = logits.topk(min(k, logits.size(-1)), dim=-1).values[:, -1:]

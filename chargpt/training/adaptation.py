@@ -10,10 +10,10 @@ from chargpt.config import Config, apply_overrides
 from chargpt.text.corpus import Corpus
 from chargpt.training.choice import DEFAULT_SECONDS, chooses, training_speed
 from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.optimizers import OPTIMIZERS
 from model import GPT
 
 EPOCHS = 6  # at most
-RATES = {"muon": 1e-3, "adamw": 5e-4}  # at most
 WARMUP_STEPS, WEIGHT_DECAY, DROPOUT = 5, 0.1, 0.0
 EVALUATIONS = 2 * EPOCHS  # of the whole run
 PATIENCE = 4  # evaluations: two epochs
@@ -44,7 +44,7 @@ def adapt(
     interval = max(1, math.ceil(config.train.max_steps / EVALUATIONS))
     settings = {
         "model.dropout": DROPOUT,
-        "optim.learning_rate": min(config.optim.learning_rate, RATES[config.optim.name]),
+        "optim.learning_rate": min(config.optim.learning_rate, OPTIMIZERS[config.optim.name].start_rate),
         "optim.weight_decay": WEIGHT_DECAY,
         "optim.warmup_steps": WARMUP_STEPS,
         "optim.decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there

@@ -118,7 +118,7 @@ def better_training(
         return ""
     elif progress.best_step == 0:
         words = ["--find-lr"]
-    elif config.optim.name == "adamw":  # --minutes uses Muon
+    elif config.optim.name != "muon":  # --minutes uses Muon
         words = ["--minutes", str(ENOUGH if is_short_of_text else minutes)]
     elif not is_short_of_text:
         words = ["--minutes", str(2 * minutes)]

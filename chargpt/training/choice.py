@@ -15,6 +15,7 @@ from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_and_copying
 from chargpt.training import recipes
 from chargpt.training.evaluation import validation_part
+from chargpt.training.optimizers import OPTIMIZERS
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import HEAD_SIZE, Expected, Text
 from chargpt.training.runtime import choose_runtime
@@ -38,7 +39,6 @@ PATIENT_EPOCHS = 4  # a run that sees its text more often ends early if the mode
 CLEARLY_WORSE = 0.045  # nats above the next smaller model: still larger ones are not considered
 NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
 SHORTEST_CONTEXT = 16
-OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
 CHOSEN = {  # if the user has given all of these, only the length of the run is left to choose
     "model.n_layer",
     "model.n_head",
@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
         return self._replace(seen=seen, loss=loss)
 
     def announced(self, text: Text, *, how: str) -> Expected:
-        """What to say that it will reach; `how` as in recipes.LEARNED."""
+        """What to say that it will reach; `how` as in recipes.announced."""
         return recipes.announced(text, self.loss, seen=self.seen, how=how)
 
     def describe(self, text: Text, *, how: str) -> str:
@@ -364,8 +364,9 @@ def _notices(
     )
     yield (
         "chosen",
-        f"{OPTIMIZERS[config.optim.name]}, rate {config.optim.learning_rate:g}; weight decay {config.optim.weight_decay:g} and "
-        f"dropout {model.dropout:g} for {epochs:.1f} epochs; {config.chars_per_step:,} characters in a step",
+        f"{OPTIMIZERS[config.optim.name].label}, rate {config.optim.learning_rate:g}; "
+        f"weight decay {config.optim.weight_decay:g} and dropout {model.dropout:g} for {epochs:.1f} epochs; "
+        f"{config.chars_per_step:,} characters in a step",
     )
     loss, low, high = best.announced(text, how=how)
     yield "expected", f"validation loss{which} {loss:z.2f} ({low:z.2f} to {high:z.2f}), an n-gram model has {text.mark:z.2f}"

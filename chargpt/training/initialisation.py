@@ -42,7 +42,7 @@ def attend_to_previous(model: GPT) -> None:
     d = C // h
     if config.positions == "learned":
         model.position_embedding.weight.copy_(sinusoids(config.block_size, C) * SINUSOID_SCALE)
-    if d < 2:  # no pair for an angle
+    if d < 2 or config.positions not in SCORE_DIFFERENCE:  # no pair for an angle, or no known angles
         return
     qkv = model.blocks[0].attn.qkv
     target = qkv.weight.view(3, h, d, C)[:2].mul_(RANDOM_SHARE)  # of queries and keys

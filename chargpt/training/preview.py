@@ -15,9 +15,10 @@ from chargpt.terminal import LABEL, one_line, plural, say, shown, wrapped
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import NOT_CHECKED, NOTHING_ODD, examine
-from chargpt.training.choice import OPTIMIZERS, in_blocks
+from chargpt.training.choice import in_blocks
 from chargpt.training.evaluation import validation_part
 from chargpt.training.notices import Notices
+from chargpt.training.optimizers import OPTIMIZERS
 from chargpt.training.options import TrainOptions, parse_text_options
 from chargpt.training.progress_bar import clock
 from chargpt.training.recipes import MAX_EPOCHS, Text, regularization
@@ -68,7 +69,7 @@ def print_choices(training: Training, notices: Notices) -> None:
 
 
 def _model_in_brief(trainer: Trainer) -> str:
-    model, optimizer = trainer.config.model, OPTIMIZERS[trainer.config.optim.name]
+    model, optimizer = trainer.config.model, OPTIMIZERS[trainer.config.optim.name].label
     shape = f"{plural(model.n_layer, 'layer')}, width {model.n_embd}, context {model.block_size}"
     return f"{trainer.model.parameter_count():,} parameters: {shape}, {model.positions} positions; {optimizer}"
 

@@ -8,6 +8,8 @@ Hoffmann et al. 2022 (arXiv 2203.15556), with the characters of repeated epochs 
 import math
 from typing import NamedTuple
 
+from chargpt.training.optimizers import OPTIMIZERS, OptimizerKind
+
 HEAD_SIZE = 32  # channels of an attention head
 SHAPES = ((2, 64), (3, 96), (4, 128), (5, 192), (6, 256), (6, 384), (8, 512), (12, 768))  # layers and width of the models
 
@@ -39,18 +41,16 @@ class Recipe(NamedTuple):
 FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.655, 0.14, 0.33, 0.157, 0.4, 0.0416, 0.0432
 REPEATS = 5.4  # epochs after which a further one adds little: R* of Muennighoff et al.
 MAX_USEFUL = 16.4  # useful parameters for each character of the text
-ADAMW_SEES = 0.27  # AdamW with learned positions learns as much from a character as Muon and rotary positions from so much
-# With the short context that it gets for a short text, it learns more: of ADAMW_SHORT characters or fewer, as much as Muon; of
-# more, a share that falls to ADAMW_SEES at ADAMW_LONG.
-ADAMW_SHORT, ADAMW_LONG = 10_000, 150_000
-ADAMW_USEFUL = 10  # parameters for each character of the text, beyond which more have no use with AdamW
+# Of SEES_ALL characters or fewer, every optimizer learns as much from a character as Muon; of more, a share that falls to the
+# optimizer's own, `OptimizerKind.sees`, at SEES_LEAST.
+SEES_ALL, SEES_LEAST = 10_000, 150_000
 # Below SHORT_TEXT characters, the loss is lower than the law says, by this power.
 SHORT_TEXT, SHORT_POWER = 30_000, 0.05
 SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
-# Of a short text, a model learns about the share LEARNED of what the n-gram model knows beyond the frequencies of characters,
-# whatever its size. The law, which compares sizes, then counts LAW_SHARE. All of this is for up to LAW_FROM characters; from
-# LAW_ALONE on, only the law counts. The expected loss of a short text may be off by more.
-LEARNED = {"adamw": 0.88, "muon": 0.95, "two runs": 1.0}
+# Of a short text, a model of any size learns about a share of what the n-gram model knows beyond the frequencies of
+# characters: `OptimizerKind.learned`, or TWO_RUNS_LEARN. The law, which compares sizes, then counts LAW_SHARE. All of this is
+# for up to LAW_FROM characters; from LAW_ALONE on, only the law counts. The expected loss of a short text may be off by more.
+TWO_RUNS, TWO_RUNS_LEARN = "two runs", 1.0
 LAW_FROM, LAW_ALONE, LAW_SHARE = 20_000, 40_000, 0.25
 SHORT_SPREAD = 0.15
 
@@ -74,10 +74,6 @@ MAX_EPOCHS = 60  # more do not lower the loss
 # Nats by which the loss on training text must be lower than on validation text for a second run, while the rate is at its peak.
 # A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
 SECOND_RUN_GAP = 0.02
-RATES = {  # up to so many parameters in the blocks
-    "muon": ((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
-    "adamw": ((2e6, 3e-3), (math.inf, 2e-3)),
-}
 STEPS = 1200  # about; fewer and larger ones learn less from the same characters, more and smaller ones take more time
 # A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
 # arXiv 2405.13698). The rate is limited so that a run takes at most MAX_TIMESCALES at it. The limit is never below
@@ -86,17 +82,16 @@ MAX_TIMESCALES, LOWEST_LIMIT = 10, 4e-3
 # The context is doubled for wider models or for a run that sees so much, in nats: its useful characters times their entropy.
 # It is doubled for a large vocabulary, too.
 SHORT_CONTEXT, NARROW, MUCH_SEEN = 128, 128, 5e6
-# The context for learned positions, up to this number of characters: a short text teaches few positions.
-LEARNED_CONTEXTS = ((15_000, 16), (25_000, 32), (60_000, 64))
-SMALL, SMALL_DROPOUT = 100_000, 0.1  # parameters in the blocks, and the most dropout of so small a model with AdamW
+SMALL = 100_000  # parameters in the blocks of a model to which `OptimizerKind.small_dropout` applies
 MIN_STEPS = 10  # of a run, however short its text
 
 
 def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -> float:
     """The validation loss, nats per character, of a model with `parameters` in its blocks that has seen `seen` characters."""
-    counted = parameters if optimizer == "muon" else min(parameters, ADAMW_USEFUL * text.characters)
+    kind = OPTIMIZERS[optimizer]
+    counted = min(parameters, kind.useful_parameters * text.characters)
     size = 1 / (1 / counted + 1 / (MAX_USEFUL * text.characters))
-    useful = max(effective_characters(text, seen), 1.0) * (1.0 if optimizer == "muon" else _adamw_sees(text))
+    useful = max(effective_characters(text, seen), 1.0) * _seen_share(text, kind)
     learned = SEEN * (parameters / 1e5) ** GROWTH * (1e6 / useful) ** SEEN_POWER
     ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + learned
     mark = text.mark * text.copying
@@ -113,9 +108,13 @@ class Expected(NamedTuple):
 
 
 def announced(text: Text, loss: float, *, seen: float, how: str) -> Expected:
-    """What to say of a training for which the law expects `loss`; `how` is a key of LEARNED. Larger losses stay larger."""
+    """What to say of a training for which the law expects `loss`. `how` is an optimizer or TWO_RUNS.
+
+    The result grows with `loss`.
+    """
     mark, most = text.mark * text.copying, text.characters * (1 + REPEATS)
-    share = LEARNED[how] * math.sqrt(min(1.0, effective_characters(text, seen) / most))
+    known = TWO_RUNS_LEARN if how == TWO_RUNS else OPTIMIZERS[how].learned
+    share = known * math.sqrt(min(1.0, effective_characters(text, seen) / most))
     short = max(0.0, text.entropy - share * (text.entropy - mark))
     place = min(1.0, max(0.0, (text.characters - LAW_FROM) / (LAW_ALONE - LAW_FROM)))  # of the text, from short to long
     weight = LAW_SHARE + (1 - LAW_SHARE) * place
@@ -124,9 +123,10 @@ def announced(text: Text, loss: float, *, seen: float, how: str) -> Expected:
     return Expected(both, both * (1 - spread), both * (1 + spread))
 
 
-def _adamw_sees(text: Text) -> float:
-    share = math.log(text.characters / ADAMW_SHORT) / math.log(ADAMW_LONG / ADAMW_SHORT)
-    return ADAMW_SEES ** min(1.0, max(0.0, share))
+def _seen_share(text: Text, kind: OptimizerKind) -> float:
+    """How much of a character of Muon's a character teaches."""
+    share = math.log(text.characters / SEES_ALL) / math.log(SEES_LEAST / SEES_ALL)
+    return kind.sees ** min(1.0, max(0.0, share))
 
 
 def effective_characters(text: Text, seen: float) -> float:
@@ -149,7 +149,7 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, taug
     largest = 2048 if parameters < 5e6 else 4096
     characters = min(largest, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
     highest = max(LOWEST_LIMIT, MAX_TIMESCALES / (decay * max(1, seen / characters)))
-    rate = min(highest, next(rate for most, rate in RATES[optimizer] if parameters <= most))
+    rate = min(highest, next(rate for most, rate in OPTIMIZERS[optimizer].rates if parameters <= most))
     return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
 
 
@@ -167,19 +167,19 @@ def regularization(
     if taught:
         return min(decay, TAUGHT_DECAY), 0.0
     dropout = next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
-    return decay, min(dropout, SMALL_DROPOUT) if optimizer == "adamw" and parameters <= SMALL else dropout
+    return decay, min(dropout, OPTIMIZERS[optimizer].small_dropout) if parameters <= SMALL else dropout
 
 
 def context_for(text: Text, *, n_embd: int, seen: float, optimizer: str) -> int:
     """The context of a model of width `n_embd` that sees `seen` characters: one that learns little makes no use of a long one.
 
-    A character of a large vocabulary, such as a Chinese one, says more about those that follow. With AdamW and learned
-    positions, a short text has a short context, and of a longer one the width alone decides: every place of a longer context
-    would have a position to learn.
+    A character of a large vocabulary, such as a Chinese one, says more about those that follow. With learned positions, every
+    place of a longer context would have a position to learn.
     """
-    is_muon = optimizer == "muon"
-    for most, context in () if is_muon else LEARNED_CONTEXTS:
+    kind = OPTIMIZERS[optimizer]
+    for most, context in kind.short_contexts:
         if text.characters <= most:
             return context
-    learns_much = n_embd > NARROW or (is_muon and effective_characters(text, seen) * text.entropy > MUCH_SEEN)
-    return SHORT_CONTEXT * (2 if learns_much else 1) * (2 if is_muon and text.vocabulary > LARGE_VOCABULARY else 1)
+    by_text = not kind.is_context_by_width
+    learns_much = n_embd > NARROW or (by_text and effective_characters(text, seen) * text.entropy > MUCH_SEEN)
+    return SHORT_CONTEXT * (2 if learns_much else 1) * (2 if by_text and text.vocabulary > LARGE_VOCABULARY else 1)

@@ -13,7 +13,8 @@ from chargpt.config import Config, apply_overrides
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.text.corpus import Corpus
-from chargpt.training.adaptation import EPOCHS, RATES, adapt
+from chargpt.training.adaptation import EPOCHS, adapt
+from chargpt.training.optimizers import OPTIMIZERS
 from chargpt.training.options import parse_options
 from chargpt.training.schedule import is_falling
 from chargpt.training.startup import NewModel, new_model
@@ -48,7 +49,7 @@ def begun(text: Path, start: Path, *words: str) -> NewModel:
 @pytest.mark.parametrize("words", [[], ["--minutes", "1"], ["--config", "best"], ["--config", "tiny"]])
 def test_a_start_is_trained_gently_whatever_else_is_chosen(words, start, other):
     config = begun(other, start, *words).config
-    assert config.optim.learning_rate <= RATES[config.optim.name] <= 0.001
+    assert config.optim.learning_rate <= OPTIMIZERS[config.optim.name].start_rate <= 0.001
     assert config.optim.weight_decay == 0.1 and config.model.dropout == 0
     assert (
         is_falling(config.optim.warmup_steps + 1, config.optim, max_steps=config.train.max_steps) and config.train.patience > 0

@@ -1,0 +1,174 @@
+"""A new optimizer, kind of positions or sampling rule works everywhere, or is refused in one line."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args, get_type_hints
+
+import pytest
+import torch
+
+import chargpt
+import model
+import sample
+import train
+from chargpt import __main__ as verbs
+from chargpt.config import OptimConfig
+from chargpt.kernels import attention, decode
+from chargpt.parallel.group import Group
+from chargpt.parallel.parts import even_cuts
+from chargpt.sampling import decoder
+from chargpt.sampling.c_decoder import CDecoder
+from chargpt.sampling.decoder import Decoder, pieces
+from chargpt.sampling.rules import NEVER, Sampling, choose
+from chargpt.terminal import UserError
+from chargpt.training import recipes
+from chargpt.training.optimizers import OPTIMIZERS, Optimizer, OptimizerKind
+from chargpt.training.options import parse_options
+from chargpt.training.startup import new_model
+from model import GPT, GPTConfig
+
+
+class PlainDescent(Optimizer):
+    """Stochastic gradient descent: no state but the number of steps."""
+
+    def __init__(self, weights, config, *, group=Group(), parts=1):
+        super().__init__(weights, group, parts)
+        self.regions, self.shards = [even_cuts(0, len(weights.vector), parts)], []
+
+    @torch.no_grad()
+    def step(self, rate):
+        cuts = self.regions[0]
+        for part in self._owned:
+            self._weights.vector[cuts[part] : cuts[part + 1]].sub_(
+                self._weights.gradient[cuts[part] : cuts[part + 1]], alpha=rate
+            )
+        self._count += 1
+
+
+@pytest.fixture
+def plain(monkeypatch) -> str:
+    """The name of a new optimizer, added in the two places that chargpt/training/optimizers.py names."""
+    kind = OptimizerKind(label="Plain", make=PlainDescent, rates=((math.inf, 0.1),), start_rate=0.1, learned=0.5)
+    monkeypatch.setitem(OPTIMIZERS, "plain", kind)
+    monkeypatch.setitem(OptimConfig.__annotations__, "name", Literal["adamw", "muon", "plain"])
+    return "plain"
+
+
+@pytest.fixture
+def ramp(monkeypatch) -> str:
+    """The name of a new kind of positions: a vector of one repeated number that grows with the position."""
+    known = GPT._new_table
+
+    def table(self: GPT, rows: int) -> torch.Tensor:
+        if self.config.positions == "ramp":
+            return torch.linspace(0, 1, rows).unsqueeze(1).expand(rows, self.config.n_embd).contiguous()
+        return known(self, rows)
+
+    monkeypatch.setattr(GPT, "_new_table", table)
+    monkeypatch.setattr(model, "POSITIONS", (*model.POSITIONS, "ramp"))
+    return "ramp"
+
+
+def trained(text: Path, folder: Path, *settings: str) -> Path:
+    """A short run with such settings, interrupted by nothing, and resumed to a few more steps."""
+    common = [f"data.cache={folder}/cache", "runtime.threads=1"]
+    tiny = ["--config", "tiny", "train.max_steps=4", "train.eval_interval=2", "train.sample_length=5"]
+    assert train.main([str(text), "--run", f"{folder}/run", *tiny, *common, *settings]) == 0
+    assert train.main(["--resume", "--run", f"{folder}/run", "train.max_steps=6"]) == 0
+    return folder / "run"
+
+
+def works_or_is_refused(words: list[str]) -> bool:
+    """Whether a verb works; if not, it has raised a UserError of one line."""
+    try:
+        assert verbs.main(words) == 0
+    except UserError as error:
+        assert "\n" not in str(error) and "positions" in str(error), error
+        return False
+    return True
+
+
+def test_the_two_lists_of_optimizers_are_equal():
+    assert set(get_args(get_type_hints(OptimConfig)["name"])) == set(OPTIMIZERS)
+
+
+def test_a_new_optimizer_trains_resumes_samples_and_exports(plain, text, tmp_path):
+    run = trained(text, tmp_path, f"optim.name={plain}")
+    assert chargpt.load(run).step == 6 and len(chargpt.load(run).generate(length=5)) == 5
+    assert works_or_is_refused(["export", str(run), "--to", "safetensors", f"{tmp_path}/weights.safetensors"])
+
+
+@pytest.mark.parametrize("words", [["--minutes", "0.1"], []], ids=["minutes", "default"])
+def test_a_new_optimizer_is_planned(plain, text, tmp_path, words):
+    options = parse_options([str(text), *words, f"optim.name={plain}", f"data.cache={tmp_path}/cache", "runtime.threads=1"])
+    config = new_model(options, root=tmp_path).config
+    assert config.optim.name == plain and config.optim.learning_rate <= 0.1
+
+
+def test_the_law_takes_every_optimizer(plain):
+    text = recipes.Text(20_000, 3.0, 2.0, 60)
+    for name in OPTIMIZERS:
+        loss = recipes.expected_loss(text, parameters=100_000, seen=1e5, optimizer=name)
+        assert 0 < recipes.announced(text, loss, seen=1e5, how=name).loss <= text.entropy
+        assert recipes.recipe_for(text, parameters=100_000, seen=1e5, optimizer=name).learning_rate > 0
+        assert recipes.context_for(text, n_embd=64, seen=1e5, optimizer=name) > 0
+
+
+def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):
+    run = trained(text, tmp_path, f"model.positions={ramp}")
+    loaded = chargpt.load(run)
+    config = loaded.model.config
+    assert config.positions == ramp and not attention.supports(config) and not decode.supports(config)
+    assert len(loaded.generate(length=40, seed=1)) == 40
+    assert sample.main([str(run), "--length", "5"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "RUN", "--to", "hf"],
+        ["export", "RUN", "--to", "gguf"],
+        ["export", "RUN", "--to", "html"],
+        ["compress", "RUN"],
+    ],
+    ids=" ".join,
+)
+def test_what_does_not_know_new_positions_refuses_them(ramp, text, tmp_path, monkeypatch, words):
+    if words[-1] == "gguf":
+        pytest.importorskip("gguf")
+    run = trained(text, tmp_path, f"model.positions={ramp}")
+    monkeypatch.chdir(tmp_path)
+    place = [str(text)] if words[0] == "compress" else [f"{tmp_path}/out"]
+    assert not works_or_is_refused([word.replace("RUN", str(run)) for word in words] + place)
+    assert not (tmp_path / "out").exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutTheBest(Sampling):
+    """A rule that decode.c does not know: the most likely character is never chosen."""
+
+    without_best: bool = False
+
+
+def test_a_sampling_rule_that_the_c_decoder_does_not_know_is_applied(compiled, monkeypatch):
+    kernel = compiled(decode.load_kernel)
+
+    def choose_another(logits, sampling, *, generators):
+        if getattr(sampling, "without_best", False):
+            logits = logits.scatter(-1, logits.argmax(dim=-1, keepdim=True), NEVER)
+        return choose(logits, sampling, generators=generators)
+
+    monkeypatch.setattr(decoder, "choose", choose_another)
+    torch.manual_seed(0)
+    gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True), 9).eval()
+    prompt = torch.tensor([[1, 2, 3]])
+
+    def written(new: Decoder, rule: Sampling) -> list[int]:
+        made = pieces(new, prompt, 10, rule, generator=torch.Generator().manual_seed(0))
+        return torch.cat([piece.ids for piece in made]).flatten().tolist()
+
+    rule = WithoutTheBest(temperature=0, without_best=True)
+    in_c, in_torch = CDecoder(gpt, 1, kernel=kernel), Decoder(gpt, 1)
+    without = written(CDecoder(gpt, 1, kernel=kernel), replace(rule, without_best=False))
+    assert written(in_c, rule) == written(in_torch, rule) != without
