@@ -11,7 +11,14 @@ from chargpt.config import Config, to_dict
 
 ROOT = Path(__file__).parents[1]
 ATTENTION = ROOT / "docs" / "attention.md"
-PAGES = [ROOT / "README.md", ROOT / "checkpoints" / "README.md", ROOT / "data" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "checkpoints" / "README.md",
+    ROOT / "data" / "README.md",
+    *sorted(ROOT.glob("docs/*.md")),
+]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d+\.\d+")
 END = "-- end of block --"
