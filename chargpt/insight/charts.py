@@ -125,7 +125,7 @@ def _steps(lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool, is_log: bool) -> tuple[float, float]:
-    """The range of the vertical axis: all values; on a linear axis, those of a line after its first twentieth."""
+    """The range of the vertical axis: all values; on a linear axis, the highest one of a line after its first twentieth."""
     values = list(marks)
     if is_log:
         values += [y for line in lines for _, y in line.points]
@@ -134,7 +134,8 @@ def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool, is_l
     for line in lines:
         begin = line.points[0][0] + (line.points[-1][0] - line.points[0][0]) / 20
         values += [y for x, y in line.points if x >= begin or len(line.points) < 3]
-    low, high = (0.0 if from_zero else min(values)), max(values)
+    lowest = min([*marks, *(y for line in lines for _, y in line.points)])  # also one at the start: nothing is cut off below
+    low, high = (0.0 if from_zero else lowest), max(values)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return (0.0 if from_zero else low - margin), high + margin
 

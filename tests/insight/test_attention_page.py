@@ -52,7 +52,11 @@ def test_facts_are_those_of_the_heads():
     weights = random_weights(40)
     facts, measured = data_of(page_of(weights, "ab (c)\n." * 5), "facts"), measure_heads(weights, "ab (c)\n." * 5)
     assert [facts["labels"][i] for i in facts["characters"]] == list("ab␣(c)↵." * 5)
-    assert np.abs(np.array(facts["entropy"]) - measured.entropy).max() <= 0.0005
+    for measure in ("entropy", "distance"):
+        assert np.abs(np.array(facts[measure]) - getattr(measured, measure)).max() <= 0.0005
+    for pattern in facts["patterns"]:
+        assert np.abs(np.array(pattern["scores"]) - measured.scores[pattern["name"]]).max() <= 0.0005
+        assert pattern["chance"] == pytest.approx(measured.chance[pattern["name"]], abs=0.0005)
     assert {p["name"] for p in facts["patterns"]} == measured.scores.keys()
     assert facts["names"] == [[measured.name(layer, head) for head in range(3)] for layer in range(2)]
 
@@ -93,6 +97,8 @@ def test_the_page_follows_the_mouse_and_the_keyboard(opened):
         page.locator("#text > span").nth(marked).hover()
         page.locator("#said", has_text=f"(character {marked + 1} of").wait_for()
         best = weights[1, 2, marked].argmax().item()
+        where = "to itself" if best == marked else f", {marked - best} back"
+        assert page.locator("#said").inner_text().endswith(where)
         share = float(page.locator("#to .share").first.inner_text().removesuffix(" %")) / 100
         assert abs(share - weights[1, 2, marked, best].item()) < 0.01
         assert page.evaluate("wash.getContext('2d').getImageData(0, 0, wash.width, wash.height).data.some(value => value)")

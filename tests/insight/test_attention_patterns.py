@@ -75,6 +75,13 @@ def test_a_head_that_looks_everywhere_has_no_name():
         assert score[0, 0] == pytest.approx(facts.chance[name])
 
 
+def test_a_head_is_named_only_after_a_pattern_that_it_follows_more_than_by_chance():
+    for score, chance, name in ((0.5, 0.4, ""), (0.5, 0.2, "same"), (0.25, 0.01, "")):
+        zeros = np.zeros((1, 1))
+        facts = HeadFacts(entropy=zeros, distance=zeros, scores={"same": zeros + score}, chance={"same": chance})
+        assert facts.name(0, 0) == name
+
+
 def test_lines_begin_after_a_newline():
     assert line_starts("ab\n\nc").tolist() == [0, 0, 0, 3, 4]
 

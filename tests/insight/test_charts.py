@@ -32,6 +32,18 @@ def test_every_point_is_inside_the_frame(points, is_log):
             assert places and all(0 <= x <= width and 0 <= y <= height for x, y in places)
 
 
+@pytest.mark.parametrize("is_log", [False, True])
+def test_the_labels_of_both_axes_stand_where_their_values_are_drawn(is_log):
+    line = Line(name="a", points=[(0, 1.0), (500, 2.0), (1000, 3.0)], colour=0, has_dots=True)
+    root = ElementTree.fromstring(line_chart([line], title="t", is_log=is_log))
+    labels = {(text.text, text.get("class")): text for text in root.iter("text")}
+    across = {content: float(text.get("x")) for (content, _), text in labels.items() if float(text.get("x")) > 50}
+    down = {content: float(text.get("y")) for (content, _), text in labels.items() if float(text.get("x")) < 50}
+    for dot, (x, y) in zip(root.iter("circle"), line.points):
+        assert across[f"{x}"] == pytest.approx(float(dot.get("cx")), abs=0.1)
+        assert down[f"{y:.0f}"] == pytest.approx(float(dot.get("cy")), abs=5)  # the baseline of the letters is below it
+
+
 def test_the_order_of_values_is_that_of_the_places():
     points = [(i, random.Random(i).random()) for i in range(50)]
     chart = line_chart([Line(name="a", points=points, colour=0)], title="t")

@@ -32,6 +32,9 @@ def test_the_lines_that_differ_most_come_first(runs, file, capsys):
     result = json.loads(capsys.readouterr().out)
     differences = [abs(a - b) for a, b in (line["bits"] for line in result["lines"])]
     assert len(differences) == 4 and differences == sorted(differences, reverse=True)
+    assert main(["score", second, str(file), "--compare", first, "--json", "--top", "4"]) == 0
+    swapped = json.loads(capsys.readouterr().out)
+    assert [line["line"] for line in swapped["lines"]] == [line["line"] for line in result["lines"]]
     every = main(["score", first, str(file), "--compare", second, "--json", "--top", "99"])
     assert every == 0 and len(json.loads(capsys.readouterr().out)["lines"]) == len(LINES)
     assert [run["loss"] for run in result["runs"]] == [

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from chargpt.insight.loaded_run import load_run
+from chargpt.insight.novelty import Novelty
 from chargpt.insight.report_data import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
 from chargpt.insight.scored_text import Line
 from chargpt.text.suffix_array import open_or_make_index
@@ -23,7 +24,18 @@ def test_a_run_is_measured_on_its_text(run, corpus):
     assert report.training_characters == len(corpus.train) and all(len(sample) == 30 for sample in report.copies.samples)
     assert report.heads.weights.shape[-1] == loaded.model.config.block_size
     assert report.worst[0].mean >= report.worst[-1].mean > report.best[-1].mean >= report.best[0].mean
-    assert "".join(line.text for line in score_lines(loaded, corpus.val[:401].astype(np.int64))) == part
+    lines = score_lines(loaded, corpus.val[:401].astype(np.int64))
+    assert "".join(line.text for line in lines) == part
+    half = loaded.model.config.block_size // 2
+    assert sum(line.total for line in lines) * np.log(2) / 400 == pytest.approx(loaded.score(part, stride=half), abs=1e-5)
+
+
+def test_samples_are_drawn_and_compared_with_as_much_text_that_was_not_read(run, corpus):
+    index = open_or_make_index(corpus)
+    copies = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=index, effort=EFFORT).copies
+    assert len(set(copies.samples)) == len(copies.samples) == 3  # at temperature 0 they would be equal
+    unseen = Novelty([corpus.val[: 3 * 30]], index)
+    assert (copies.unseen_longest, copies.unseen_novel) == (unseen.longest, unseen.novel_shares())
 
 
 def test_without_its_text_a_run_has_its_log_and_settings(run):

@@ -11,7 +11,7 @@ from chargpt.insight.loaded_run import load_run
 from chargpt.insight.metrics_log import MetricsLog
 from chargpt.insight.page import source
 from chargpt.insight.report_data import Effort, measure_run
-from chargpt.insight.report_page import differences, report_page
+from chargpt.insight.report_page import comparison, curves, differences, report_page
 from chargpt.terminal import UserError
 from chargpt.text.suffix_array import open_or_make_index
 
@@ -66,13 +66,34 @@ def test_several_runs_share_the_charts(report):
     content = report_page([report, other])
     assert len(re.findall("<h2>Loss</h2>", content)) == 1 and len(re.findall("<h2>What it wrote</h2>", content)) == 2
     first_chart = re.search("<svg.*?</svg>", content, re.DOTALL)[0]
-    assert "series-0 line" in first_chart and "series-1 line" in first_chart
+    assert all(f"series-{i} {kind}" in first_chart for i in (0, 1) for kind in ("line", "faint"))
     assert re.findall(r"<h2>(run \(\d\))</h2>", content) == ["run (1)", "run (2)"]  # two runs of one name
     assert content.index("run (2)</a>") < content.index("run (1)</a>")  # the table has the best one first
     assert all(f'id="{target}"' in content for target in re.findall(r'href="#(.*?)"', content))
     assert len(report_page([report] * 10).encode()) < 2e6
     with pytest.raises(UserError, match="at most 10"):
         report_page([report] * 11)
+
+
+def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
+    log = MetricsLog({"chars_per_second": [(1, 100.0), (2, 4000.0), (3, 2000.0)]})  # the first step is slow
+    cells = re.findall(r'<td class="number">(.*?)</td>', comparison([dataclasses.replace(report, val_loss=1.5, log=log)]))
+    assert cells[0] == "1.5000 (2.164)" and cells[-1] == "2,000"
+
+
+@pytest.mark.parametrize(
+    ("metric", "title"),
+    [
+        ("lr", "learning rate"),
+        ("grad_norm", "gradient norm"),
+        ("chars_per_second", "characters per second"),
+        ("novelty/longest_copy", "longest copy in the sample"),
+    ],
+)
+def test_a_chart_has_the_title_of_its_metric(report, metric, title):
+    log = MetricsLog({"val/loss": [(0, 4.0), (9, 2.0)], metric: [(0, 1.0), (9, 2.0)]})
+    drawn = curves([dataclasses.replace(report, log=log)])
+    assert re.findall("<figcaption>([^<]*)</figcaption><svg", drawn) == [title]
 
 
 def test_ten_runs_have_ten_colours():
