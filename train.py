@@ -10,38 +10,37 @@ if __name__ == "__main__":  # checks the options, imports this file as a module,
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
     from chargpt.launch import launch
 
-    launch("train", options="chargpt.training.options")
+    launch("train", options="chargpt.planning.cli")
 
 import math
 import sys
 import time
 
-from chargpt.insight.final_report import write_final_report
-from chargpt.insight.metrics_log import read_metrics
-from chargpt.insight.observation import observe
+from chargpt.analysis.metrics_log import read_metrics
+from chargpt.analysis.observation import observe
 from chargpt.interrupt import Interrupt
+from chargpt.pages.final_report import write_final_report
 from chargpt.parallel.join import join_group
+from chargpt.planning.advice import better_training
+from chargpt.planning.cli import parse_options
+from chargpt.planning.clock import TimeBudget
 from chargpt.project import project_root
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.sample_writer import SampleWriter
-from chargpt.terminal import best_effort_output, escape_controls, one_line, say, shown, wrapped
+from chargpt.session.monitor import Monitor, open_monitor
+from chargpt.session.notices import Notices
+from chargpt.session.preview import look_ahead, outlook, print_choices
+from chargpt.session.processes import Training, check_options
+from chargpt.session.second_run import decided, describe, is_time_to_decide, is_undecided, measure
+from chargpt.session.start import become_teacher, begin, longest_run, pupil_of, roll_back
+from chargpt.session.verdict import after_divergence, began_trained, is_memorised, next_command, verdict
+from chargpt.terminal import best_effort_output, clock, escape_controls, one_line, say, shown, wrapped
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat
-from chargpt.training.advice import better_training
 from chargpt.training.evaluation import evaluate, validation_part
-from chargpt.training.monitor import Monitor, open_monitor
-from chargpt.training.notices import Notices
-from chargpt.training.options import parse_options
-from chargpt.training.preview import look_ahead, outlook, print_choices
-from chargpt.training.progress_bar import clock
-from chargpt.training.second_run import decided, describe, is_time_to_decide, is_undecided, measure
-from chargpt.training.several import Training, check_options
-from chargpt.training.startup import become_teacher, begin, longest_run, pupil_of, roll_back
 from chargpt.training.thread_waiting import ThreadWaiting
-from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import NotFinite, Trainer
-from chargpt.training.verdict import after_divergence, began_trained, is_memorised, next_command, verdict
 
 MAX_ROLLBACKS = 3
 

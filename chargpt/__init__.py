@@ -75,7 +75,7 @@ def train(
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
     Raises ValueError for a mistake in the arguments, and RuntimeError if the training failed.
     """
-    from chargpt.training.from_python import train_run
+    from chargpt.session.from_python import train_run
 
     folder = train_run(
         text,

@@ -317,3 +317,10 @@ def number(text: str) -> float:
 def numbers(text: str) -> list[float]:
     """An argparse type: one number, or several separated by commas."""
     return [number(part) for part in text.split(",")]
+
+
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss or m:ss."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -17,10 +17,10 @@ from session import set_up
 
 import sample  # noqa: F401  so that a fork has everything imported
 import train  # noqa: F401
-from chargpt.insight import report_page  # noqa: F401
+from chargpt.pages import report_page  # noqa: F401
 from chargpt.sampling import c_decoder  # noqa: F401
+from chargpt.session import rate_finder  # noqa: F401
 from chargpt.terminal import run_program
-from chargpt.training import rate_finder  # noqa: F401
 
 
 def child(request: dict, streams: list[int]) -> None:

@@ -18,17 +18,21 @@ BELOW = {
     "runs": {"text"},
     "parallel": set(),
     "training": {"text", "runs", "kernels", "parallel"},
+    "planning": {"text", "runs", "training"},
     "sampling": {"text", "runs", "kernels", "parallel"},
-    "exchange": {"text", "runs", "training", "sampling"},  # training: an imported run can be resumed
-    "insight": {"text", "runs", "sampling", "kernels"},
-    "speed": {"training", "sampling"},
+    "analysis": {"text", "runs", "sampling", "training"},  # training: how fast its steps are
+    "session": {"text", "runs", "parallel", "planning", "training"},
+    "pages": {"text", "runs", "sampling", "analysis"},
+    "archive": {"text", "runs", "sampling", "kernels"},
+    "exchange": {"text", "runs", "training", "planning", "sampling"},  # training: an imported run can be resumed
+    "commands": {"text", "runs", "training", "planning", "session", "sampling", "analysis", "pages", "archive", "exchange"},
 }
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
     "chargpt/terminal.py": "NO_COLOR and TERM: whether a terminal gets colours",
     "chargpt/parallel/join.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",
-    "chargpt/training/options.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
+    "chargpt/planning/cli.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
     "chargpt/training/thread_waiting.py": "OpenMP's own variables, which the user may have set and which then stay",
 }
 

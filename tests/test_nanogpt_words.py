@@ -11,10 +11,10 @@ import train
 from chargpt import nanogpt_words
 from chargpt.config import Config, apply_overrides
 from chargpt.nanogpt_words import SAMPLE, TRAIN, UNUSED, check_words, in_our_words, read_config
+from chargpt.planning.cli import parse_options
+from chargpt.planning.settings import load_settings
 from chargpt.sampling.options import parse_options as parse_sample
 from chargpt.terminal import UserError
-from chargpt.training.options import parse_options
-from chargpt.training.presets import load_settings
 
 PRESETS = Path(__file__).parents[1] / "configs"
 # The options of nanoGPT's train.py and sample.py.
@@ -136,7 +136,7 @@ def test_every_translation_is_a_setting_that_exists():
 
 
 def test_a_mistyped_option_is_answered_without_torch():
-    code = "import sys; from chargpt.training.options import parse_options\ntry: parse_options(['--batch_size=3'])\n"
+    code = "import sys; from chargpt.planning.cli import parse_options\ntry: parse_options(['--batch_size=3'])\n"
     code += "except ValueError: sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PRESETS.parent, timeout=60).returncode == 0
 

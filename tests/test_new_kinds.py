@@ -17,15 +17,15 @@ from chargpt.config import OptimConfig
 from chargpt.kernels import attention, decode
 from chargpt.parallel.group import Group
 from chargpt.parallel.parts import even_cuts
+from chargpt.planning import law
+from chargpt.planning.cli import parse_options
 from chargpt.sampling import decoder
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import NEVER, Sampling, choose
+from chargpt.session.start import new_model
 from chargpt.terminal import UserError
-from chargpt.training import recipes
 from chargpt.training.optimizers import OPTIMIZERS, Optimizer, OptimizerKind
-from chargpt.training.options import parse_options
-from chargpt.training.startup import new_model
 from model import GPT, GPTConfig
 
 
@@ -107,12 +107,12 @@ def test_a_new_optimizer_is_planned(plain, text, tmp_path, words):
 
 
 def test_the_law_takes_every_optimizer(plain):
-    text = recipes.Text(20_000, 3.0, 2.0, 60)
+    text = law.Text(20_000, 3.0, 2.0, 60)
     for name in OPTIMIZERS:
-        loss = recipes.expected_loss(text, parameters=100_000, seen=1e5, optimizer=name)
-        assert 0 < recipes.announced(text, loss, seen=1e5, how=name).loss <= text.entropy
-        assert recipes.recipe_for(text, parameters=100_000, seen=1e5, optimizer=name).learning_rate > 0
-        assert recipes.context_for(text, n_embd=64, seen=1e5, optimizer=name) > 0
+        loss = law.expected_loss(text, parameters=100_000, seen=1e5, optimizer=name)
+        assert 0 < law.announced(text, loss, seen=1e5, how=name).loss <= text.entropy
+        assert law.recipe_for(text, parameters=100_000, seen=1e5, optimizer=name).learning_rate > 0
+        assert law.context_for(text, n_embd=64, seen=1e5, optimizer=name) > 0
 
 
 def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):

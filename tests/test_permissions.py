@@ -86,7 +86,7 @@ def test_a_run_of_another_user_is_read_and_not_continued(run, folder):
     ended = run("sample", folder / "run", "--length", "5", "--seed", "1")
     assert ended.returncode == 0 and len(ended.stdout) >= 5, ended.stderr
     assert is_one_line(run("train", "--resume", "--run", folder / "run"), "run/.lock: Permission denied")
-    ended = run("chargpt.exchange.export", folder / "run", "--to", "safetensors")
+    ended = run("chargpt.commands.export", folder / "run", "--to", "safetensors")
     assert b"error: run.safetensors: not written (Permission denied)" in ended.stderr and ended.returncode == 2
     assert not [path for path in folder.rglob("*") if ".tmp-" in path.name]
 

@@ -19,16 +19,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import train
 from chargpt.interrupt import Interrupt
+from chargpt.planning import clock as time_budget
+from chargpt.planning.cli import parse_options
+from chargpt.planning.clock import TimeBudget
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
+from chargpt.session.start import Training, new_run, resume_run, roll_back
 from chargpt.terminal import run_program
-from chargpt.training import time_budget
 from chargpt.training.evaluation import evaluate
-from chargpt.training.options import parse_options
-from chargpt.training.startup import Training, new_run, resume_run, roll_back
-from chargpt.training.time_budget import TimeBudget
 from chargpt.training.trainer import Step, Trainer
 
 TINY = [

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from chargpt.config import Config, apply, apply_overrides
 from chargpt.exchange.imported_model import ImportedModel
+from chargpt.planning.cli import given_in
+from chargpt.planning.settings import by_fields, load_settings
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import Run, new_folder
@@ -17,8 +19,6 @@ from chargpt.terminal import UserError, say, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.optimizers import make_optimizer
-from chargpt.training.options import given_in
-from chargpt.training.presets import by_fields, load_settings
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.weights import FlatWeights
 from model import GPT

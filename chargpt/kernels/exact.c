@@ -1,5 +1,5 @@
 /* A GPT in exact arithmetic: the frequencies of the next characters, the same to the bit on every machine. It computes what
- * chargpt/insight/exact_model.py computes in torch; chargpt/insight/exact_arithmetic.py explains why the two agree.
+ * chargpt/archive/exact_model.py computes in torch; chargpt/archive/exact_arithmetic.py explains why the two agree.
  *
  *     x = E[id] + position                          E: the token embedding (V, C)
  *     x = x + attention(norm(x)) W_proj^T + b       once a layer, and then

@@ -1,1 +1,4 @@
-"""Ids to weights: trainer, batches, optimizers, schedule, evaluation, metrics, progress bar, time budget, recipes."""
+"""Ids to weights, one step at a time: trainer, weights, batches, optimizers, schedule, evaluation, initialisation.
+
+No folder, no clock, no output, no options.
+"""

@@ -20,10 +20,10 @@ from chargpt.parallel.group import Group
 from chargpt.parallel.parts import ranges
 from chargpt.runs.saved_state import Progress
 from chargpt.training.batches import Batches
+from chargpt.training.distillation import Taught, environment
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import Runtime
 from chargpt.training.schedule import is_falling, learning_rate, replanned
-from chargpt.training.teaching import Taught, environment
 from chargpt.training.weights import FlatWeights
 from model import GPT
 

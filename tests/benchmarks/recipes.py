@@ -1,4 +1,4 @@
-"""The experiments behind chargpt/training/recipes.py: what a model of some size learns from so many characters of a text.
+"""The experiments behind chargpt/planning/law.py: what a model of some size learns from so many characters of a text.
 
     python tests/benchmarks/recipes.py run PLAN RESULTS [--jobs N]
 
@@ -12,7 +12,7 @@ not in it. Budgets are characters, not seconds, so that results do not depend on
 uses one thread, so on a CPU as many jobs as there are cores are fastest. Losses are over the whole validation part.
 
     python tests/benchmarks/recipes.py table RESULTS        the results as the table of docs/recipes.md
-    python tests/benchmarks/recipes.py fit docs/recipes.md  the constants of chargpt/training/recipes.py, from such tables
+    python tests/benchmarks/recipes.py fit docs/recipes.md  the constants of chargpt/planning/law.py, from such tables
     python tests/benchmarks/recipes.py plan TEXT ... --minutes M > PLAN
     python tests/benchmarks/recipes.py compared PLAN RESULTS
 
@@ -40,13 +40,13 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides, to_dict  # noqa: E402
+from chargpt.planning.candidates import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
+from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
+from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.text.report import mark_and_copying  # noqa: E402
-from chargpt.training.choice import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.initialisation import initial_model  # noqa: E402
-from chargpt.training.presets import load_settings  # noqa: E402
-from chargpt.training.recipes import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
@@ -196,7 +196,7 @@ def rows_of(page: Path) -> list[Row]:
 
 
 def law(constants: Tensor, n: Tensor, d: Tensor, text: Tensor) -> Tensor:
-    """The loss relative to that of the n-gram model, as in chargpt/training/recipes.py; `text` is the length of the text."""
+    """The loss relative to that of the n-gram model, as in chargpt/planning/law.py; `text` is the length of the text."""
     floor, size, size_power, seen, seen_power, repeats, useful, text_power, growth, _ = constants.exp()
     epochs = (d / text - 1).clamp(min=0)
     d = torch.where(d <= text, d, text * (1 + repeats * (1 - torch.exp(-epochs / repeats))))

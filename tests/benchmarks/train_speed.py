@@ -27,8 +27,8 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.speed.floor import Floor, training_floor  # noqa: E402
-from chargpt.speed.machine import limits, machine_name  # noqa: E402
+from chargpt.analysis.floor import Floor, training_floor  # noqa: E402
+from chargpt.analysis.machine import limits, machine_name  # noqa: E402
 from model import GPTConfig  # noqa: E402
 
 

@@ -9,13 +9,13 @@ from chargpt.exchange import hugging_face
 from chargpt.exchange.hugging_face_folder import read_folder
 from chargpt.exchange.imported_run import save_run
 from chargpt.exchange.nanogpt import read_nanogpt
+from chargpt.planning.cli import parse_options
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import corpus_of
 from chargpt.sampling.loaded_model import load_model
+from chargpt.session.start import new_model, resume_run
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
-from chargpt.training.options import parse_options
-from chargpt.training.startup import new_model, resume_run
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ import model as model_file
 from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.interrupt import Interrupt
 from chargpt.sampling.sample_writer import SampleWriter
+from chargpt.session.preview import step_times
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
-from chargpt.training.preview import step_times
 from chargpt.training.runtime import Runtime, _why_not_compile
 from chargpt.training.trainer import Step, Trainer
 from model import GPT, POSITIONS, GPTConfig

@@ -21,12 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from chargpt.config import Config, OptimConfig, TrainConfig
+from chargpt.planning.settings import load_settings
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.surprisal import surprisals
 from chargpt.training.batches import Batches
 from chargpt.training.evaluation import evaluate
-from chargpt.training.presets import load_settings
 from chargpt.training.runtime import Runtime
 from chargpt.training.trainer import Trainer
 from model import GPT, POSITIONS, GPTConfig

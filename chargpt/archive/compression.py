@@ -1,0 +1,227 @@
+"""Lossless compression with a model: each known character by the frequency that the model gives it.
+
+The text is cut into segments, which are compressed side by side: a batch of them keeps the processor busy when the file is
+read back one character at a time. Each segment starts without context, after the same id as a sample, and has its own stream.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chargpt.archive.exact_model import Engine
+from chargpt.archive.range_coder import RangeDecoder, RangeEncoder
+from chargpt.archive.units import Units
+
+SEGMENT = 2**13  # known characters: a segment costs about 5 bytes, which is 0.2 % of its size at 2.5 bits a character
+MAX_SEGMENTS = 32  # more in a batch would not be faster
+NUMBERS_AT_ONCE = 2**22  # frequencies
+ROWS_AT_ONCE = 2**10  # characters that the encoder gives the engine at once
+FLAGS, ADAPT = 2**16, 4  # total of the flags for escaped bytes; each flag moves their frequency by a sixteenth
+STEP, HALVE = 24, 2**16  # of the counts of escaped bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coding:
+    """What both sides know: the engine, the window and its stride, the id that a segment starts after, and its alphabet."""
+
+    engine: Engine
+    block_size: int
+    stride: int
+    first_id: int
+    escapes: bool  # whether bytes may be escaped; a vocabulary of bytes needs none
+
+
+class Escapes:
+    """How often bytes were escaped in a segment of late, and which: the frequencies adapt to them."""
+
+    def __init__(self) -> None:
+        self._escaped = FLAGS >> ADAPT  # the frequency of the flag for an escaped byte, out of FLAGS
+        self._bytes = [1] * 256
+
+    def flag(self, escaped: bool) -> tuple[int, int, int]:
+        """Start, size and total of the flag for a known character or for an escaped byte."""
+        known = FLAGS - self._escaped
+        return (known, self._escaped, FLAGS) if escaped else (0, known, FLAGS)
+
+    def is_escaped(self, target: int) -> bool:
+        """Which flag a `RangeDecoder.target` of FLAGS belongs to."""
+        return target >= FLAGS - self._escaped
+
+    def count(self, escaped: bool) -> None:
+        """A flag was coded. Neither frequency falls below 2^ADAPT - 1."""
+        self._escaped += (FLAGS - self._escaped) >> ADAPT if escaped else -(self._escaped >> ADAPT)
+
+    def byte(self, value: int) -> tuple[int, int, int]:
+        """Start, size and total of an escaped byte."""
+        return sum(self._bytes[:value]), self._bytes[value], sum(self._bytes)
+
+    def find(self, target: int) -> int:
+        """The byte that a `RangeDecoder.target` of the total belongs to."""
+        return bisect_right(list(accumulate(self._bytes)), target)
+
+    @property
+    def total(self) -> int:
+        """The total of the bytes."""
+        return sum(self._bytes)
+
+    def count_byte(self, value: int) -> None:
+        """A byte was coded."""
+        self._bytes[value] += STEP
+        if sum(self._bytes) > HALVE:
+            self._bytes = [(count + 1) // 2 for count in self._bytes]
+
+
+def segment_lengths(n: int) -> list[int]:
+    """The lengths of the segments of n known characters: as even as possible, longer ones first."""
+    segments = min(MAX_SEGMENTS, max(1, n // SEGMENT))
+    return [n // segments + (i < n % segments) for i in range(segments)]
+
+
+def encode(units: Units, coding: Coding, *, progress: Callable[[int], None]) -> list[bytes]:
+    """The stream of each segment. `progress` is called with the number of characters that are done since the last call."""
+    streams, start, escaped_from = [], 0, 0
+    for length in segment_lengths(len(units.ids)):
+        encoder, escapes = RangeEncoder(), Escapes()
+        counts = units.counts[start : start + length]
+        escaped = units.escaped[escaped_from : escaped_from + int(counts.sum())]
+        at = 0
+        ids = units.ids[start : start + length]
+        for position, (below, size, total) in enumerate(_intervals(ids, coding, progress)):
+            for value in escaped[at : at + int(counts[position])]:
+                _encode_byte(encoder, escapes, value)
+            at += int(counts[position])
+            if coding.escapes:
+                encoder.encode(*escapes.flag(False))
+                escapes.count(False)
+            encoder.encode(below, size, total)
+        start, escaped_from = start + length, escaped_from + len(escaped)
+        if start == len(units.ids):
+            for value in units.escaped[escaped_from:]:  # those after the last known character
+                _encode_byte(encoder, escapes, value)
+                progress(1)
+        streams.append(encoder.finish())
+    return streams
+
+
+def _encode_byte(encoder: RangeEncoder, escapes: Escapes, value: int) -> None:
+    encoder.encode(*escapes.flag(True))
+    escapes.count(True)
+    encoder.encode(*escapes.byte(value))
+    escapes.count_byte(value)
+
+
+def _intervals(ids: np.ndarray, coding: Coding, progress: Callable[[int], None]) -> Iterator[tuple[int, int, int]]:
+    """Start, size and total of each id of a segment."""
+    inputs = torch.from_numpy(np.concatenate(([coding.first_id], ids)).astype(np.int64))
+    for windows, wanted, first in _windows(inputs, coding):
+        frequencies = coding.engine.read(windows, start=0, wanted=wanted).flatten(0, 1)  # (rows, symbols)
+        targets = torch.from_numpy(ids[first : first + len(frequencies)])[:, None]
+        sums = frequencies.cumsum(dim=1)
+        sizes, ends = frequencies.gather(1, targets), sums.gather(1, targets)
+        progress(len(targets))
+        yield from torch.cat((ends - sizes, sizes, sums[:, -1:]), dim=1).tolist()
+
+
+def _windows(inputs: Tensor, coding: Coding) -> Iterator[tuple[Tensor, int, int]]:
+    """Windows of a segment, (B, T), of which the last `wanted` ids are read for the ids from number `first` on.
+
+    They are those of `score`: the decoder below reads the same ids before each character.
+    """
+    size, stride, n = coding.block_size, coding.stride, len(inputs) - 1  # the last input is not needed
+    if n == 0:
+        return
+    yield inputs[None, : min(size, n)], min(size, n), 0
+    starts = list(range(stride, n - size + 1, stride))
+    batch = max(1, min(ROWS_AT_ONCE // size, NUMBERS_AT_ONCE // (stride * coding.engine.symbols)))
+    for i in range(0, len(starts), batch):
+        group = starts[i : i + batch]
+        windows = torch.stack([inputs[start : start + size] for start in group])
+        yield windows, stride, group[0] + size - stride
+    start = starts[-1] + stride if starts else stride
+    done = start + size - stride
+    if done < n:
+        yield inputs[None, start:n], n - done, done
+
+
+def decode(
+    streams: list[bytes], coding: Coding, *, n: int, trailing: int, most_escaped: int, progress: Callable[[int], None]
+) -> Units:
+    """The units of `streams`: n known characters, and `trailing` escaped bytes after them.
+
+    Raises ValueError, at the latest after `most_escaped` escaped bytes, if the streams are damaged so that they cannot end.
+    """
+    lengths = segment_lengths(n)
+    if len(lengths) != len(streams):
+        raise ValueError("the number of streams is wrong")
+    segments = [_Segment(stream, length, coding.escapes, most_escaped) for stream, length in zip(streams, lengths)]
+    window = torch.full((len(segments), 1), coding.first_id)
+    start = 0  # the position of the first id that is not read yet
+    for position in range(lengths[0]):
+        active = sum(position < length for length in lengths)  # the first ones: these are the longest
+        if active < len(window):
+            window, start = window[:active], 0
+        if window.size(1) > coding.block_size:
+            window, start = window[:, coding.stride :], 0
+        frequencies = coding.engine.read(window[:, start:], start=start, wanted=1)[:, 0]
+        start = window.size(1)
+        sums = frequencies.cumsum(dim=1).numpy()
+        new = [segment.next(row) for segment, row in zip(segments, sums)]
+        window = torch.cat((window, torch.tensor(new)[:, None]), dim=1)
+        progress(active)
+    for _ in range(trailing):
+        segments[-1].next_byte()
+        progress(1)
+    return Units(
+        ids=np.concatenate([np.array(segment.ids, np.int64) for segment in segments]),
+        escaped=b"".join(bytes(segment.escaped) for segment in segments),
+        counts=np.array([*(count for segment in segments for count in segment.counts), trailing], np.int64),
+    )
+
+
+class _Segment:
+    """A segment that is being decoded."""
+
+    def __init__(self, stream: bytes, length: int, has_escapes: bool, most_escaped: int) -> None:
+        self._decoder, self._escapes = RangeDecoder(stream), Escapes()
+        self._has_escapes, self._most_escaped = has_escapes, most_escaped
+        self.ids: list[int] = []
+        self.counts: list[int] = []
+        self.escaped = bytearray()
+
+    def next(self, sums: np.ndarray) -> int:
+        """The next known id, given the sums of the frequencies of all symbols, (symbols,)."""
+        before = len(self.escaped)
+        while self._has_escapes and self._is_escaped():
+            self._read_byte()
+        self.counts.append(len(self.escaped) - before)
+        target = self._decoder.target(int(sums[-1]))
+        id = int(np.searchsorted(sums, target, side="right"))
+        start = int(sums[id - 1]) if id else 0
+        self._decoder.decode(start, int(sums[id]) - start)
+        self.ids.append(id)
+        return id
+
+    def next_byte(self) -> None:
+        """The next byte, which is escaped."""
+        if not self._is_escaped():
+            raise ValueError("a known character where there is none")
+        self._read_byte()
+
+    def _is_escaped(self) -> bool:
+        escaped = self._escapes.is_escaped(self._decoder.target(FLAGS))
+        self._decoder.decode(*self._escapes.flag(escaped)[:2])
+        self._escapes.count(escaped)
+        return escaped
+
+    def _read_byte(self) -> None:
+        if len(self.escaped) >= self._most_escaped:
+            raise ValueError("more bytes than the file has")
+        value = self._escapes.find(self._decoder.target(self._escapes.total))
+        self._decoder.decode(*self._escapes.byte(value)[:2])
+        self._escapes.count_byte(value)
+        self.escaped.append(value)

@@ -1,0 +1,138 @@
+"""The model in exact arithmetic: the frequency of every character, the same to the bit wherever it is computed."""
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from chargpt.archive.exact_arithmetic import exponential, gelu, norm, product_bits, rotate, rounded, turns, unit_of
+from chargpt.terminal import UserError
+from model import GPT, SINUSOID_SCALE, GPTConfig, causal_mask
+
+FREQUENCY_BITS = 24  # the most likely character has a frequency of 2^24 + 1, and none has less than 1
+
+
+class Engine(Protocol):
+    """Computes frequencies for B texts at once. It remembers what it has read of each."""
+
+    symbols: int  # ids that have a frequency
+
+    def read(self, ids: Tensor, *, start: int, wanted: int) -> Tensor:
+        """The frequencies of what follows the last `wanted` of ids (B, T), int64, (B, wanted, symbols).
+
+        The ids are at positions from `start` on; at 0, the engine forgets what it has read before. B stays the same until then.
+        """
+        ...
+
+
+class Layer:
+    """The numbers of one block, float64, on the CPU: matrices (N, K) with rounded rows, vectors as they are."""
+
+    def __init__(self, block: nn.Module) -> None:
+        attn, mlp = block.attn, block.mlp
+        self.norm_1, self.norm_2 = _vectors(block.norm_1), _vectors(block.norm_2)
+        self.qkv, self.proj, self.up, self.down = (_linear(linear) for linear in (attn.qkv, attn.proj, mlp.up, mlp.down))
+
+
+class ExactWeights:
+    """The numbers of a model, for the first `symbols` ids of its vocabulary."""
+
+    def __init__(self, model: GPT, symbols: int) -> None:
+        config = model.config
+        self.config, self.symbols = config, symbols
+        with torch.no_grad():
+            self.tokens = model.token_embedding.weight.detach().cpu().double()
+            self.logits = rounded(self.tokens[:symbols], product_bits(config.n_embd))
+            self.layers = [Layer(block) for block in model.blocks]
+            self.norm = _vectors(model.norm)
+            self.positions = _added_positions(model)  # (block_size, C), or None
+        d = config.n_embd // config.n_head
+        self.rotary = turns(config.block_size, d) if config.positions == "rotary" else None  # (2, block_size, d / 2)
+
+
+def _added_positions(model: GPT) -> Tensor | None:
+    config = model.config
+    if config.positions == "rotary":
+        return None
+    if config.positions == "learned":
+        return model.position_embedding.weight.detach().cpu().double()
+    if config.positions != "sinusoidal":
+        raise UserError(f"model.positions: {config.positions}; compress and decompress know learned, sinusoidal and rotary")
+    cos, sin = turns(config.block_size, config.n_embd) * SINUSOID_SCALE
+    return torch.stack((sin, cos), dim=-1).flatten(1)[:, : config.n_embd].contiguous()
+
+
+def _vectors(layer: nn.LayerNorm) -> tuple[Tensor, Tensor | None]:
+    weight = layer.weight.detach().cpu().double()
+    return weight, None if layer.bias is None else layer.bias.detach().cpu().double()
+
+
+def _linear(layer: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    weight = layer.weight.detach().cpu().double()
+    return rounded(weight, product_bits(weight.size(1))), None if layer.bias is None else layer.bias.detach().cpu().double()
+
+
+class TorchEngine:
+    """The reference, in torch on the CPU. exact.c is compared with it."""
+
+    def __init__(self, weights: ExactWeights) -> None:
+        self._weights, self.symbols = weights, weights.symbols
+
+    @torch.inference_mode()
+    def read(self, ids: Tensor, *, start: int, wanted: int) -> Tensor:
+        weights, (B, T) = self._weights, ids.shape
+        config = weights.config
+        if start == 0:
+            self._keys, self._values, self._units = (_new_cache(config, B, last) for last in ("d", "d", 1))
+        x = weights.tokens[ids]  # (B, T, C)
+        if weights.positions is not None:
+            x = x + weights.positions[start : start + T]
+        for i, layer in enumerate(weights.layers):
+            x = x + self._attention(i, layer, norm(x, *layer.norm_1), start)
+            hidden = gelu(product(norm(x, *layer.norm_2), *layer.up))
+            x = x + product(hidden, *layer.down)
+        return frequencies(product(norm(x[:, T - wanted :], *weights.norm), weights.logits, None))
+
+    def _attention(self, i: int, layer: Layer, x: Tensor, start: int) -> Tensor:
+        """The output of layer i's attention for x (B, T, C), whose first row is at position `start`."""
+        config = self._weights.config
+        B, T, C = x.shape
+        h, d, S = config.n_head, C // config.n_head, start + T
+        q, k, v = product(x, *layer.qkv).view(B, T, 3, h, d).permute(2, 0, 3, 1, 4).unbind(0)  # (B, h, T, d) each
+        if self._weights.rotary is not None:
+            table = self._weights.rotary[:, start:S]
+            q, k = rotate(q, table), rotate(k, table)
+        bits, terms = product_bits(d), product_bits(config.block_size)
+        # A sum over keys needs one unit for all of them. So the values are stored as whole numbers of units, and each unit is
+        # multiplied with the weight of its key, before that is rounded.
+        units = unit_of(v.contiguous(), terms)
+        self._keys[i][:, :, start:S] = rounded(k.contiguous(), bits)
+        self._values[i][:, :, start:S] = rounded(v.contiguous(), terms) / units
+        self._units[i][:, :, start:S] = units
+        keys, values, units = (cache[i][:, :, :S] for cache in (self._keys, self._values, self._units))
+        scores = rounded(q.contiguous(), bits) @ keys.transpose(2, 3) * (1 / math.sqrt(d))  # (B, h, T, S)
+        seen = causal_mask(T, S)
+        scores = scores.masked_fill(~seen, -math.inf)
+        weights = exponential(scores - scores.amax(dim=-1, keepdim=True)) * seen
+        total = rounded(weights, terms).sum(dim=-1, keepdim=True)
+        mixed = rounded(weights * units.transpose(2, 3), terms) @ values / total
+        return product(mixed.transpose(1, 2).reshape(B, T, C), *layer.proj)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (..., K) times the transpose of weight (N, K), whose rows are rounded, plus bias (N)."""
+    y = rounded(x, product_bits(weight.size(1))) @ weight.T
+    return y if bias is None else y + bias
+
+
+def frequencies(logits: Tensor) -> Tensor:
+    """Whole numbers of 1 or more that are proportional to the probabilities, int64, for logits (..., symbols)."""
+    likelihood = exponential(logits - logits.amax(dim=-1, keepdim=True))
+    return (likelihood * 2.0**FREQUENCY_BITS).to(torch.int64) + 1
+
+
+def _new_cache(config: GPTConfig, B: int, last: str | int) -> list[Tensor]:
+    """Memory for each layer, (B, h, block_size, d or 1)."""
+    size = config.n_embd // config.n_head if last == "d" else last
+    return [torch.zeros(B, config.n_head, config.block_size, size, dtype=torch.float64) for _ in range(config.n_layer)]

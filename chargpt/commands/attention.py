@@ -1,0 +1,57 @@
+"""`python -m chargpt attention`: what the heads of a model attend to on a text, as one HTML page."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from chargpt.commands.options import add_run_options, add_text_option, page_file, say
+from chargpt.terminal import Parser, one_line, shown, whole_number
+
+MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the page that the options ask for. Returns the exit code."""
+    options = parse_options(argv)
+    from chargpt.analysis.attention_patterns import measure_heads
+    from chargpt.analysis.characters import characters_of
+    from chargpt.commands.loaded_run import load_run, part_of_text
+    from chargpt.pages.attention_page import attention_page
+    from chargpt.pages.page import publish_page
+
+    loaded = load_run(options.run, device=options.device)
+    started = time.monotonic()
+    config = loaded.model.config
+    length = min(config.block_size, int((MAX_WEIGHTS / (config.n_layer * config.n_head)) ** 0.5), options.length or sys.maxsize)
+    ids, place = part_of_text(options.text, loaded, start=options.start, length=length)
+    weights = loaded.model.attention(ids[None].to(loaded.model.token_embedding.weight.device))[:, 0].float().cpu()
+    characters = characters_of(ids.numpy(), loaded.tokenizer)
+    facts = measure_heads(weights, characters)
+    content = attention_page(weights, characters, facts, about=loaded.describe(), place=place)
+    publish_page(options.out, content)
+    seconds = time.monotonic() - started
+    say(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")
+    print(one_line(shown(options.out)))
+    return 0
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """The options in `argv`. Raises UserError."""
+    parser = Parser(
+        prog="python -m chargpt attention",
+        usage="python -m chargpt attention RUN [TEXT] [option ...]",
+        description="Write a page that shows what each head attends to: open it in a browser and point at a character. It is "
+        "one file, which works offline. It names the patterns that heads follow, such as the previous character.",
+    )
+    add_run_options(parser)
+    add_text_option(parser)
+    parser.add_argument("--start", type=whole_number(0), default=0, metavar="N", help="begin after N characters (default: 0)")
+    parser.add_argument(
+        "--length", type=whole_number(1), metavar="N", help="at most N characters (default and limit: the context of the model)"
+    )
+    parser.add_argument(
+        "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
+    )
+    return parser.parse_intermixed_args(argv)

@@ -1,0 +1,57 @@
+"""`python -m chargpt import DIR [TEXT ...] --run NAME`: a model of another program becomes a run.
+
+Without TEXT the run can be sampled from, scored with, and started from (`train.py --init-from`). With the text that it is to
+be trained on, it can be resumed as well.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from chargpt.nanogpt_words import CHECKPOINT, checkpoint_folder
+from chargpt.planning.cli import is_setting
+from chargpt.project import project_root
+from chargpt.terminal import Parser, UserError, shown
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python -m chargpt import`. Returns the exit code; raises UserError."""
+    options = _parse(argv)
+    # These import torch, which takes seconds; --help and a mistyped option are answered before.
+    from chargpt.exchange.hugging_face_folder import read_folder
+    from chargpt.exchange.imported_run import save_run
+    from chargpt.exchange.nanogpt import read_nanogpt
+
+    folder = checkpoint_folder(Path(options.folder)) or Path(options.folder)
+    if (folder / CHECKPOINT).exists():
+        model = read_nanogpt(folder, meta=None if options.meta is None else Path(options.meta))
+    elif options.meta is not None:
+        raise UserError(f"--meta: given, but {shown(folder)} holds no {CHECKPOINT} of nanoGPT; omit --meta")
+    elif (folder / "config.json").exists():
+        model = read_folder(folder)
+    else:
+        raise UserError(f"{shown(folder)}: holds neither config.json nor {CHECKPOINT}; give the folder of a model")
+    given = {"preset": options.config, "settings": options.settings}
+    save_run(model, options.texts, name=options.run, **given, root=project_root())
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> Any:
+    """The options in `argv`, with texts and settings told apart. Raises UserError."""
+    program = "python -m chargpt import"
+    parser = Parser(
+        prog=program,
+        usage=f"{program} DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]",
+        description="Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes) "
+        "or from a checkpoint of nanoGPT (ckpt.pt and meta.pkl).",
+    )
+    add = parser.add_argument
+    add("folder", metavar="DIR", help="the folder of the model")
+    add("words", nargs="*", metavar="TEXT", help="the text that a resumed run is trained on, and settings as section.key=value")
+    add("--run", required=True, metavar="NAME", help="the name of the new run in checkpoints/, or a path")
+    add("--meta", metavar="FILE", help="nanoGPT's meta.pkl (default: the one in DIR)")
+    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: cpu or gpu, by the device)")
+    options = parser.parse_intermixed_args(argv)
+    options.texts = [word for word in options.words if not is_setting(word)]
+    options.settings = [word for word in options.words if is_setting(word)]
+    return options

@@ -1,0 +1,82 @@
+"""`python -m chargpt losses`: where the loss of a model sits: classes of characters, positions in the context, confusions."""
+
+import argparse
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from chargpt.commands.options import add_run_options, add_text_option, print_json, say
+from chargpt.terminal import Parser, one_line, whole_number
+
+MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what the options ask for. Returns the exit code."""
+    options = parse_options(argv)
+    from chargpt.analysis.loss_parts import predict, report_of
+    from chargpt.commands.loaded_run import load_run, part_of_text
+
+    loaded = load_run(options.run, device=options.device)
+    ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
+    report = report_of(
+        predict(loaded.model, ids), loaded.tokenizer, block_size=loaded.model.config.block_size, most=options.pairs
+    )
+    if options.json:
+        print_json({"run": loaded.run, "step": loaded.step, **report})
+    else:
+        say(f"{place}; each window of {loaded.model.config.block_size:,} characters starts without context")
+        print(*tables(report), sep="\n")
+    return 0
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """The options in `argv`. Raises UserError."""
+    parser = Parser(
+        prog="python -m chargpt losses",
+        usage="python -m chargpt losses RUN [TEXT] [option ...]",
+        description="Show where the loss of a model sits: by class of character, by position in the context (would a longer "
+        "one help?), and which characters it takes for which others.",
+    )
+    add_run_options(parser)
+    add = parser.add_argument
+    add_text_option(parser)
+    add("--chars", type=whole_number(1), default=150_000, metavar="N", help="use the first N characters (default: 150000)")
+    add("--pairs", type=whole_number(1), default=12, metavar="N", help="confused pairs to list (default: 12)")
+    add("--json", action="store_true", help="one JSON object")
+    return parser.parse_intermixed_args(argv)
+
+
+def tables(report: dict[str, Any]) -> list[str]:
+    """The report as lines for a terminal."""
+    lines = [f"loss             {report['loss']:.4f} nats per character ({report['loss'] / math.log(2):.4f} bits)", ""]
+    lines += [f"{'class':<18}{'characters':>11}{'share':>8}{'loss':>8}{'of all loss':>13}{'right':>8}"]
+    for row in report["classes"]:
+        counts = f"{row['characters']:>11,}{row['share']:>8.1%}{row['loss']:>8.3f}"
+        lines.append(f"{row['class']:<18}{counts}{row['share_of_loss']:>13.1%}{row['right']:>8.1%}")
+    lines += ["", f"{'position':<18}{'characters':>11}{'loss':>8}  ± of the mean"]
+    for row in report["positions"]:
+        name = f"{row['first']:,}" if row["first"] == row["last"] else f"{row['first']:,} to {row['last']:,}"
+        lines.append(f"{name:<18}{row['characters']:>11,}{row['loss']:>8.3f}  {row['error']:.3f}")
+    lines += [f"longer context?  {advice(report)}", ""]
+    lines += [f"{'text has':<10}{'model says':<12}{'times':>7}{'of all mistakes':>17}"]
+    for row in report["confused"]:
+        pair = f"{one_line(row['character']):<10}{one_line(row['prediction']):<12}"
+        lines.append(f"{pair}{row['times']:>7,}{row['share_of_mistakes']:>17.1%}")
+    return lines
+
+
+def advice(report: dict[str, Any]) -> str:
+    """Whether a longer context would help, judging by what the last doubling of it gained."""
+    gain, error = report["last_doubling"]["gain"], report["last_doubling"]["error"]
+    if gain is None:
+        return "not known: the text has no whole window"
+    direction = "lower" if gain >= 0 else "higher"
+    said = (
+        f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"
+    )
+    if gain < 2 * error:
+        return f"{said}, which may be chance; a longer one will help little"
+    if gain < MIN_SHARE * report["loss"]:
+        return f"{said}; a longer one will help little"
+    return f"{said}; a longer one (model.block_size) will probably help"

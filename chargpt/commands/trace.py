@@ -1,0 +1,181 @@
+"""`python -m chargpt trace`: what a text, or what the model writes, has copied from the training text."""
+
+import argparse
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from chargpt.commands.options import add_run_options, print_json, say
+from chargpt.terminal import Parser, UserError, escape_controls, number, one_line, plural, shown, whole_number
+
+SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
+MAX_SHOWN = 200  # characters of a passage
+PLACE = 28  # columns
+COUNTED = 2**22  # ids at a time: memory does not depend on the size of the text
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what the options ask for. Returns the exit code."""
+    options = parse_options(argv)
+    from chargpt.analysis.novelty import Novelty
+    from chargpt.commands.loaded_run import corpus_of_run, load_run
+    from chargpt.project import project_root
+    from chargpt.text.places import find_places
+    from chargpt.text.suffix_array import open_index, open_or_make_index
+
+    loaded = load_run(options.run, device=options.device)
+    corpus = corpus_of_run(loaded)
+    started = time.monotonic()
+    index = open_index(corpus)
+    if index is None:
+        index = open_or_make_index(corpus)
+        say(f"indexed {len(corpus.train):,} characters in {time.monotonic() - started:.1f} s; the index is kept in the cache")
+    labels, texts = texts_of(options, loaded)
+    novelty = Novelty(texts, index)
+    size = min(sum(map(len, texts)), len(corpus.val))
+    unseen = Novelty([np.asarray(corpus.val[:size])], index)
+    found = novelty.passages(options.passages)
+    places = find_places([p.place for p in found], corpus, loaded.config.data, texts=loaded.texts, root=project_root())
+    if len(places) < len({p.place for p in found}):
+        say("files of the training text have changed or are gone: some lines are counted in that text as it was encoded")
+    result = report_of(labels, texts, novelty, unseen, corpus, found=found, places=places)
+    if options.json:
+        print_json({"run": loaded.run, "step": loaded.step, **result})
+    else:
+        print(*table(result), sep="\n")
+    return 0
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """The options in `argv`. Raises UserError."""
+    parser = Parser(
+        prog="python -m chargpt trace",
+        usage="python -m chargpt trace RUN [TEXT ...] [option ...]",
+        description="Find the longest passages of a text that stand verbatim in the training part of the run's text, and count "
+        "the n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the "
+        "cache. The first call makes an index of it there, which takes about a minute for 100 million characters.",
+    )
+    add_run_options(parser)
+    add = parser.add_argument
+    add("texts", metavar="TEXT", nargs="*", default=[], help="files in UTF-8, or - for standard input")
+    add("--samples", type=whole_number(1), default=5, metavar="N", help="samples to write if there is no TEXT (default: 5)")
+    add("--length", type=whole_number(1), default=1000, metavar="N", help="their length in characters (default: 1000)")
+    add("--temperature", type=number, default=1.0, metavar="T", help="of the samples (default: 1)")
+    add("--seed", type=whole_number(0), metavar="N", help="of the first sample (default: a new one each time)")
+    add("--passages", type=whole_number(1), default=10, metavar="N", help="passages to list (default: 10)")
+    add("--json", action="store_true", help="one JSON object, with every n from 2 to 32")
+    return parser.parse_intermixed_args(argv)
+
+
+def texts_of(options: argparse.Namespace, loaded: Any) -> tuple[list[str], list[np.ndarray]]:
+    """The names and the ids of the texts that the options name, or of samples. An unknown character is -1."""
+    from chargpt.sampling.printing import text_of
+    from chargpt.sampling.prompt import read_prompt
+    from chargpt.sampling.rules import Sampling
+
+    tokenizer = loaded.tokenizer
+    if options.texts:
+        names = ["standard input" if text == "-" else shown(text) for text in options.texts]
+        texts = [tokenizer.ids_of(tokenizer.normalizer.apply(read_prompt("", text))) for text in options.texts]
+        for name, ids in zip(names, texts):
+            if len(ids) < 2:
+                raise UserError(f"{name}: {len(ids)} characters; give a text of two or more")
+        return names, texts
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    seeds = range(seed, seed + options.samples)
+    try:
+        generator = loaded.text_generator(Sampling(temperature=options.temperature), length=options.length)
+    except ValueError as error:
+        raise UserError(f"--{error}") from None
+    samples = [""] * len(seeds)
+    for added in generator.write([], list(seeds)):
+        samples = [sample + text_of(new) for sample, new in zip(samples, added)]
+    say(f"{plural(len(seeds), 'sample')} of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
+    return [f"sample {i + 1}" for i in range(len(seeds))], [tokenizer.ids_of(sample) for sample in samples]
+
+
+def report_of(
+    labels: list[str],
+    texts: list[np.ndarray],
+    novelty: Any,
+    unseen: Any,
+    corpus: Any,
+    *,
+    found: Sequence[Any],
+    places: Mapping[int, Any],
+) -> dict[str, Any]:
+    """The result as JSON types: the passages `found`, of which some have a place in a file."""
+    passages = []
+    for passage in found:
+        content = texts[passage.text][passage.start : passage.start + passage.length]
+        place = places.get(passage.place)
+        passages.append(
+            {
+                "length": passage.length,
+                "text": labels[passage.text],
+                "at": passage.start + 1,
+                "file": place and place.file,
+                "line": place and place.line,
+                "training_line": newlines_before(passage.place, corpus) + 1,
+                "training_character": passage.place + 1,
+                "copies": passage.copies,
+                "passage": corpus.tokenizer.decode(content),
+            }
+        )
+    return {
+        "characters": sum(map(len, texts)),
+        "longest_copy": novelty.longest,
+        "passages": passages,
+        "novel": novelty.novel_shares(),
+        "validation": {"longest_copy": unseen.longest, "novel": unseen.novel_shares()},
+    }
+
+
+def newlines_before(place: int, corpus: Any) -> int:
+    """How many newlines the training part has before `place`."""
+    newline = corpus.tokenizer.ids_of("\n")[0]
+    parts = (corpus.train[start : min(start + COUNTED, place)] for start in range(0, place, COUNTED))
+    return sum(int(np.count_nonzero(part == newline)) for part in parts)
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """The result as lines for a terminal."""
+    unseen = result["validation"]
+    lines = [
+        f"longest copy     {result['longest_copy']:,} characters; of as much unseen text (the validation part) "
+        f"{unseen['longest_copy']:,}",
+        "",
+        f"{'length':>7}  {'copies':>6}  {'place':<{PLACE}}  passage (copies: how often it stands in the training text)",
+    ]
+    for row in result["passages"]:
+        passage = row["passage"].replace("\n", "↵")
+        cut = " …" if len(passage) > MAX_SHOWN else ""
+        content = one_line(escape_controls(passage[:MAX_SHOWN]))
+        lines.append(
+            f"{row['length']:>7,}  {row['copies']:>6,}  {place_of(row):<{PLACE}}  {content}{cut}   ({one_line(row['text'])})"
+        )
+    sizes = [n for n in SHOWN_SIZES if n in result["novel"]]
+    lines += [
+        "",
+        "n-grams that the training text does not have",
+        f"{'  n':<16}" + "".join(f"{n:>7}" for n in sizes),
+        f"{'  here':<16}" + "".join(f"{result['novel'][n]:>7.1%}" for n in sizes),
+        f"{'  unseen text':<16}" + "".join(f"{unseen['novel'].get(n, float('nan')):>7.1%}" for n in sizes),
+    ]
+    return lines
+
+
+def place_of(row: dict[str, Any]) -> str:
+    """The file and the line of a passage, at most PLACE columns; without a file, the line in the training text."""
+    if row["file"] is None:
+        return f"line {row['training_line']:,}"
+    label = f"{one_line(row['file'])}:{row['line']}"
+    if len(label) <= PLACE:
+        return label
+    end = label[1 - PLACE :]
+    folder = max(end.find(os.sep), 0)  # whole names are easier to read
+    return f"…{end[folder:]}"

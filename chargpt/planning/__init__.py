@@ -1,0 +1,4 @@
+"""What will be trained, decided before the first step: options, settings, the loss law, candidates, the plan and the clock.
+
+Nothing here trains, beyond timing steps, and nothing here writes a run.
+"""

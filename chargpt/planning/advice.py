@@ -1,0 +1,129 @@
+"""Commands that a person can copy: what gives a lower loss for the same text."""
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from chargpt.config import Config, DataConfig
+from chargpt.planning.adaptation import start_loss
+from chargpt.planning.law import MAX_EPOCHS
+from chargpt.runs.known_runs import run_to_start_from
+from chargpt.runs.load import find_checkpoint
+from chargpt.runs.run import free_folder
+from chargpt.runs.saved_state import Progress
+from chargpt.runs.start_from import start_from
+from chargpt.terminal import UserError, shown
+from chargpt.text.corpus import Corpus
+from chargpt.text.report import mark_to_beat
+from chargpt.text.selection import can_be_read_again
+from model import GPT
+
+ENOUGH = 2  # minutes: a short text gets two runs then, and more minutes do not lower its loss
+WORTH = 0.03  # nats, from which on another way is named
+SHORT = 1_000_000  # characters of a training part for which another run's weights are worth a try
+
+
+def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folder: Path, checkpoints: Path) -> str:
+    """`python train.py` on the text of `corpus` with these words, for a new run beside the one in `folder`.
+
+    Empty if the text cannot be read again by its name: standard input, for example.
+    """
+    if not all(map(can_be_read_again, corpus.texts)):
+        return ""
+    new = free_folder(folder)
+    name = new.name if new.parent == checkpoints else shown(new)
+    texts = [shown(text) for text in corpus.texts]
+    return shlex.join(["python", "train.py", *texts, *words, "--run", name, *_settings_of_text(config.data)])
+
+
+def _settings_of_text(data: DataConfig) -> list[str]:
+    """What must be given again so that the same text is read in the same way."""
+    default = DataConfig()
+    values = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
+    changed = {name: value for name, value in values.items() if value != getattr(default, name)}
+    paths = {name: shown(changed[name]) for name in ("val_text", "cache") if name in changed}
+    return [f"data.{name}={str(value).lower() if value is True else value}" for name, value in {**changed, **paths}.items()]
+
+
+def known_start(corpus: Corpus, *, checkpoints: Path) -> tuple[str, float] | None:
+    """A run that a training on a short text could start from, and its loss on the validation part; None if there is none."""
+    if len(corpus.train) >= SHORT or not (name := run_to_start_from(checkpoints, corpus)):
+        return None
+    try:
+        source, _ = find_checkpoint(name, checkpoints)
+        model = GPT(source.state.config.model, corpus.tokenizer.vocab_size)
+        start_from(source, model, corpus.tokenizer)
+    except UserError:  # what cannot be read is not offered
+        return None
+    return name, start_loss(model, corpus)
+
+
+def better_way(
+    corpus: Corpus,
+    config: Config,
+    *,
+    expected: float,
+    with_minutes: tuple[int, float] | None,
+    settings: Sequence[str],
+    folder: Path,
+    checkpoints: Path,
+) -> str:
+    """What is expected to give a clearly lower loss than the training of `config` in `folder`, which is about to begin.
+
+    Empty if there is nothing. `expected` is the loss of this training, infinite if it is not known; `with_minutes` is what
+    --minutes would give: how many, and the loss to expect. `settings` are those that the user gives.
+    """
+    ways = []
+    if start := known_start(corpus, checkpoints=checkpoints):
+        name, loss = start
+        ways.append((loss, ["--init-from", name], f"that run's loss on this text is {loss:.2f} before training"))
+    if with_minutes is not None:
+        number, loss = with_minutes
+        ways.append((loss, ["--minutes", str(number)], f"about {loss:.2f} is expected"))
+    loss, words, why = min(ways, default=(math.inf, [], ""))
+    instead = f"; from this training {expected:.2f}" if expected < math.inf else ""
+    if loss < min(expected, mark_to_beat(corpus) if expected == math.inf else expected) - WORTH:
+        words += [setting for setting in settings if not setting.startswith("data.")]
+        command = train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)
+        return f"{command or ' '.join(words)}   ({why}{instead})"
+    if math.inf > expected >= mark_to_beat(corpus):
+        longer = "train on a longer text of this kind first, and then on this one with --init-from RUN"
+        return f"{longer}   (on this text alone, no training is expected to beat an n-gram model)"
+    return ""
+
+
+def better_training(
+    corpus: Corpus,
+    config: Config,
+    progress: Progress,
+    *,
+    seconds: float | None,
+    is_memorised: bool,
+    is_adapted: bool,
+    folder: Path,
+    checkpoints: Path,
+) -> str:
+    """The command of a training that may give a lower loss than the run in `folder`, which has ended; empty if there is none.
+
+    `seconds` is how long its steps took, None if that is not known.
+    """
+    minutes, start = max(2, math.ceil((seconds or 0) / 60)), known_start(corpus, checkpoints=checkpoints)
+    epochs = progress.step * config.chars_per_step / len(corpus.train)
+    is_short_of_text = is_memorised or epochs > 0.9 * MAX_EPOCHS
+    if start is not None and start[1] < progress.best_loss - WORTH:
+        words = ["--init-from", start[0]]
+    elif is_adapted or config.train.teachers or config.train.pupil_minutes:
+        return ""
+    elif progress.best_step == 0:
+        words = ["--find-lr"]
+    elif config.optim.name != "muon":  # --minutes uses Muon
+        words = ["--minutes", str(ENOUGH if is_short_of_text else minutes)]
+    elif not is_short_of_text:
+        words = ["--minutes", str(2 * minutes)]
+    elif minutes <= ENOUGH:  # in two runs
+        words = ["--minutes", str(ENOUGH)]
+    else:
+        return ""
+    return train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)

@@ -1,0 +1,88 @@
+"""Shows the progress of a run: a bar with the remaining time in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+
+from tqdm import tqdm
+
+from chargpt.terminal import clock, terminal_width, wrapped
+
+PLAIN_SECONDS = 10.0  # between plain lines that show only the training loss
+
+
+class ProgressBar:
+    """The progress of a run that is at `step` of `total`."""
+
+    def __init__(self, *, step: int, total: int) -> None:
+        self._bar = tqdm(
+            initial=step,
+            total=total,
+            unit="step",
+            disable=not sys.stderr.isatty(),
+            dynamic_ncols=True,
+            mininterval=0.5,
+            bar_format=_layout(terminal_width(sys.stderr)),
+        )
+        self._total, self._first = total, step
+        self._started = self._last_line = time.perf_counter()
+        self._numbers: dict[str, float] = {}
+        self._evaluated = 0  # the step of the last validation loss
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        tqdm.write(text)
+        sys.stdout.flush()
+
+    def advance(self) -> None:
+        """One step is done."""
+        self._bar.update()
+
+    def set_total(self, total: int) -> None:
+        """The run's length has changed."""
+        self._total = self._bar.total = total
+        self._bar.refresh()
+
+    def show(self, step: int, values: dict[str, float | str]) -> None:
+        """Show numbers that were just logged: beside the bar, or as a line for an evaluation or when one is due.
+
+        A line holds a validation loss only if it is new. Beside the bar, an older one has the step that it belongs to, or is
+        left out where that does not fit.
+        """
+        self._numbers.update((name, value) for name, value in values.items() if isinstance(value, float))
+        train = [f"train {self._numbers['train/loss']:.3f}"] if "train/loss" in self._numbers else []
+        words = list(train)
+        if "val/loss" in values:
+            self._evaluated = step
+            words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
+        self._bar.bar_format = _layout(terminal_width(sys.stderr))
+        self._bar.set_postfix_str(", ".join([*train, *self._last_evaluation(step)]), refresh=False)
+        now = time.perf_counter()
+        is_due = self._bar.disable and now - self._last_line >= PLAIN_SECONDS and step < self._total  # at the end comes a loss
+        if "val/loss" not in values and not is_due:
+            return
+        self._last_line = now
+        if "chars_per_second" in self._numbers:
+            words.append(f"{self._numbers['chars_per_second']:,.0f} chars/s")
+        if step > self._first:
+            left = (now - self._started) / (step - self._first) * (self._total - step)
+            words.append(f"{clock(left)} left")
+        self.say(wrapped(f"step {step:,}/{self._total:,}: " + ", ".join(words)))
+
+    def _last_evaluation(self, step: int) -> list[str]:
+        is_wide = terminal_width(sys.stderr) >= 60
+        if "val/loss" not in self._numbers or not (is_wide or self._evaluated == step):
+            return []
+        return [f"val {self._numbers['val/loss']:.3f}{f' (step {self._evaluated:,})' if is_wide else ''}"]
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.close()
+
+
+def _layout(width: int) -> str | None:
+    """What the line of the bar shows in a terminal of `width` columns, in tqdm's terms; None is all that tqdm shows."""
+    if width >= 110:
+        return None
+    if width >= 72:
+        return "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"
+    return "{percentage:3.0f}%, {remaining} left{postfix}"

@@ -1,0 +1,61 @@
+"""Learning from the predictions of other models as well as from the text (distillation: Hinton et al. 2015, arXiv 1503.02531).
+
+A text says which character came next. A model says how likely each one is, and several models say it better than one. A
+model that learns from both memorises the text later, so a short text teaches it more.
+"""
+
+import copy
+import hashlib
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from chargpt.kernels.attention import supports
+from chargpt.training.runtime import Runtime
+from model import GPT
+
+SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the character of the text
+
+
+class Taught(nn.Module):
+    """A model as training calls it, with a loss that also compares its predictions with those of `teachers`.
+
+    The teachers compute without dropout, on the device and in the precision of `runtime`, and do not change.
+    """
+
+    def __init__(self, model: GPT, teachers: Sequence[GPT], *, runtime: Runtime) -> None:
+        super().__init__()
+        self.model = model
+        copies = (copy.deepcopy(teacher).to(runtime.device, runtime.precision).eval() for teacher in teachers)
+        self.teachers = nn.ModuleList(copies)
+        for teacher in self.teachers:
+            for block in teacher.blocks:
+                block.attn.fused = runtime.attention if supports(teacher.config) else None
+
+    def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character.
+
+        The target of a position is SHARE times the mean of the teachers' probabilities, and the rest for the character in
+        `targets` (B, T).
+        """
+        with torch.no_grad():
+            probabilities = sum(teacher(idx).float().softmax(dim=-1) for teacher in self.teachers)  # (B, T, V)
+            expected = probabilities.mul_(SHARE / len(self.teachers))
+            expected.scatter_add_(-1, targets.unsqueeze(-1), expected.new_full((*targets.shape, 1), 1 - SHARE))
+        return F.cross_entropy(self.model(idx).float().flatten(0, 1), expected.flatten(0, 1))
+
+
+def digest(teachers: Sequence[GPT]) -> str:
+    """The first 12 hexadecimal digits of the SHA-256 of the weights of the teachers."""
+    sha256 = hashlib.sha256()
+    for teacher in teachers:
+        for parameter in teacher.parameters():
+            sha256.update(parameter.detach().cpu().contiguous().numpy())
+    return sha256.hexdigest()[:12]
+
+
+def environment(runtime: Runtime, teachers: Sequence[GPT]) -> dict[str, str | int | bool]:
+    """What must be equal for a resumed run, or for another process of it, to be equal to the bit."""
+    return runtime.environment() | ({"teachers": digest(teachers)} if teachers else {})

@@ -1,0 +1,124 @@
+"""Measures of heads equal their definitions, and a head that follows a pattern is named after it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chargpt.analysis.attention_patterns import (
+    MIN_CHARACTERS,
+    PATTERNS,
+    HeadFacts,
+    line_starts,
+    measure_heads,
+    open_brackets,
+    pattern_masks,
+)
+
+TEXT = 'He said "ab (cd) ab"\nan\'t [ab]\n'
+
+
+def random_weights(T: int, *, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    scores = 3 * torch.randn(2, 3, T, T, generator=generator)
+    return scores.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf).softmax(dim=-1)
+
+
+@settings(deadline=None)
+@given(st.text("ab\n(\"')”“", min_size=1, max_size=24))
+def test_measures_equal_their_definitions(text):
+    T, weights = len(text), random_weights(len(text))
+    facts, masks = measure_heads(weights, text), pattern_masks(text)
+    w = weights[1, 2].double().tolist()
+    later = range(1, T) if T > 1 else [0]
+    entropy = sum(-sum(p * math.log2(p) for p in w[t] if p) for t in later) / len(later)
+    distance = sum(sum(p * (t - s) for s, p in enumerate(w[t])) for t in later) / len(later)
+    assert facts.entropy[1, 2] == pytest.approx(entropy, abs=1e-5) and facts.distance[1, 2] == pytest.approx(distance, abs=1e-5)
+    for name, mask in masks.items():
+        pointing = [t for t in range(T) if mask[t].any()]
+        assert (name in facts.scores) == (len(pointing) >= MIN_CHARACTERS)
+        if name in facts.scores:
+            score = sum(sum(p for p, here in zip(w[t], mask[t]) if here) for t in pointing) / len(pointing)
+            assert facts.scores[name][1, 2] == pytest.approx(score, abs=1e-5)
+            chance = sum(mask[t].sum() / (t + 1) for t in pointing) / len(pointing)
+            assert facts.chance[name] == pytest.approx(chance)
+
+
+@settings(deadline=None)
+@given(st.text("ab\n(\"')", min_size=1, max_size=24))
+def test_patterns_never_point_to_what_comes_later(text):
+    masks = pattern_masks(text)
+    assert masks.keys() == PATTERNS.keys()
+    for name, mask in masks.items():
+        assert not np.triu(mask, 1).any()
+        if name not in ("itself", "previous"):
+            assert not np.triu(mask, -1).any()
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_head_that_follows_a_pattern_has_its_name(name):
+    mask = torch.from_numpy(pattern_masks(TEXT)[name]).float()
+    mask[~mask.bool().any(dim=1), 0] = 1
+    facts = measure_heads((mask / mask.sum(dim=1, keepdim=True))[None, None], TEXT)
+    assert facts.scores[name][0, 0] == pytest.approx(1) and facts.name(0, 0) == name
+
+
+def test_a_head_that_looks_everywhere_has_no_name():
+    T = len(TEXT)
+    uniform = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
+    facts = measure_heads(uniform[None, None], TEXT)
+    assert facts.name(0, 0) == ""
+    for name, score in facts.scores.items():
+        assert score[0, 0] == pytest.approx(facts.chance[name])
+
+
+def test_a_head_is_named_only_after_a_pattern_that_it_follows_more_than_by_chance():
+    for score, chance, name in ((0.5, 0.4, ""), (0.5, 0.2, "same"), (0.25, 0.01, "")):
+        zeros = np.zeros((1, 1))
+        facts = HeadFacts(entropy=zeros, distance=zeros, scores={"same": zeros + score}, chance={"same": chance})
+        assert facts.name(0, 0) == name
+
+
+def test_lines_begin_after_a_newline():
+    assert line_starts("ab\n\nc").tolist() == [0, 0, 0, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "text, places",
+    [
+        ("a(b)c", [-1, -1, 1, 1, -1]),
+        ("([x)]", [-1, 0, 1, 0, -1]),  # what is not closed ends with the bracket around it
+        ('"a" b', [-1, 0, 0, -1, -1]),
+        ("don't 'x' y", [-1] * 7 + [6, 6, -1, -1]),
+        ("“it’s” x", [-1, 0, 0, 0, 0, 0, -1, -1]),
+        ("(a\n\nb)", [-1, 0, 0, -1, -1, -1]),  # an empty line closes everything
+        ("「中」", [-1, 0, 0]),
+    ],
+)
+def test_brackets_and_quotes_are_matched(text, places):
+    assert open_brackets(text).tolist() == places
+
+
+@pytest.mark.parametrize(
+    "same, expected",
+    [
+        ([[0.1, 0.5], [0.6, 0.2]], (1, 0)),  # named after a pattern of its own
+        ([[0.1, 0.2], [0.1, 0.2]], (0, 1)),  # none is: the one that looks most at the character before
+    ],
+)
+def test_the_most_telling_head_has_the_strongest_pattern_beyond_its_neighbour(same, expected):
+    scores = {"itself": [[0.0, 0.1], [0.0, 0.9]], "previous": [[0.7, 0.95], [0.1, 0.1]], "same": same}
+    arrays = {name: np.array(values) for name, values in scores.items()}
+    facts = HeadFacts(entropy=np.zeros((2, 2)), distance=np.zeros((2, 2)), scores=arrays, chance=dict.fromkeys(arrays, 0.05))
+    assert facts.most_telling() == expected
+
+
+def test_without_a_pattern_the_most_telling_head_is_the_farthest_above_chance():
+    scores = {"same": np.array([[0.20, 0.25]]), "bracket": np.array([[0.22, 0.01]])}
+    facts = HeadFacts(entropy=np.zeros((1, 2)), distance=np.zeros((1, 2)), scores=scores, chance={"same": 0.2, "bracket": 0.01})
+    assert facts.most_telling() == (0, 0)
+    nothing = HeadFacts(entropy=np.zeros((1, 2)), distance=np.zeros((1, 2)), scores={}, chance={})
+    assert nothing.most_telling() == (0, 0)

@@ -1,0 +1,72 @@
+"""The sizes are those of the programs themselves."""
+
+import bz2
+import gzip
+import lzma
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from chargpt.analysis.baselines import Baselines, NgramMark
+from chargpt.config import DataConfig
+from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+from chargpt.text.report import mark_to_beat
+
+TEXT = b"The sea is calm tonight. The tide is full.\n" * 50
+
+
+def sizes_of(*pieces: bytes) -> dict:
+    others = Baselines()
+    for piece in pieces:
+        others.add(piece)
+    return others.sizes()
+
+
+def test_sizes_are_those_of_the_whole_text():
+    sizes = sizes_of(TEXT[:100], TEXT[100:])
+    assert sizes["gzip -9"] == len(gzip.compress(TEXT, 9, mtime=0))
+    assert sizes["bzip2 -9"] == len(bz2.compress(TEXT, 9))
+    assert sizes["xz -9e"] == len(lzma.compress(TEXT, preset=9 | lzma.PRESET_EXTREME))
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the program zstd")
+def test_zstd_is_that_of_the_program():
+    packed = subprocess.run(["zstd", "-19", "-c", "-q"], input=TEXT, capture_output=True, check=True).stdout
+    assert abs(sizes_of(TEXT)["zstd -19"] - len(packed)) <= 8  # the package leaves out the checksum
+
+
+def test_without_zstd_it_is_not_present(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    assert sizes_of(TEXT)["zstd -19"] is None
+
+
+def test_the_ngram_mark_is_that_of_the_text_report(text, tmp_path):
+    corpus = load_corpus([str(text)], DataConfig(), root=tmp_path, block_size=8)
+    mark = NgramMark(lambda: corpus)
+    mark.add(np.asarray(corpus.val[:100], np.int64))
+    mark.add(np.asarray(corpus.val[100:], np.int64))
+    order, bits = mark.bits(unknown=20.0)
+    assert order == 3 and bits * np.log(2) == pytest.approx(mark_to_beat(corpus))
+    mark.add(np.full(len(corpus.val), -1))
+    assert mark.bits(unknown=20.0)[1] == pytest.approx((bits + 20) / 2)
+
+
+def test_without_the_training_text_there_is_no_mark():
+    def gone():
+        raise UserError("gone")
+
+    mark = NgramMark(gone)
+    mark.add(np.zeros(100, np.int64))
+    assert mark.bits(unknown=20.0) is None
+
+
+def test_a_program_that_fails_is_not_present(monkeypatch):
+    monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(shutil, "which", lambda name: "zstd")
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **rest: popen(["false"], **rest))
+    assert sizes_of(*[TEXT] * 100)["zstd -19"] is None

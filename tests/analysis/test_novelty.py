@@ -1,0 +1,51 @@
+"""Passages and new n-grams are those that a naive search finds."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chargpt.analysis.novelty import SIZES, Novelty
+from chargpt.text.suffix_array import SuffixIndex, sorted_parts
+
+
+def index_of(ids: list[int]) -> SuffixIndex:
+    text = np.array(ids, np.uint8)
+    return SuffixIndex(text, np.concatenate([np.zeros(0, "<u4"), *sorted_parts(text, vocab_size=9)]))
+
+
+@settings(deadline=None)
+@given(
+    training=st.lists(st.integers(0, 2), max_size=80),
+    texts=st.lists(st.lists(st.integers(-1, 3), max_size=40), min_size=1, max_size=3),
+)
+def test_new_n_grams_and_the_longest_copy_are_those_of_a_naive_search(training, texts):
+    novelty = Novelty([np.array(text, np.int64) for text in texts], index_of(training))
+    known = {n: {tuple(training[i : i + n]) for i in range(len(training) - n + 1)} for n in range(1, 41)}
+    shares = novelty.novel_shares()
+    for n in SIZES:
+        grams = [tuple(text[i : i + n]) for text in texts for i in range(len(text) - n + 1)]
+        assert (n in shares) == bool(grams)
+        if grams:
+            assert shares[n] == sum(gram not in known[n] for gram in grams) / len(grams)
+    copies = [n for n in known for text in texts for i in range(len(text) - n + 1) if tuple(text[i : i + n]) in known[n]]
+    assert novelty.longest == max(copies, default=0)
+
+
+def test_planted_passages_are_listed_with_their_place_and_copies():
+    draw = np.random.default_rng(3)
+    training = draw.integers(0, 200, 2000).astype(np.uint8)
+    training[1500:1530] = training[100:130]
+    fresh = np.full(10, -1)
+    texts = [
+        np.concatenate([fresh, training[100:130], fresh]).astype(np.int64),
+        np.concatenate([training[700:750], fresh, training[40:45]]).astype(np.int64),
+    ]
+    index = SuffixIndex(training, np.concatenate([*sorted_parts(training, vocab_size=200)]))
+    found = Novelty(texts, index).passages(3)
+    assert [(p.text, p.start, p.length, p.copies) for p in found] == [(1, 0, 50, 1), (0, 10, 30, 2), (1, 60, 5, 1)]
+    assert found[0].place == 700 and found[1].place in (100, 1500) and found[2].place == 40
+
+
+def test_a_passage_inside_another_is_not_listed():
+    passages = Novelty([np.arange(8)], index_of([0, 1, 2, 3, 4, 5, 6, 7, 0, 0])).passages(10)
+    assert [(p.start, p.length) for p in passages] == [(0, 8)]

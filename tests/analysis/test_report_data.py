@@ -1,0 +1,69 @@
+"""A report measures what the other verbs measure, and says what it could not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chargpt.analysis.novelty import Novelty
+from chargpt.analysis.report_data import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
+from chargpt.analysis.scored_text import Line
+from chargpt.commands.loaded_run import load_run
+from chargpt.text.suffix_array import open_or_make_index
+
+EFFORT = Effort(characters=400, sample_length=30, sample_seconds=10)
+
+
+def test_a_run_is_measured_on_its_text(run, corpus):
+    loaded = load_run(str(run), device="cpu")
+    report = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=EFFORT)
+    again = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=EFFORT, mark=report.mark)
+    assert report.scored == 400 and report.parts == again.parts and report.copies == again.copies and report.missing == []
+    part = corpus.tokenizer.decode(corpus.val[:401])
+    assert report.parts["loss"] == pytest.approx(loaded.score(part), abs=1e-5)
+    assert report.training_characters == len(corpus.train) and all(len(sample) == 30 for sample in report.copies.samples)
+    assert report.heads.weights.shape[-1] == loaded.model.config.block_size
+    assert report.worst[0].mean >= report.worst[-1].mean > report.best[-1].mean >= report.best[0].mean
+    lines = score_lines(loaded, corpus.val[:401].astype(np.int64))
+    assert "".join(line.text for line in lines) == part
+    half = loaded.model.config.block_size // 2
+    assert sum(line.total for line in lines) * np.log(2) / 400 == pytest.approx(loaded.score(part, stride=half), abs=1e-5)
+
+
+def test_samples_are_drawn_and_compared_with_as_much_text_that_was_not_read(run, corpus):
+    index = open_or_make_index(corpus)
+    copies = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=index, effort=EFFORT).copies
+    assert len(set(copies.samples)) == len(copies.samples) == 3  # at temperature 0 they would be equal
+    unseen = Novelty([corpus.val[: 3 * 30]], index)
+    assert (copies.unseen_longest, copies.unseen_novel) == (unseen.longest, unseen.novel_shares())
+
+
+def test_without_its_text_a_run_has_its_log_and_settings(run):
+    report = measure_run(load_run(str(run), device="cpu"), None, folder=run, index=None, effort=EFFORT)
+    assert report.parts is report.copies is report.heads is report.mark is None and len(report.missing) == 1
+
+
+def test_without_an_index_only_the_copies_are_missing(run, corpus):
+    report = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=None, effort=EFFORT)
+    assert report.copies is None and report.parts is not None and "index" in report.missing[0]
+
+
+def test_no_path_of_this_machine_is_told(run, corpus):
+    report = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=None, effort=EFFORT)
+    assert report.texts == ["poems.txt"] and not any(Path(text).is_absolute() for text in report.texts)
+
+
+def test_extreme_lines_are_long_and_listed_once():
+    texts = ["short\n", "a line that repeats\n", "a line that repeats\n", "another long line\n", "the third long line\n"]
+    texts.append("the fourth line\n")
+    lines = [Line(i, text, np.full(len(text), float(i))) for i, text in enumerate(texts)]
+    assert [line.number for line in extreme_lines(lines, worst=True)] == [5, 4]
+    assert [line.number for line in extreme_lines(lines, worst=False)] == [1, 3]
+    assert extreme_lines(lines[:2], worst=True) == []
+
+
+def test_a_quick_report_measures_what_fits_into_its_time(run, corpus):
+    model = load_run(str(run), device="cpu").model
+    efforts = [quick(model, corpus.val, seconds=seconds) for seconds in (0.0, 1e9)]
+    assert [effort.characters for effort in efforts] == [256, 20_000] and efforts[1].characters < WHOLE.characters
+    assert efforts[0].sample_seconds == 0.0

@@ -1,0 +1,34 @@
+"""The verb writes a page of the text that is asked for."""
+
+import pytest
+
+from chargpt.commands import attention
+from chargpt.terminal import UserError
+
+
+def test_a_page_of_the_validation_part_or_of_a_file(run, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert attention.main([str(run), "--out", str(out)]) == 0
+    assert "characters 1 to 16 of the validation part (1,200)" in capsys.readouterr().err
+    assert "of the validation part" in out.read_text(encoding="utf-8")
+    (tmp_path / "a.txt").write_text("The sea \x1b\u202e and the stone")
+    assert attention.main([str(run), str(tmp_path / "a.txt"), "--out", str(out), "--start", "4", "--length", "5"]) == 0
+    said = capsys.readouterr().err
+    assert "characters 5 to 9 of" in said and "\x1b" not in said and "\u202e" not in said
+
+
+def test_the_number_of_weights_is_bounded(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(attention, "MAX_WEIGHTS", 2 * 9 * 9)
+    assert attention.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert "characters 1 to 9 of" in capsys.readouterr().err
+
+
+def test_mistakes_are_one_line(run, tmp_path):
+    for arguments, message in [
+        ([str(run), "--out", str(tmp_path)], "is a folder"),
+        ([str(run), str(tmp_path / "none.txt")], "none.txt"),
+        ([str(run), "--start", "5000"], "at least 1 are needed"),
+        ([str(run), "--device", "tpu"], "--device"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            attention.main(arguments)

@@ -1,0 +1,38 @@
+"""The verb prints tables or JSON, and says what a longer context would bring."""
+
+import json
+
+import pytest
+
+from chargpt.commands.losses import advice, main
+from chargpt.terminal import UserError
+
+
+def test_tables_and_json(run, tmp_path, capsys):
+    assert main([str(run), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert sum(row["share_of_loss"] for row in report["classes"]) == pytest.approx(1)
+    assert main([str(run), "--chars", "500", "--pairs", "3"]) == 0
+    printed = capsys.readouterr()
+    assert "first of a word" in printed.out and "longer context?" in printed.out
+    assert "characters 1 to 501 of the validation part" in printed.err
+
+
+def test_a_text_of_one_character_is_a_mistake(run, tmp_path):
+    (tmp_path / "a.txt").write_text("a~")
+    with pytest.raises(UserError, match="at least 2 are needed"):
+        main([str(run), str(tmp_path / "a.txt")])
+
+
+@pytest.mark.parametrize(
+    "gain, error, words",
+    [
+        (None, None, "not known"),
+        (0.01, 0.02, "chance"),
+        (-0.01, 0.02, "0.010 ± 0.020 higher"),
+        (0.004, 0.001, "help little"),
+        (0.1, 0.01, "probably help"),
+    ],
+)
+def test_advice_weighs_the_gain_against_chance(gain, error, words):
+    assert words in advice({"loss": 1.5, "last_doubling": {"gain": gain, "error": error}})

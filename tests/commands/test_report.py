@@ -1,0 +1,45 @@
+"""The verb writes one page, and a mistake is one line before any work."""
+
+import pytest
+from helpers import publish_run
+
+from chargpt.commands import report
+from chargpt.runs.saved_state import NO_TEXT
+from chargpt.terminal import UserError
+
+
+def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert report.main([str(run), "--device", "cpu", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip().endswith("page.html") and "MB" in printed.err
+    assert "What it copies" in out.read_text(encoding="utf-8")
+
+
+def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, capsys):
+    run = publish_run(tmp_path / "run", texts=[], fingerprint=NO_TEXT)
+    assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert "imported without a text" in capsys.readouterr().err
+    assert "unknown (imported)" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_run_whose_text_is_gone_has_a_page(tmp_path, capsys):
+    run = publish_run(tmp_path / "run", fingerprint="1" * 64)
+    assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert "warning: run: its training text is not in the cache" in capsys.readouterr().err
+    assert "Not shown" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ([], "RUN"),
+        ([str(i) for i in range(11)], "at most 10"),
+        (["sonnets*"], "no run matches"),
+        (["a", "--out", "."], "is a folder"),
+        (["a", "--out", "no/b.html"], "does not exist"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, said):
+    with pytest.raises(UserError, match=said):
+        report.main(arguments)

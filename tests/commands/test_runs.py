@@ -1,0 +1,112 @@
+"""`python -m chargpt runs`: one line for each run, whatever its folder holds and whoever writes it meanwhile."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from helpers import TOKENIZER, publish_run, random_weights, saved_state
+
+from chargpt.commands import runs as listing
+from chargpt.config import Config, TrainConfig
+from chargpt.runs.checkpoint import prune, publish
+from chargpt.runs.load import expand_patterns
+from chargpt.runs.saved_state import NO_TEXT, Progress
+from chargpt.terminal import UserError
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(listing, "project_root", lambda: tmp_path)
+    return tmp_path / "checkpoints"
+
+
+def listed(capsys, *arguments: str) -> list[str]:
+    assert listing.main(list(arguments)) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def saved_at(run: Path, seconds: int) -> None:
+    for path in run.glob("step-*/state.json"):
+        os.utime(path, (seconds, seconds))
+
+
+def test_a_line_says_text_size_loss_date_and_how_far(checkpoints, capsys):
+    texts = ["/home/somebody/poems.txt", "/home/somebody/more.txt"]
+    saved_at(publish_run(checkpoints / "poems", texts=texts), 1_700_000_000)
+    head, line, note = listed(capsys)
+    assert head.split() == ["run", "text", "parameters", "loss", "saved", "steps"]
+    size = sum(tensor.numel() for tensor in random_weights(1).values())
+    assert line.startswith("poems  poems.txt and 1 more") and f" {size:,}  1.5000 " in line
+    assert " 2023-11-1" in line and line.endswith("500 of 3,000") and "newest first" in note and "/home" not in line
+
+
+def test_the_newest_run_is_first_and_the_lowest_loss_of_a_text_has_a_star(checkpoints, capsys):
+    for i, (name, loss, text) in enumerate([("a", 1.5, "1"), ("b", 1.25, "1"), ("c", 1.0, "2"), ("d", None, "1")]):
+        saved_at(publish_run(checkpoints / name, val_loss=loss, fingerprint=text * 64), 1_700_000_000 + i)
+    lines = listed(capsys)[1:5]
+    assert [line.split()[0] for line in lines] == ["d", "c", "b", "a"]
+    assert ["*" in line for line in lines] == [False, False, True, False]  # c is the only run of its text
+
+
+def test_a_run_that_was_imported_without_a_text_names_none(checkpoints, capsys):
+    publish_run(checkpoints / "imported", texts=[], fingerprint=NO_TEXT)
+    assert "unknown (imported)" in listed(capsys)[1]
+
+
+def test_a_run_that_patience_has_ended_says_so(checkpoints, capsys):
+    progress = Progress(step=500, evaluated=500, val_loss=1.5, best_loss=1.4, best_step=300, without_gain=3)
+    config = Config(train=TrainConfig(patience=3))
+    publish_run(checkpoints / "a", shape=config.model, config=config, progress=progress)
+    assert listed(capsys)[1].endswith("500 of 3,000, ended early")
+
+
+def test_a_damaged_run_is_one_line_and_hides_no_other(checkpoints, capsys):
+    publish_run(checkpoints / "good")
+    publish_run(checkpoints / "partly", steps=(500, 600))
+    (checkpoints / "partly" / "step-00000600" / "state.json").write_bytes(b"\xff" * 100)
+    damaged = publish_run(checkpoints / "damaged\x1b[2J\nforged") / "step-00000500" / "state.json"
+    damaged.write_text("{}")
+    (checkpoints / "empty" / "step-00000010").mkdir(parents=True)
+    (checkpoints / "new").mkdir()
+    (checkpoints / "README.md").write_text("no run")
+    lines = listed(capsys)
+    assert len(lines) == 1 + 2 + 1 + 3 and not any("\x1b" in line for line in lines)
+    assert "500 of 3,000  (1 newer checkpoint cannot be read)" in next(line for line in lines if line.startswith("partly"))
+    assert lines[-1] == "new: has no checkpoint yet" and lines[-2].startswith("empty: ") and "damaged" in lines[-3]
+
+
+def test_a_run_is_listed_while_it_is_written(checkpoints):
+    run, stop = publish_run(checkpoints / "run", steps=(1,)), threading.Event()
+    weights = random_weights(1)
+
+    def train() -> None:
+        for step in range(2, 10_000):
+            prune(publish(run, weights=weights, training={}, state=saved_state(step, tokenizer=TOKENIZER)), keep=1)
+            if stop.is_set():
+                return
+
+    writer = threading.Thread(target=train)
+    writer.start()
+    try:
+        found = [listing.read_run(run) for _ in range(100)]
+    finally:
+        stop.set()
+        writer.join()
+    assert all(entry.state is not None and not entry.problem for entry in found)
+
+
+def test_patterns_are_the_runs_that_match(checkpoints, capsys):
+    for name in ("poems", "poems-teacher", "haiku", "a[1]"):
+        publish_run(checkpoints / name)
+    publish_run(checkpoints / "elsewhere" / "poems-3")
+    assert expand_patterns(["poems*", "haiku", "poems"], checkpoints) == ["poems", "poems-teacher", "haiku"]
+    assert expand_patterns(["a[1]"], checkpoints) == ["a[1]"]
+    assert [Path(name).name for name in expand_patterns([str(checkpoints / "else*" / "*")], checkpoints)] == ["poems-3"]
+    assert len(listed(capsys, "poems*")) == 4
+    with pytest.raises(UserError, match="no run matches this pattern; use a"):
+        expand_patterns(["sonnets*"], checkpoints)
+
+
+def test_without_a_run_one_sentence_says_what_to_do(checkpoints, capsys):
+    assert "train.py" in listed(capsys)[0]

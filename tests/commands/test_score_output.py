@@ -1,0 +1,42 @@
+"""The table and the stretches of one colour."""
+
+import math
+
+import numpy as np
+
+from chargpt.analysis.scored_text import Total
+from chargpt.analysis.summary import HEAD, Summary
+from chargpt.commands.score_output import runs
+
+
+def test_the_table_lines_up_whatever_the_names():
+    total = Total(characters=1000, bytes=1100, ids=1000, bits=2000.0)
+    texts = [("a.txt", total), ("x" * 100, total), ("evil\x1b[2J", total)]
+    summary = Summary({}, texts, characters=3000, bytes=3300, sizes={"gzip -9": 900, "zstd -19": None}, ngram=(3, 2.5))
+    table = summary.table()
+    assert len({len(row) for row in table if "loss" in row or "2.0000" in row}) == 1 and len(table) == 1 + 3 + 1 + 2 + 1
+    assert table[0] == HEAD and not any("\x1b" in row for row in table)
+    assert "not present" in table[6] and f"{8 * 900 / 3300:.4f}" in table[5]
+    assert summary.total.bits == 6000 and summary.to_json()["total"]["bits_per_character"] == 2.0
+
+
+def test_each_figure_of_the_table_is_a_total_divided_by_its_own_count():
+    """Characters, bytes and ids differ; other programs also read the first character of each text, which is not predicted."""
+    texts = [(name, Total(characters=99, bytes=199, ids=149, bits=398.0)) for name in "ab"]
+    summary = Summary({}, texts, characters=200, bytes=400, sizes={"gzip -9": 300}, ngram=(3, 2.0))
+    rows = [row.split() for row in summary.table()[1:]]
+    loss = f"{398 / 149 * math.log(2):.4f}"
+    assert rows[0] == ["a", "99", "199", "50", f"{398 / 99:.4f}", "2.0000", loss]
+    assert rows[2] == ["all", "texts", "198", "398", "100", f"{398 / 99:.4f}", "2.0000", loss]
+    assert rows[3] == ["gzip", "-9", "200", "400", "300", "12.0000", "6.0000"]
+    per_character, per_byte = 2 * 298 / 198, 2 * 298 / 398
+    assert rows[4] == ["order-3", "n-gram", f"{per_character:.4f}", f"{per_byte:.4f}", f"{2 * math.log(2):.4f}"]
+    figures = summary.to_json()["total"]
+    assert figures["bits_per_character"] == round(398 / 99, 6) and figures["bits_per_byte"] == 2.0
+    assert figures["loss"] == round(398 / 149 * math.log(2), 6)
+
+
+def test_stretches_cover_the_text_once():
+    bits = np.array([np.nan, 0.1, 0.2, 3.0, 9.0, 9.5, 1.0])
+    assert runs(bits) == [(1, 0, 1), (0, 1, 3), (2, 3, 4), (3, 4, 6), (1, 6, 7)]
+    assert runs(np.empty(0)) == []

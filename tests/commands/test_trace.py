@@ -1,0 +1,92 @@
+"""The verb finds planted copies in texts and samples, and prints nothing that commands a terminal."""
+
+import json
+
+import pytest
+from helpers import SHAPE, publish_run
+
+from chargpt.commands import trace
+from chargpt.config import Config, DataConfig, TrainConfig
+from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+
+
+def test_a_planted_copy_is_found_with_its_line(run, corpus, tmp_path, capsys):
+    training = corpus.tokenizer.decode(corpus.train)
+    copied = training[300:345]
+    (tmp_path / "a.txt").write_text(f"\x1b[31m {copied} \u202e~~")
+    assert trace.main([str(run), str(tmp_path / "a.txt"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    best = result["passages"][0]
+    assert best["passage"] in copied + " " and best["length"] == result["longest_copy"] >= 45 - 1
+    place = best["training_character"] - 1
+    assert training[place : place + best["length"]] == best["passage"]
+    assert best["training_line"] == training[:place].count("\n") + 1 and best["copies"] == training.count(best["passage"])
+    assert result["novel"].keys() == result["validation"]["novel"].keys() == {str(n) for n in range(2, 33)}
+    assert trace.main([str(run), str(tmp_path / "a.txt")]) == 0
+    printed = capsys.readouterr()
+    assert "indexed" not in printed.err  # the index was kept
+    assert not {"\x1b", "\u202e"} & set(printed.out + printed.err)
+    assert f"longest copy     {best['length']} characters" in printed.out
+
+
+def test_the_comparison_is_with_text_that_the_model_has_not_seen(run, corpus, tmp_path, capsys):
+    """As many characters from the start of the validation part, or all of it if the text is longer."""
+    training, unseen = (corpus.tokenizer.decode(part) for part in (corpus.train, corpus.val))
+    for text in (training[:400], training[:3000]):
+        (tmp_path / "a.txt").write_text(text)
+        assert trace.main([str(run), str(tmp_path / "a.txt"), "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        compared, longest = unseen[: len(text)], 0
+        while any(compared[i : i + longest + 1] in training for i in range(len(compared) - longest)):
+            longest += 1
+        new = [compared[i : i + 5] not in training for i in range(len(compared) - 4)]
+        assert result["longest_copy"] == len(text) and result["novel"]["5"] == 0
+        assert result["validation"]["longest_copy"] == longest < len(compared)
+        assert result["validation"]["novel"]["5"] == pytest.approx(sum(new) / len(new), abs=1e-6)
+
+
+def test_samples_are_traced_without_a_text(run, capsys):
+    arguments = [str(run), "--samples", "2", "--length", "50", "--seed", "3", "--json"]
+    assert trace.main(arguments) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["characters"] == 100 and {row["text"] for row in first["passages"]} <= {"sample 1", "sample 2"}
+    assert trace.main(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == first
+
+
+def test_mistakes_are_one_line(run, corpus, tmp_path):
+    with pytest.raises(UserError, match="none.txt"):
+        trace.main([str(run), str(tmp_path / "none.txt")])
+    with pytest.raises(UserError, match="--temperature"):
+        trace.main([str(run), "--temperature", "-1"])
+    (tmp_path / "cache" / corpus.fingerprint / "entry.json").unlink()
+    with pytest.raises(UserError, match="not in the cache"):
+        trace.main([str(run)])
+
+
+def test_a_copy_is_named_by_its_file_and_line(tmp_path, capsys):
+    for name in ("a.txt", "b.txt"):
+        lines = [f"line {i} of {name}, {i * 7919 % 1000}" for i in range(60)]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    texts, settings = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], DataConfig(cache=str(tmp_path / "cache"))
+    corpus = load_corpus(texts, settings, root=tmp_path, block_size=8)
+    config = Config(model=SHAPE, train=TrainConfig(batch_size=1), data=settings)
+    run = publish_run(tmp_path / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint, texts=texts)
+    (tmp_path / "c.txt").write_text(lines[19], encoding="utf-8")
+    assert trace.main([str(run), str(tmp_path / "c.txt"), "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["passages"][0]
+    assert (best["file"], best["line"], best["training_line"]) == (texts[1], 20, 80)
+    trace.main([str(run), str(tmp_path / "c.txt")])
+    printed = capsys.readouterr()
+    assert "b.txt:20  " in printed.out and "changed" not in printed.err
+    (tmp_path / "a.txt").write_text("other\n")
+    trace.main([str(run), str(tmp_path / "c.txt")])
+    printed = capsys.readouterr()
+    assert "line 80 " in printed.out and "b.txt:" not in printed.out and "have changed or are gone" in printed.err
+
+
+def test_an_empty_text_is_a_mistake(run, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(UserError, match="empty.txt: 0 characters; give a text"):
+        trace.main([str(run), str(tmp_path / "empty.txt")])

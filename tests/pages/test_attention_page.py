@@ -1,0 +1,162 @@
+"""The page holds the weights of the reference, opens, follows the mouse and the keyboard, and shows hostile text as text."""
+
+import base64
+import json
+import re
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from helpers import SHAPE
+
+from chargpt.analysis.attention_patterns import measure_heads, pattern_masks
+from chargpt.pages.attention_page import attention_page, pack
+from model import GPT, causal_mask, reference_attention
+
+HOSTILE = "</script><b>&\"'\x1b[31m\u202eabc\u2066\u0301\n\t" * 2 + "é中\U0001f600"
+
+
+def page_of(weights: torch.Tensor, characters: str | list[str]) -> str:
+    facts = measure_heads(weights, characters)
+    return attention_page(weights, characters, facts, about="a <run>", place="its \u202etext")
+
+
+def random_weights(T: int, *, layers: int = 2, heads: int = 3) -> torch.Tensor:
+    scores = 3 * torch.randn(layers, heads, T, T, generator=torch.Generator().manual_seed(1))
+    return scores.masked_fill(~causal_mask(T), float("-inf")).softmax(dim=-1)
+
+
+def data_of(content: str, id: str) -> object:
+    return json.loads(re.search(f'<script type="application/json" id="{id}">(.*?)</script>', content, re.DOTALL)[1])
+
+
+def test_the_weights_are_those_of_the_reference_attention():
+    torch.manual_seed(0)
+    model = GPT(SHAPE, 10).eval()
+    idx = torch.randint(0, 10, (1, SHAPE.block_size))
+    weights = model.attention(idx)[:, 0]
+    with torch.no_grad():
+        x, _ = model._embed(idx)
+        q, k, v = model.blocks[0].attn.heads(model.blocks[0].norm_1(x))
+        _, expected = reference_attention(q, k, v, mask=causal_mask(SHAPE.block_size)[None, None])
+    assert (weights[0] - expected[0]).abs().max() < 1e-5
+    levels = np.frombuffer(zlib.decompress(pack(weights)), np.uint8).reshape(*weights.shape[:2], -1)
+    rows, columns = np.tril_indices(SHAPE.block_size)
+    assert np.abs((levels / 255.0) ** 2 - weights.numpy()[:, :, rows, columns]).max() <= 0.004
+    packed = base64.b64decode(data_of(page_of(weights, "ab" * 8), "weights"))
+    assert zlib.decompress(packed) == levels.tobytes()
+
+
+def test_facts_are_those_of_the_heads():
+    weights = random_weights(40)
+    facts, measured = data_of(page_of(weights, "ab (c)\n." * 5), "facts"), measure_heads(weights, "ab (c)\n." * 5)
+    assert [facts["labels"][i] for i in facts["characters"]] == list("ab␣(c)↵." * 5)
+    for measure in ("entropy", "distance"):
+        assert np.abs(np.array(facts[measure]) - getattr(measured, measure)).max() <= 0.0005
+    for pattern in facts["patterns"]:
+        assert np.abs(np.array(pattern["scores"]) - measured.scores[pattern["name"]]).max() <= 0.0005
+        assert pattern["chance"] == pytest.approx(measured.chance[pattern["name"]], abs=0.0005)
+    assert {p["name"] for p in facts["patterns"]} == measured.scores.keys()
+    assert facts["names"] == [[measured.name(layer, head) for head in range(3)] for layer in range(2)]
+
+
+def test_hostile_text_is_escaped():
+    content = page_of(random_weights(len(HOSTILE)), HOSTILE)
+    assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)
+    assert content.count("<b>") == content.count("</b>") == 0 and "a &lt;run&gt;" in content
+    assert content.count("<script") == content.count("</script>") == 3  # two of data, one of ours
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """A function that opens a page of these weights and characters and returns playwright's page; problems fail the test."""
+    problems = []
+
+    def open_page(weights, characters, **view):
+        path = tmp_path / "page.html"
+        path.write_text(page_of(weights, characters), encoding="utf-8")
+        shown = browser.new_page(**view)
+        shown.on("pageerror", lambda problem: problems.append(str(problem)))
+        shown.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        shown.goto(path.as_uri())
+        shown.wait_for_selector("body[data-state=complete]", timeout=30_000)
+        return shown
+
+    yield open_page
+    assert not problems
+
+
+def test_the_page_follows_the_mouse_and_the_keyboard(opened):
+    text = "He (ab) said\nso.\n" * 2
+    weights = random_weights(len(text))
+    page = opened(weights, text)
+    assert page.locator("#text").inner_text().replace("↵", "") == text
+    page.select_option("#chosen", label="layer 2, head 3")
+    for marked in (5, 20):
+        page.locator("#text > span").nth(marked).hover()
+        page.locator("#said", has_text=f"(character {marked + 1} of").wait_for()
+        best = weights[1, 2, marked].argmax().item()
+        where = "to itself" if best == marked else f", {marked - best} back"
+        assert page.locator("#said").inner_text().endswith(where)
+        share = float(page.locator("#to .share").first.inner_text().removesuffix(" %")) / 100
+        assert abs(share - weights[1, 2, marked, best].item()) < 0.01
+        assert page.evaluate("wash.getContext('2d').getImageData(0, 0, wash.width, wash.height).data.some(value => value)")
+    page.focus("#text")
+    page.keyboard.press("ArrowLeft")
+    page.locator("#said", has_text="(character 20 of").wait_for()
+    page.keyboard.press("PageDown")
+    assert page.locator("#chosen").input_value() == "0"  # after the last head, the mean of all
+    page.locator("#grid button").nth(3).click()
+    assert page.locator("tr.chosen").inner_text().startswith("1.2")
+
+
+def test_the_mean_is_the_mean_of_the_heads(opened):
+    weights = random_weights(12)
+    page = opened(weights, "abcdefghijkl")
+    levels = page.evaluate("Array.from(weightsOf(maps[1]))")
+    rows, columns = np.tril_indices(12)
+    assert np.abs((np.array(levels) / 255) ** 2 - weights[0].mean(dim=0).numpy()[rows, columns]).max() < 0.008
+
+
+def test_the_page_begins_at_the_most_telling_head_and_a_clear_character(opened):
+    text = "ab (cd) ab\n" * 6
+    weights = random_weights(len(text))
+    same = torch.from_numpy(pattern_masks(text)["same"])
+    weights[1, 1] = torch.where(same.any(dim=1, keepdim=True), same / same.sum(dim=1, keepdim=True).clamp(min=1), weights[1, 1])
+    weights[0, 2] = torch.eye(len(text)).roll(-1, 1).tril()
+    page = opened(weights, text)
+    assert page.evaluate("[maps[shown].layer, maps[shown].head]") == [1, 1]
+    assert page.evaluate("maps[shown].name") == "same"
+    marked = page.evaluate("marked")
+    assert marked >= len(text) // 4 and weights[1, 1, marked, : marked - 1].max() > 0.9 * weights[1, 1, len(text) // 4 :].max()
+    assert page.locator("details[open]").count() == 0
+
+
+def test_the_heads_follow_a_short_text_without_a_gap(opened):
+    page = opened(random_weights(12), "abcdefghijkl", viewport={"width": 1280, "height": 900})
+    reader, heads = (page.locator(f"#{name}").bounding_box() for name in ("reader", "heads"))
+    assert 0 < heads["y"] - (reader["y"] + reader["height"]) < 40
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_a_phone(opened, scheme):
+    page = opened(random_weights(60), "Lorem ipsum " * 5, viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    table = page.locator(".wide", has=page.locator("#measures"))
+    assert table.evaluate("e => e.scrollWidth > e.clientWidth && getComputedStyle(e).backgroundImage.includes('gradient')")
+    table.evaluate("e => { e.scrollLeft = 100; }")
+    name, box = page.locator("#measures td").first.bounding_box(), table.bounding_box()
+    assert name["x"] == box["x"]  # the head's name stays where it is
+
+
+def test_hostile_text_runs_nothing_in_a_browser(opened):
+    page = opened(random_weights(len(HOSTILE)), HOSTILE)
+    assert page.locator("b").count() == page.locator("#to b").count() + page.locator("#from b").count()
+    assert "\u202e" not in page.locator("body").inner_text() and "\\u202e" in page.locator("#text").inner_text()
+
+
+@pytest.mark.nightly
+def test_a_context_of_1024_and_36_heads_opens_in_two_seconds(opened):
+    page = opened(random_weights(1024, layers=6, heads=6), "First Citizen:\n " * 64)
+    assert page.evaluate("performance.getEntriesByName('ready')[0].startTime") < 2000

@@ -1,0 +1,69 @@
+"""Pages load nothing, run only their own script, and show hostile text as text."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from chargpt.markup import escape
+from chargpt.pages.page import page, publish_page, source
+
+HOSTILE = ["</script><script>alert(1)</script>", "<!--", "\x1b[31m", "\u202eabc\u2066", "a\"b'c&d", "\0\x7f\u2028", "\ud800"]
+
+
+class Elements(HTMLParser):
+    """The names of all elements, and the content of <script> and <style>."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.inside: list[tuple[dict, str]] = []
+        self._open: dict | None = None
+        self.feed(content)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self._open = {"tag": tag, **dict(attrs)} if tag in ("script", "style") else None
+
+    def handle_data(self, data):
+        if self._open is not None:
+            self.inside.append((self._open, data))
+
+    def handle_endtag(self, tag):
+        self._open = None
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_text(text, tmp_path):
+    plain = Elements(page("t", body="<p></p>", script="1", data={"facts": ""}))
+    content = page(text, body=f"<p>{escape(text)}</p>", script="1", data={"facts": [text]})
+    found = Elements(content)
+    assert found.names == plain.names
+    assert [json.loads(data) for element, data in found.inside if element.get("id") == "facts"] == [[text]]
+    body = re.search("<p>(.*?)</p>", content, re.DOTALL)[1]
+    assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)
+    if text.isprintable():
+        assert html.unescape(body) == text
+    publish_page(tmp_path / "page.html", content)
+    (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_the_policy_allows_the_page_and_nothing_else():
+    content = page("t", body="", style="p { color: red; }", script="document.title = 'é';")
+    policy = html.unescape(re.search('http-equiv="Content-Security-Policy" content="(.*?)"', content)[1])
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    for element, text in Elements(content).inside:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[f"{element['tag']}-src"] == f"'sha256-{digest}'"
+    assert "script-src 'none'" in page("t", body="")
+
+
+def test_the_style_fits_phones_dark_screens_and_paper():
+    style = source("page.css")
+    assert "prefers-color-scheme: dark" in style and "@media print" in style and "//" not in style
+    assert '<meta name="viewport" content="width=device-width' in page("t", body="")

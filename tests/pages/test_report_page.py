@@ -1,0 +1,155 @@
+"""The page shows every part of one run or of several, within 2 MB, without script, and hostile text as text."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from chargpt.analysis.metrics_log import MetricsLog
+from chargpt.analysis.report_data import Effort, measure_run
+from chargpt.commands.loaded_run import load_run
+from chargpt.config import OptimConfig
+from chargpt.pages.page import source
+from chargpt.pages.report_page import comparison, curves, differences, report_page
+from chargpt.terminal import UserError
+from chargpt.text.suffix_array import open_or_make_index
+
+HEADINGS = ["Loss", "What it wrote", "What it was trained on", "What surprises it", "Where the loss sits"]
+HEADINGS += ["What it copies", "What its heads look at", "Settings and machine"]
+OWN = re.compile(r"data:image/png;base64,|#run-\d+(-\d+)?$")  # what the page may show and link to
+HOSTILE = "</style></p><script>alert(1)</script><img src=//e.x>\x1b[31m\u202e'\"\0"
+LOG = MetricsLog(
+    {
+        "val/loss": [(0, 4.0), (100, 2.0), (200, 1.5)],
+        "train/loss": [(step, 4 - step / 80) for step in range(20, 201, 20)],
+        "chars_per_second": [(step, 1000.0) for step in range(20, 201, 20)],
+        "lr": [(step, 1e-3) for step in range(20, 201, 20)],
+    },
+    [(0, "xq"), (100, "the se"), (200, "the sea")],
+)
+
+
+@pytest.fixture
+def report(run, corpus):
+    loaded = load_run(str(run), device="cpu")
+    effort = Effort(characters=400, sample_length=60, sample_seconds=10)
+    measured = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=effort)
+    return dataclasses.replace(measured, log=LOG)
+
+
+class Names(HTMLParser):
+    """Elements, and attributes that a policy without inline styles or scripts would ignore or that load something."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.tags, self.loads = set(), []
+        self.feed(content)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.loads += [(k, v) for k, v in attrs if k in ("src", "href", "style") or k.startswith("on")]
+
+
+def test_one_run_has_every_part(report):
+    content = report_page([report])
+    assert re.findall("<h2>(.*?)</h2>", content) == HEADINGS
+    assert all(f'id="{target}"' in content for target in re.findall(r'href="#(.*?)"', content))
+    assert "1.5000" in content and "step 200, loss 1.50" in content and "script-src 'none'" in content
+    assert len(content.encode()) < 2e6
+    assert Names(content).loads and not [value for _, value in Names(content).loads if not OWN.match(value)]
+    assert "script" not in Names(content).tags
+
+
+def test_several_runs_share_the_charts(report):
+    other = dataclasses.replace(report, val_loss=0.5)
+    content = report_page([report, other])
+    assert len(re.findall("<h2>Loss</h2>", content)) == 1 and len(re.findall("<h2>What it wrote</h2>", content)) == 2
+    first_chart = re.search("<svg.*?</svg>", content, re.DOTALL)[0]
+    assert all(f"series-{i} {kind}" in first_chart for i in (0, 1) for kind in ("line", "faint"))
+    assert re.findall(r"<h2>(run \(\d\))</h2>", content) == ["run (1)", "run (2)"]  # two runs of one name
+    assert content.index("run (2)</a>") < content.index("run (1)</a>")  # the table has the best one first
+    assert all(f'id="{target}"' in content for target in re.findall(r'href="#(.*?)"', content))
+    assert len(report_page([report] * 10).encode()) < 2e6
+    with pytest.raises(UserError, match="at most 10"):
+        report_page([report] * 11)
+
+
+def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
+    log = MetricsLog({"chars_per_second": [(1, 100.0), (2, 4000.0), (3, 2000.0)]})  # the first step is slow
+    cells = re.findall(r'<td class="number">(.*?)</td>', comparison([dataclasses.replace(report, val_loss=1.5, log=log)]))
+    assert cells[0] == "1.5000 (2.164)" and cells[-1] == "2,000"
+
+
+@pytest.mark.parametrize(
+    ("metric", "title"),
+    [
+        ("lr", "learning rate"),
+        ("grad_norm", "gradient norm"),
+        ("chars_per_second", "characters per second"),
+        ("novelty/longest_copy", "longest copy in the sample"),
+    ],
+)
+def test_a_chart_has_the_title_of_its_metric(report, metric, title):
+    log = MetricsLog({"val/loss": [(0, 4.0), (9, 2.0)], metric: [(0, 1.0), (9, 2.0)]})
+    drawn = curves([dataclasses.replace(report, log=log)])
+    assert re.findall("<figcaption>([^<]*)</figcaption><svg", drawn) == [title]
+
+
+def test_ten_runs_have_ten_colours():
+    style = source("report.css")
+    for i in range(10):
+        assert f".series-{i} " in style
+    for theme in re.findall(r":root \{(.*?)\}", style, re.DOTALL):
+        colours = re.findall(r"--c\d: (#[0-9a-f]{6});", theme)
+        assert len(set(colours)) == 10
+
+
+def test_the_settings_that_differ_are_a_table(report):
+    config = report.config
+    other = dataclasses.replace(report, config=dataclasses.replace(config, optim=OptimConfig(learning_rate=0.125)))
+    table = differences([report, other])
+    assert re.findall("<tr><th>([^<]+)</th>", table) == ["optim.learning_rate"]
+    assert "<td>0.003</td><td>0.125</td>" in table
+    other = dataclasses.replace(other, texts=["/home/<me>/other.txt"])
+    assert "other.txt</td>" in differences([report, other]) and "<me>" not in differences([report, other])
+    assert "All settings are equal" in differences([report, report])
+
+
+def test_the_page_begins_with_a_verdict_and_a_sample(report):
+    content = report_page([dataclasses.replace(report, mark=1.75, step=200)])
+    verdict, sample = content.index("1.50 nats (2.16 bits) per character, 0.25 below"), content.index("the sea</p>")
+    assert verdict < sample < content.index("<dl") < content.index("<h2>Loss</h2>")
+
+
+def test_hostile_text_stays_text(report):
+    plain = Names(report_page([report]))
+    log = MetricsLog(LOG.curves, [(0, HOSTILE), (200, HOSTILE)])
+    lines = [dataclasses.replace(line, text=HOSTILE.ljust(len(line.text))[: len(line.text)]) for line in report.worst]
+    copies = dataclasses.replace(report.copies, samples=[HOSTILE], passages=[(5, 1, HOSTILE)])
+    confused = [{**row, "character": HOSTILE, "prediction": HOSTILE} for row in report.parts["confused"]]
+    changes = {"name": HOSTILE, "texts": [HOSTILE], "excerpt": HOSTILE, "log": log, "worst": lines, "best": lines}
+    changes |= {"opening": lines, "copies": copies, "environment": {HOSTILE: HOSTILE}, "missing": [HOSTILE], "engine": HOSTILE}
+    changes |= {"parts": {**report.parts, "confused": confused}, "heads": dataclasses.replace(report.heads, text=HOSTILE)}
+    hostile = dataclasses.replace(report, **changes)
+    for content in (report_page([hostile]), report_page([hostile, hostile])):
+        found = Names(content)
+        assert found.tags <= plain.tags and all(OWN.match(value) for _, value in found.loads)
+        assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)
+
+
+def test_a_run_that_logged_nothing_has_a_page(report):
+    bare = dataclasses.replace(report, log=MetricsLog(), parts=None, copies=None, heads=None, mark=None, missing=["reason"])
+    content = report_page([bare])
+    assert "Nothing was logged" in content and "Not shown: reason" in content
+
+
+def test_it_fits_a_phone(report, browser, tmp_path):
+    long = "a long name without a space ".replace(" ", "") * 20
+    hostile = dataclasses.replace(report, name=long, environment={long: long}, missing=[long], texts=[long], excerpt=long)
+    (tmp_path / "page.html").write_text(report_page([report, hostile]), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    problems = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 360 and problems == []

@@ -1,0 +1,65 @@
+"""The parts of a report show the numbers that they are given."""
+
+import numpy as np
+import pytest
+import torch
+
+from chargpt.analysis.attention_patterns import measure_heads
+from chargpt.analysis.metrics_log import MetricsLog
+from chargpt.analysis.report_data import Heads, RunReport
+from chargpt.analysis.scored_text import Line
+from chargpt.config import Config
+from chargpt.pages.report_parts import coloured, cut, duration, heads_part, line_list, setting, tiles, verdict
+
+
+def test_the_colour_of_a_character_is_its_surprise():
+    line = Line(1, "ab<c\n", np.array([np.nan, 0.1, 20.0, 1.5, 0.0]))
+    assert coloured(line, 100) == 'ab<span class="heat-9">&lt;</span><span class="heat-2">c</span>\n'
+    assert coloured(line, 2) == "ab …"
+
+
+def report(**changes: object) -> RunReport:
+    facts = {"name": "a", "step": 500, "val_loss": 1.5, "parameters": 1, "engine": "", "texts": [], "config": Config()}
+    return RunReport(**{**facts, "environment": {}, "log": MetricsLog(), **changes})
+
+
+def test_the_loss_of_a_listed_line_is_in_nats():
+    line = Line(1, "ab\n", np.array([np.nan, 1.0, 3.0]))
+    assert '<span class="loss">1.39</span>' in line_list([line])  # 2 ln 2
+
+
+@pytest.mark.parametrize(("mark", "said"), [(1.75, "0.25 lower"), (1.25, "0.25 higher")])
+def test_the_tiles_say_how_often_the_text_was_seen_and_which_model_is_better(mark, said):
+    config = Config()
+    shown = tiles(report(mark=mark, step=600, parameters=7, training_characters=100 * config.chars_per_step))
+    assert f"the model is {said}" in shown and "seen for 6.0 epochs" in shown
+
+
+def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
+    text = "abcdefghij" * 2
+    T = len(text)
+    one, two = torch.eye(T).roll(-1, 1).tril(), torch.eye(T)  # one character back; the character itself and that before it
+    one[0, 0] = 1.0
+    two = torch.stack([one, (one + two) / 2])
+    content = heads_part(Heads(text=text, weights=two[None], facts=measure_heads(two[None], text)), most_bytes=10**6).content
+    assert "1.0 wide, 1.0 back" in content and "2.0 wide, 0.5 back" in content
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"mark": 1.4}, ["1.50 nats (2.16 bits)", "0.10 above that of an n-gram model"]),
+        ({"mark": 1.505}, ["about that of an n-gram model"]),
+        ({"val_loss": None}, ["not evaluated"]),
+        ({"log": MetricsLog({"val/loss": [(0, 4.0), (500, 1.5), (900, 2.1)]})}, ["lowest at step 500 and rose to 2.10"]),
+        ({"log": MetricsLog({"train/loss": [(0, 4.0), (480, 0.5), (900, 0.1)]})}, ["training loss is 0.50", "memorised"]),
+    ],
+)
+def test_the_verdict_says_what_the_numbers_say(changes, said):
+    assert all(part in verdict(report(**changes)) for part in said)
+
+
+def test_times_and_settings_are_for_people():
+    assert [duration(s) for s in (5.4, 150, 3600, 30_000, 400_000)] == ["5 s", "2.5 min", "60 min", "8.3 h", "4.6 days"]
+    assert [setting(v) for v in (True, [0.9, 0.99], "", "\n", "adamw", 3)] == ["true", "0.9, 0.99", "''", "'\\n'", "adamw", "3"]
+    assert cut("abc", 3) == "abc" and cut("abcd", 3) == "abc …"

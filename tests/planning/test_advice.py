@@ -1,0 +1,87 @@
+"""What is named as better is a command that can be copied, runs, and is expected to help."""
+
+import dataclasses
+import shlex
+from pathlib import Path
+
+import pytest
+from helpers import publish_run
+
+import train
+from chargpt.config import Config, apply_overrides
+from chargpt.planning.advice import better_training, better_way, known_start, train_command
+from chargpt.runs.saved_state import Progress
+from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.text.tokenizer import Tokenizer
+
+LETTERS = "\n .abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture
+def corpus(text, tmp_path) -> Corpus:
+    config = apply_overrides(Config(), [f"data.cache={tmp_path}/cache", "data.lowercase=true"])
+    return load_corpus([str(text)], config.data, root=tmp_path, block_size=8)
+
+
+@pytest.fixture
+def config(tmp_path) -> Config:
+    return apply_overrides(Config(), [f"data.cache={tmp_path}/cache", "data.lowercase=true"])
+
+
+def ended(corpus: Corpus, config: Config, tmp_path: Path, *, best_step: int = 1000, **facts: object) -> str:
+    progress = Progress(step=1000, evaluated=1000, val_loss=2.0, best_loss=2.0, best_step=best_step)
+    known = {"seconds": 20.0, "is_memorised": False, "is_adapted": False}
+    return better_training(corpus, config, progress, **{**known, **facts}, folder=tmp_path / "run", checkpoints=tmp_path)
+
+
+def test_a_command_makes_a_new_run_from_the_same_text(text, tmp_path, monkeypatch, capsys):
+    words = ["--config", "tiny", "train.max_steps=2", "train.sample_length=0", "runtime.threads=1"]
+    first = tmp_path / "run"
+    assert train.main([str(text), *words, "--run", str(first), f"data.cache={tmp_path}/my cache", "data.lowercase=true"]) == 0
+    corpus_config = apply_overrides(Config(), [f"data.cache={tmp_path}/my cache", "data.lowercase=true"])
+    corpus = load_corpus([str(text)], corpus_config.data, root=tmp_path, block_size=8)
+    (tmp_path / "run-2").mkdir()
+    command = train_command(corpus, corpus_config, words, folder=first, checkpoints=tmp_path / "checkpoints")
+    program, name, *arguments = shlex.split(command)
+    assert (program, name) == ("python", "train.py") and train.main(arguments) == 0
+    assert (tmp_path / "run-3" / "config.yaml").exists()
+
+
+def test_a_text_that_cannot_be_read_again_has_no_command(corpus, config, tmp_path):
+    piped = dataclasses.replace(corpus, texts=["-"])
+    assert train_command(piped, config, [], folder=tmp_path / "run", checkpoints=tmp_path) == ""
+
+
+def test_before_training_what_is_clearly_better_is_named_with_both_losses(corpus, config, tmp_path):
+    about = {"settings": ["train.seed=5", "data.lowercase=true"], "folder": tmp_path / "run", "checkpoints": tmp_path}
+    line = better_way(corpus, config, expected=0.6, with_minutes=(3, 0.4), **about)
+    assert "--minutes 3" in line and "0.40" in line and "0.60" in line and line.count("data.lowercase=true") == 1
+    assert "train.seed=5" in line and "--run run-2" in line
+    assert better_way(corpus, config, expected=0.41, with_minutes=(3, 0.4), **about) == ""  # about the same
+    line = better_way(corpus, config, expected=3.0, with_minutes=None, **about)  # worse than the n-gram model
+    assert "longer text" in line and "--init-from" in line
+
+
+def test_a_run_that_knows_the_text_better_is_named_and_one_that_does_not_is_not(text, corpus, config, tmp_path):
+    checkpoints, about = tmp_path / "checkpoints", {"settings": [], "with_minutes": None, "folder": tmp_path / "run"}
+    publish_run(checkpoints / "random", Tokenizer(LETTERS), steps=(10**6,), fingerprint="1" * 64)
+    name, loss = known_start(corpus, checkpoints=checkpoints)
+    assert name == "random" and loss > 2
+    assert "random" not in better_way(corpus, config, expected=2.0, checkpoints=checkpoints, **about)
+    line = better_way(corpus, config, expected=loss + 1, checkpoints=checkpoints, **about)
+    assert "--init-from random" in line and f"{loss:.2f}" in line and f"{loss + 1:.2f}" in line
+    assert known_start(dataclasses.replace(corpus, texts=["poems.txt"]), checkpoints=checkpoints) is None  # its own text
+
+
+def test_after_training_the_command_fits_how_the_run_ended(corpus, config, tmp_path):
+    short = apply_overrides(config, ["train.batch_size=1", "model.block_size=8"])  # it sees the text once
+    muon = apply_overrides(config, ["optim.name=muon"])
+    assert "--minutes 2 " in ended(corpus, config, tmp_path, seconds=500.0)  # Muon learns more, of a short text in two runs
+    assert "--minutes 9 " in ended(corpus, short, tmp_path, seconds=500.0)
+    assert "--minutes 4 " in ended(corpus, apply_overrides(short, ["optim.name=muon"]), tmp_path, seconds=90.0)
+    assert "--minutes 2 " in ended(corpus, muon, tmp_path, is_memorised=True)  # two runs
+    assert ended(corpus, muon, tmp_path, is_memorised=True, seconds=600.0) == ""  # nothing that this program knows
+    assert ended(corpus, config, tmp_path, is_adapted=True) == ""
+    assert "--find-lr" in ended(corpus, config, tmp_path, best_step=0)
+    assert ended(corpus, apply_overrides(muon, ["train.pupil_minutes=1"]), tmp_path) == ""
+    assert all("data.lowercase=true" in command for command in (ended(corpus, config, tmp_path),))

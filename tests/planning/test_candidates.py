@@ -1,0 +1,322 @@
+"""What is chosen for a text and a time: it fits both, what the user gave stays, and every choice is said."""
+
+import dataclasses
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import SHAPE, publish_run
+
+from chargpt.config import Config, DataConfig, apply_overrides, difference
+from chargpt.planning.candidates import (
+    CHOSEN,
+    IN_STEPS,
+    SHORTEST_CONTEXT,
+    STARTING_SECONDS,
+    TAUGHT_SPEED,
+    Choice,
+    choose,
+    chooses,
+    regularized,
+)
+from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS, SECOND_RUN_GAP, SHAPES, TAUGHT_DECAY, TEACHING_EPOCHS
+from chargpt.terminal import UserError
+from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.text.tokenizer import Tokenizer
+
+WORDS = "the sea is blue and the wind is cold; ships sail at night. "
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory) -> dict[int, Corpus]:
+    """Texts of several lengths, in characters."""
+    folder, corpora = tmp_path_factory.mktemp("texts"), {}
+    for length in (400, 3000, 100_000):
+        (folder / "text.txt").write_text((WORDS * (1 + length // len(WORDS)))[:length])
+        data = DataConfig(cache=str(folder / "cache"))
+        corpora[length] = load_corpus([str(folder / "text.txt")], data, root=folder, block_size=SHORTEST_CONTEXT)
+    return corpora
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch) -> None:
+    """A machine with the same speed for every model, also while other programs use it."""
+    monkeypatch.setattr("chargpt.planning.candidates.training_speed", lambda config, corpus: 1e5)
+
+
+def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, muon: bool = True, processes: int = 1) -> Choice:
+    config = apply_overrides(Config(), ["runtime.threads=1", *settings])
+    given = {setting.partition("=")[0] for setting in settings}
+    return choose(config, corpus, given=given, seconds=seconds, muon=muon, processes=processes)
+
+
+def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
+    choice = choice_for(corpora[100_000])
+    model, said = choice.config.model, dict(choice.notices)
+    assert (model.n_layer, model.n_embd) in SHAPES and choice.seconds <= 20
+    assert choice.config.optim.name == "muon" and model.positions == "rotary"
+    assert [label for label, _ in choice.notices[:3]] == ["chosen", "chosen", "expected"]
+    text = "\n".join(line for _, line in choice.notices)
+    assert f"{model.n_layer} layers, width {model.n_embd}" in text and f"{choice.config.chars_per_step:,} characters" in text
+    assert "validation loss" in said["expected"]
+
+
+def test_without_muon_it_is_adamw_with_learned_positions(corpora):
+    config = choice_for(corpora[3000], muon=False).config
+    assert config.optim.name == "adamw" and config.model.positions == "learned"
+
+
+GIVEN = [
+    ["model.n_layer=1", "model.n_embd=48"],
+    ["model.n_embd=20"],
+    ["model.n_head=2"],
+    ["model.block_size=24"],
+    ["model.positions=sinusoidal"],
+    ["model.dropout=0.3", "optim.weight_decay=0.02"],
+    ["optim.name=adamw", "optim.learning_rate=1e-4", "optim.warmup_steps=3", "optim.momentum=0.5"],
+    ["train.batch_size=3", "train.eval_interval=7", "checkpoint.interval=9"],
+    ["train.chunks=4"],
+]
+
+
+@pytest.mark.parametrize("settings", GIVEN, ids=lambda settings: settings[0].partition("=")[0])
+def test_what_was_given_stays(settings, corpora):
+    config = choice_for(corpora[3000], *settings).config
+    assert difference(config, apply_overrides(config, settings)) == []
+    assert config.train.batch_size % max(1, config.train.chunks) == 0
+
+
+@pytest.mark.parametrize("seconds", [20.0, 61.0, 300.0])
+def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(seconds, corpora):
+    train = choice_for(corpora[3000], "train.batch_size=1", "model.block_size=32", seconds=seconds).config.train
+    rest = train.max_steps % train.eval_interval
+    assert train.max_steps > 400 and (rest == 0 or rest > train.eval_interval / 2)
+
+
+def test_a_long_validation_part_is_evaluated_less_often(corpora):
+    settings, corpus = ["model.n_layer=2", "model.n_embd=64", "train.batch_size=4", "train.eval_chars=0"], corpora[100_000]
+    large = dataclasses.replace(corpus, val=np.tile(corpus.train, 30))
+    few, many = (choice_for(one, *settings, seconds=10.0).config.train for one in (large, corpus))
+    assert few.max_steps / few.eval_interval <= 2 < many.max_steps / many.eval_interval
+
+
+@pytest.mark.parametrize(("width", "context"), [(64, 128), (128, 128), (192, 256)])
+def test_the_context_is_that_for_the_width_which_was_given(width, context, corpora):
+    assert choice_for(corpora[100_000], "model.n_layer=1", f"model.n_embd={width}").config.model.block_size == context
+
+
+def test_of_a_text_with_one_character_no_loss_below_zero_is_expected(corpora):
+    corpus = corpora[3000]
+    same = dataclasses.replace(corpus, train=np.zeros_like(corpus.train), val=np.zeros_like(corpus.val))
+    assert "-0.00" not in str(choice_for(same).notices)
+
+
+def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
+    corpus = corpora[100_000]
+    many = dataclasses.replace(corpus, tokenizer=Tokenizer("".join(map(chr, range(0x4E00, 0x4E00 + 2000)))))
+    shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1"]
+    assert choice_for(corpus, *shape).config.model.block_size == 128
+    assert choice_for(many, *shape).config.model.block_size == 256
+    alone, together = (choice_for(one, *shape, muon=False).config.model.block_size for one in (corpus, many))
+    assert alone == together
+    long = dataclasses.replace(corpus, train=np.tile(corpus.train, 60))
+    assert choice_for(long, *shape, seconds=3600.0).config.model.block_size == 256
+    assert choice_for(long, *shape, "model.block_size=64", seconds=3600.0).config.model.block_size == 64
+
+
+@pytest.mark.parametrize("length", [400, 3000])
+def test_a_text_of_any_length_has_windows_in_both_parts(length, corpora):
+    corpus = corpora[length]
+    config = choice_for(corpus).config
+    assert config.model.block_size < len(corpus.val) and config.model.block_size <= len(corpus.train) // 2
+
+
+def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
+    choice = choice_for(corpora[3000], "train.pupil_minutes=0", seconds=7 * 24 * 3600)
+    epochs = choice.config.train.max_steps * choice.config.chars_per_step / len(corpora[3000].train)
+    assert epochs <= MAX_EPOCHS + 1 and choice.config.train.max_epochs == MAX_EPOCHS
+    assert choice.seconds == 7 * 24 * 3600  # the ceiling
+    label, said = choice.notices[-1]
+    assert label == "note" and re.search(r"ends after about \d+:\d\d of 168:00:00: ", said)
+
+
+def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
+    text = corpora[3000]
+    choice, alone = choice_for(text, seconds=120.0), choice_for(text, "train.pupil_minutes=0", seconds=120.0)
+    train, said = choice.config.train, dict(choice.notices)
+    assert choice.seconds == 40 and train.pupil_minutes == pytest.approx(80 / 60, abs=0.001)
+    assert train.second_run_gap == SECOND_RUN_GAP and train.max_epochs == ENOUGH_EPOCHS
+    assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
+    assert "two runs" in said and "training ends" in said["note"]
+    assert alone.config.train.pupil_minutes == 0 and "two runs" not in dict(alone.notices)
+    assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
+
+
+def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
+    shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
+    long = dataclasses.replace(corpus, train=np.tile(corpus.train, 100))
+    config = choice_for(long, *shape, seconds=120.0).config
+    seen = config.train.max_steps * config.chars_per_step
+    for times, is_taught in ((0.9 * TEACHING_EPOCHS, False), (1.1 * TEACHING_EPOCHS, True)):
+        repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)))
+        assert (choice_for(repeated, *shape, seconds=120.0).config.train.pupil_minutes > 0) == is_taught
+
+
+@pytest.mark.parametrize("length", [30_000, 400_000])
+def test_the_times_of_two_runs_and_the_epochs_of_one_are_those_of_the_machine(length, corpora, steady):
+    """The shorter text needs a part of the time, and the longer one all of it."""
+    text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
+    shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
+    said = dict(choice_for(text, *shape, seconds=150.0).notices)["two runs"]
+    epochs, *clocks = re.search(r"text (\d+) times. .* ends after (\d+):(\d+), .* for (\d+):(\d+)", said).groups()
+    first, second = (60 * int(minutes) + int(seconds) for minutes, seconds in (clocks[:2], clocks[2:]))
+    if length == 30_000:
+        steps = 1.25 * ENOUGH_EPOCHS * length / 1e5 / IN_STEPS  # at 100,000 characters a second, the speed of `steady`
+        assert first == pytest.approx(1.5 * STARTING_SECONDS + steps, abs=1)
+        assert second == pytest.approx(1.5 * STARTING_SECONDS + steps / TAUGHT_SPEED, abs=1)
+        assert int(epochs) == MAX_EPOCHS
+    else:
+        assert (first, second) == (50, 100)
+    one = choice_for(text, *shape, "train.pupil_minutes=0", seconds=150.0).config
+    assert int(epochs) == pytest.approx(one.train.max_steps * one.chars_per_step / length, abs=1)
+
+
+def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regularization(corpora, tmp_path, steady):
+    corpus, shape = corpora[100_000], dataclasses.replace(SHAPE, block_size=48)
+    teacher = publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape) / "step-00000500"
+    short = dataclasses.replace(corpus, train=corpus.train[:10_000])
+    alone = choice_for(short, "train.pupil_minutes=0", seconds=120.0).config
+    taught = choice_for(short, f"train.teachers={teacher}", seconds=120.0).config
+    assert taught.train.pupil_minutes == 0
+    assert taught.model.block_size == 48 < alone.model.block_size
+    assert taught.model.dropout == 0 < alone.model.dropout
+    assert taught.optim.weight_decay == TAUGHT_DECAY < alone.optim.weight_decay
+    without = apply_overrides(alone, ["optim.weight_decay=0", "model.dropout=0"])
+    changed, _ = regularized(apply_overrides(without, [f"train.teachers={teacher}"]), short, given=())
+    assert (changed.optim.weight_decay, changed.model.dropout) == (TAUGHT_DECAY, 0)
+
+
+def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, steady):
+    """A fast machine sees 3,000 characters often, and 100,000 not even once in 5 seconds."""
+    assert choice_for(corpora[3000]).config.train.patience == 3
+    assert choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config.train.patience == 0
+    assert choice_for(corpora[3000], "train.patience=7").config.train.patience == 7
+
+
+def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(corpora, steady):
+    """Of a long validation part, an evaluation covers train.eval_chars, and the time that this saves is for steps."""
+    shape = ["model.n_layer=1", "model.n_embd=32", "train.pupil_minutes=0"]
+    corpus = dataclasses.replace(corpora[100_000], val=np.tile(corpora[100_000].train, 6))
+    few, all = (choice_for(corpus, *shape, f"train.eval_chars={count}").config.train for count in (1000, 0))
+    assert few.max_steps > 1.2 * all.max_steps
+
+
+def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatch):
+    timed = []
+    monkeypatch.setattr(
+        "chargpt.planning.candidates.training_speed", lambda config, _: timed.append(config.model.n_embd) or 1e5
+    )
+    considered = dict(choice_for(corpora[3000], "train.pupil_minutes=0", seconds=100.0).notices)["considered"]
+    widths = {int(width) for width in re.findall(r"x (\d+)\)", considered)}
+    assert len(widths) >= 2 and widths < set(timed)
+
+
+def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_warm_up(corpora, steady):
+    shape = ["model.n_layer=1", "model.n_embd=32", "model.block_size=64", "train.batch_size=64"]
+    one, two = (choice_for(corpora[100_000], *shape, seconds=5.0, processes=count).config for count in (1, 2))
+    assert two.train.max_steps == pytest.approx(2 * one.train.max_steps, rel=0.1)
+    assert one.train.max_steps < 1000 and one.optim.warmup_steps == one.train.max_steps // 10
+
+
+def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corpora, steady):
+    text = corpora[3000]
+    config = choice_for(text, "train.max_epochs=3", seconds=300.0).config
+    assert config.train.max_epochs == 3 and config.train.pupil_minutes == 0
+    assert config.train.max_steps * config.chars_per_step <= 3 * len(text.train)
+    assert config.model.dropout == 0 and config.train.patience == 0
+
+
+@pytest.mark.parametrize("length", [2700, 30_000, 90_000])
+@pytest.mark.parametrize("seconds", [30.0, 120.0, 600.0])
+def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(corpora, monkeypatch, seconds, length):
+    """On a machine whose speed grows with the characters of a step. With time enough, a teacher sees the text 30 times."""
+    timed = []
+    monkeypatch.setattr(
+        "chargpt.planning.candidates.training_speed", lambda config, _: timed.append(config) or 10.0 * config.chars_per_step
+    )
+    text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
+    config, _, notices, *_ = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
+    speed = f"at {10 * config.chars_per_step:,} characters a second"
+    assert any(speed in line for label, line in notices if label == "chosen")
+    if len(timed) == 3:  # the last one for the first of two runs, whose dropout takes time too
+        assert timed[-1].model == config.model
+    if {"two runs", "note"} <= dict(notices).keys():
+        assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
+
+
+@pytest.mark.parametrize("more", [{"seconds": 110.0}, {"muon": False}, {"processes": 2}])
+def test_little_time_adamw_and_several_processes_get_one_run(corpora, more):
+    choice = choice_for(corpora[3000], **{"seconds": 120.0, **more})
+    assert choice.config.train.pupil_minutes == 0 and "two runs" not in dict(choice.notices)
+
+
+def test_an_impossible_time_is_used_as_well_as_possible(corpora):
+    config = choice_for(corpora[100_000], seconds=0.5).config
+    assert (config.model.n_layer, config.model.n_embd) == SHAPES[0]
+
+
+def test_what_cannot_be_together_is_one_line(corpora):
+    with pytest.raises(UserError, match="n_embd"):
+        choice_for(corpora[3000], "model.n_embd=33", "model.n_head=2")
+
+
+def test_a_model_that_is_too_large_is_refused_before_it_is_made(corpora):
+    with pytest.raises(UserError, match="10,000,000 layers"):
+        choice_for(corpora[3000], "model.n_layer=10000000")
+
+
+def test_models_that_are_expected_to_learn_nothing_are_not_considered(corpora, tmp_path):
+    """For random letters, every model has the same expected loss: their entropy."""
+    (tmp_path / "random.txt").write_text("".join(random.Random(0).choices("abcdefgh", k=3000)))
+    letters = load_corpus([str(tmp_path / "random.txt")], DataConfig(), root=tmp_path, block_size=SHORTEST_CONTEXT)
+    words, nothing = (dict(choice_for(corpus, seconds=5.0).notices) for corpus in (corpora[3000], letters))
+    assert words["considered"].count("M (") > 2 and "considered" not in nothing
+    assert nothing["expected"].startswith("validation loss 2.08 ")  # ln 8
+
+
+def test_whoever_has_decided_everything_or_the_length_is_left_alone():
+    assert chooses([], minutes=None) and chooses(["train.max_steps"], minutes=1.0)
+    assert not chooses(["train.max_steps"], minutes=None)
+    assert not chooses(CHOSEN, minutes=1.0)
+    assert all(chooses(CHOSEN - {key}, minutes=1.0) for key in CHOSEN)
+
+
+def test_a_given_length_decides_the_regularization(corpora):
+    """Few epochs change nothing; with many, what was not given changes, and one line says why."""
+    corpus, config = corpora[100_000], Config()
+    few = apply_overrides(config, ["train.max_steps=10"])
+    assert regularized(few, corpus, given=()) == (few, "")
+    changed, why = regularized(config, corpus, given=())
+    assert changed.optim.weight_decay > config.optim.weight_decay and changed.model.dropout > 0
+    assert f"weight decay {changed.optim.weight_decay:g}" in why and "times" in why
+    kept, _ = regularized(config, corpus, given=["optim.weight_decay", "model.dropout"])
+    assert kept == config
+
+
+def test_presets_that_decide_everything_are_the_full_ones():
+    from chargpt.planning.settings import load_settings
+
+    presets = Path(__file__).parents[2] / "configs"
+    undecided = {p.stem for p in presets.glob("*.yaml") if not CHOSEN <= load_settings(p.stem, [], presets=presets).given}
+    assert undecided <= {"best"}
+
+
+def test_without_muon_the_choice_knows_what_minutes_would_give(corpora, steady):
+    novel = dataclasses.replace(corpora[100_000], train=np.tile(corpora[100_000].train, 30))
+    short, long = (choice_for(corpus, seconds=60.0, muon=False) for corpus in (corpora[3000], novel))
+    assert short.with_minutes[0] == 2 and long.with_minutes[0] == 1
+    assert all(choice.with_minutes[1] < choice.loss for choice in (short, long))
+    assert choice_for(corpora[3000], seconds=60.0).with_minutes is None
+    assert choice_for(corpora[3000], "optim.name=adamw", seconds=60.0, muon=False).with_minutes is None

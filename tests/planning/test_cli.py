@@ -1,0 +1,89 @@
+"""The command line of train.py: texts and settings are told apart, contradictions are one line."""
+
+import dataclasses
+
+import pytest
+
+from chargpt.config import Config
+from chargpt.planning.cli import SECTIONS, parse_options
+from chargpt.terminal import UserError
+
+
+def test_the_sections_are_those_of_the_settings():
+    assert SECTIONS == tuple(section.name for section in dataclasses.fields(Config))
+
+
+def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a=b.txt", "data.txt"):  # files whose names look like settings
+        (tmp_path / name).write_text("")
+    assert parse_options(["data.txt"]).texts == ["data.txt"]
+    options = parse_options(["a=b.txt", "train.seed=1", "more.txt", "--device", "cpu", "--minutes", "1.5"])
+    assert options.texts == ["a=b.txt", "more.txt"] and options.settings == ["train.seed=1", "runtime.device=cpu"]
+    assert options.given == {"train.seed", "runtime.device"} and options.minutes == 1.5 and not options.resume
+
+
+@pytest.mark.parametrize(
+    ("given", "minutes"),
+    [
+        ("90", 90),
+        ("1.5h", 90),
+        ("1h30", 90),
+        ("1h30m", 90),
+        ("90m", 90),
+        ("2h", 120),
+        ("30s", 0.5),
+        ("2m30s", 2.5),
+        ("2m30", 2.5),
+    ],
+)
+def test_a_time_may_have_units(given, minutes):
+    assert parse_options(["--minutes", given]).minutes == minutes
+
+
+@pytest.mark.parametrize(
+    "given", ["1:30", "h", "m", "", "1h-30", "1h30h", "30m1h", "1.5h30", "1h30s", "h30", "1 h", "１h30", "1h" * 9]
+)
+def test_a_time_that_is_not_clear_is_one_line(given):
+    with pytest.raises(UserError, match="use minutes as a number, or a time such as 2h, 1h30 or 30s"):
+        parse_options([f"--minutes={given}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["x.txt", "./x.txt"], "TEXT: the same text given twice"),
+        ([""], "TEXT: an empty name"),
+        (["x.txt", "train.seed", "5"], "train.seed: a setting without a value; write train.seed=VALUE"),
+        (["--minutes", "yes"], "--minutes: 'yes' given; use minutes as a number, or a time such as 2h, 1h30 or 30s"),
+        (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
+        (["--minutes", "inf"], "--minutes: inf given"),
+        (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),
+        (["--resume", "x.txt"], "--resume: text, settings and weights come from the run"),
+        (["--resume", "--init-from", "x"], "--resume: "),
+        (["--find-lr", "--minutes", "3"], "--find-lr: "),
+        (["--find-lr", "--epochs", "3"], "--find-lr: "),
+        (["--epochs", "0"], "--epochs: 0 given; use a number above 0, up to 1,000,000"),
+        (["--epochs", "nan"], "--epochs: nan given"),
+        (["--epochs", "many"], "--epochs: 'many' given; use a number"),
+        (["--epochs", "3", "--minutes", "1"], "--epochs: given together with --minutes, which sets the length as well"),
+        (["--resume", "--epochs", "3", "train.max_steps=5"], "--epochs: given together with train.max_steps"),
+        (["--find-lr", "--resume"], "--find-lr: "),
+        (["--minute", "1", "train.seed=1"], "--minute: no such option; did you mean --minutes?"),
+        (["--minutes", "5256001"], "--minutes: 5,256,001 given"),
+        (["--device", "cpu", "runtime.device=cuda"], "--device: given together with runtime.device"),
+        (["--device", "cpu", "runtime.device = cuda"], "--device: given together with runtime.device"),
+    ],
+)
+def test_a_contradiction_is_one_line_that_says_what_to_do(words, says):
+    with pytest.raises(UserError) as caught:
+        parse_options(words)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_run_given_as_a_text_to_resume_is_an_error_that_says_what_to_write(installed):
+    (installed / "checkpoints" / "poems").mkdir(parents=True)
+    with pytest.raises(UserError, match="--resume: poems is a run, and TEXT comes from it; write --resume --run poems$"):
+        parse_options(["--resume", "poems", "--minutes", "5"])
+    with pytest.raises(UserError, match="leave out TEXT"):
+        parse_options(["--resume", "other"])

@@ -1,0 +1,218 @@
+"""The clock counts time in steps alone, and what it plans fits."""
+
+import pytest
+from helpers import Clock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chargpt.planning import clock as time_budget
+from chargpt.planning.clock import BESIDES_SECONDS, SETTLED_SECONDS, SETTLING_STEPS, TimeBudget, slowness
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """That of the machine on which the tests run may be disturbed by other programs."""
+    clock = Clock()
+    monkeypatch.setattr(time_budget, "time", clock)
+    return clock
+
+
+def test_time_outside_steps_is_not_time_in_steps(clock):
+    budget = TimeBudget(steps_left=1000)
+    for _ in range(SETTLING_STEPS + 5):
+        with budget.outside_steps():
+            clock.now += 0.5
+        clock.now += 0.25
+        budget.step_done()
+    with budget.outside_steps(comes_once=True):  # and is not expected to come again
+        clock.now += 8.0
+    budget.measure()
+    assert (budget.seconds_per_step, budget.evaluation_seconds, budget.steps_per_second()) == (0.25, 0.5, 4)
+
+
+def test_the_speed_is_that_of_the_steps_since_it_was_last_measured():
+    budget = TimeBudget(steps_left=1000)
+    for steps, seconds, expected in (
+        (SETTLING_STEPS + 10, 1.0, 0.1),
+        (SETTLING_STEPS + 20, 3.0, 0.2),
+        (SETTLING_STEPS + 20, 3.0, 0.2),
+    ):
+        budget.steps, budget.seconds = steps, seconds
+        budget.measure()
+        assert budget.seconds_per_step == expected
+
+
+def test_the_first_lap_counts_no_step_whose_time_it_leaves_out():
+    budget = TimeBudget(steps_left=1000)
+    budget.steps = SETTLING_STEPS - 1
+    assert budget.steps_per_second() == 0
+    budget.steps, budget.seconds = SETTLING_STEPS + 10, 1.0
+    assert budget.steps_per_second() == 10
+
+
+def make_budget(seconds: float | None, steps_left: int = 1000, min_evaluations: int = 0) -> TimeBudget:
+    """0.1 s a step, 2 s an evaluation."""
+    deadline = seconds and time_budget.time.perf_counter() + seconds
+    budget = TimeBudget(steps_left=steps_left, deadline=deadline, min_evaluations=min_evaluations)
+    budget.steps, budget.seconds, budget.evaluation_seconds = SETTLING_STEPS + 10, 1.0, 2.0
+    budget.measure()
+    return budget
+
+
+def test_the_steps_that_fit_leave_time_for_evaluations():
+    budget = make_budget(100)
+    steps, rest = budget.steps_that_fit(eval_interval=50), 100 - budget.kept_back
+    assert steps * 0.1 + 2.0 * (steps / 50 + 1) <= rest < (steps + 2) * 0.1 + 2.0 * ((steps + 2) / 50 + 1)
+    assert make_budget(1).steps_that_fit(eval_interval=50) == 0
+    assert make_budget(None).seconds_for(100, eval_interval=50) == 100 * 0.1 + 3 * 2.0
+
+
+def test_the_first_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run():
+    budget = make_budget(None)
+    assert not budget.is_due(10)
+    budget.seconds = SETTLED_SECONDS
+    assert budget.is_due(10)
+    assert make_budget(None, steps_left=40).is_due(10) and not make_budget(None, steps_left=400).is_due(10)
+
+
+def test_measurements_follow_halfway_to_the_end_only_with_a_deadline():
+    for seconds, again in ((None, False), (100, True)):
+        budget = make_budget(seconds)
+        budget.plan(20, 1000)
+        assert budget.is_due(510) == again and not budget.is_due(511) and not budget.is_first
+        budget.plan(990, 1000)
+        assert not any(budget.is_due(step) for step in range(991, 1001))
+
+
+def test_the_time_left_is_known_until_the_length_is_fixed():
+    assert make_budget(None).seconds_left() is None
+    budget = make_budget(100)
+    assert budget.seconds_left() == pytest.approx(100, abs=0.1)
+    budget.plan(20, 1000)
+    assert budget.seconds_left() is None
+    assert budget.seconds_left(is_undecided=True) == pytest.approx(100, abs=0.1)
+    assert make_budget(None).seconds_left(is_undecided=True) is None
+
+
+def test_a_short_run_is_evaluated_at_least_five_times():
+    budget = make_budget(120)
+    length, evaluations = budget.length_that_fits(10, eval_interval=500)
+    interval = -(-length // evaluations)
+    assert 5 <= -(-length // interval) <= 7
+    assert (length - 10) * 0.1 + 2.0 * (length // interval + 1) <= 121
+    assert make_budget(10_000).length_that_fits(10, eval_interval=500)[1] == 0
+
+
+def test_steps_that_take_twice_as_long_are_reported_once_until_they_recover():
+    budget = TimeBudget(steps_left=10_000)
+    said = []
+    for milliseconds in (100, 90, 190, 250, 150, 110, 300):  # a step, for 4 s each
+        budget.steps += 4000 // milliseconds
+        budget.seconds += 4.0
+        said.append(budget.slowdown())
+    assert [bool(line) for line in said] == [False, False, True, False, False, False, True]
+    assert "90.9 ms before" in said[2] or "90.9 before" in said[2]
+    budget.steps, budget.seconds = budget.steps + 1, budget.seconds + 0.5
+    assert budget.slowdown() == ""  # too short a time to tell
+
+
+def evaluated_steps(budget: TimeBudget, step: int, *, eval_interval: int) -> float:
+    """The steps left in a plan, in units of its interval."""
+    length, least = budget.length_that_fits(step, eval_interval=eval_interval)
+    return (length - step) / min(eval_interval, -(-length // least))
+
+
+def test_a_resumed_run_is_evaluated_five_times_in_the_steps_that_are_left():
+    assert 4 <= evaluated_steps(make_budget(120), 5000, eval_interval=500) <= 6
+
+
+def test_evaluations_that_have_become_slower_are_fewer():
+    budget = make_budget(120)
+    assert budget.length_that_fits(13, eval_interval=500)[1] == 5
+    budget.evaluation_seconds = 8.0
+    assert evaluated_steps(budget, 13, eval_interval=500) <= 2.1
+
+
+@pytest.mark.parametrize("seconds", [20, 40, 60])
+def test_evaluations_that_take_nearly_all_of_the_time_are_not_made_at_each_of_the_last_steps(seconds):
+    """As beside other programs that take most of the machine."""
+    budget = make_budget(seconds)
+    budget.evaluation_seconds, budget.seconds_per_step = 25.0, 1.2
+    length, least = budget.length_that_fits(6, eval_interval=500)
+    interval = min(500, -(-length // least)) if least else 500
+    assert interval > 6 and (length - 6) // interval <= 1
+
+
+def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_step(clock):
+    idle = make_budget(1000).kept_back
+    assert slowness() == pytest.approx(1, rel=0.05) and idle == pytest.approx(BESIDES_SECONDS, rel=0.05)
+    clock.slowness = 3.0
+    assert slowness() == pytest.approx(3, rel=0.05)
+    budget = make_budget(1000)
+    assert budget.kept_back == pytest.approx(3 * BESIDES_SECONDS, rel=0.05)
+    assert budget.length_that_fits(10, eval_interval=500)[0] < (1000 - budget.kept_back) / 0.1
+
+
+def test_at_most_a_third_of_a_short_time_is_kept_back():
+    assert make_budget(6).kept_back <= 2
+
+
+@pytest.mark.parametrize("seconds", [20, 120, 10_000])
+def test_the_users_number_of_evaluations_is_the_least(seconds):
+    """In a time that is short for evaluations, in one for five of them, and in one whose interval gives more."""
+    for wanted in (0, 3, 40):
+        budget = make_budget(seconds, min_evaluations=wanted)
+        evaluations = budget.length_that_fits(10, eval_interval=500)[1]
+        own = make_budget(seconds).length_that_fits(10, eval_interval=500)[1]
+        assert evaluations == max(wanted, own)
+
+
+def train(seconds: float, *, step_times: list[float], planned: int, longest: int) -> tuple[int, set[int], float]:
+    """A run of at most so many `seconds` whose steps take the given times, over and over.
+
+    Returns its steps, all lengths that were planned, and the seconds that it took. An evaluation takes 0.2 s.
+    """
+    clock, step, length, lengths = Clock(), 0, planned, set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time_budget, "time", clock)
+        started = clock.now
+        budget = TimeBudget(steps_left=planned, deadline=started + seconds)
+        while step < length:
+            if step % 100 == 0:
+                with budget.outside_steps():
+                    clock.now += 0.2
+            clock.now += step_times[step % len(step_times)]
+            budget.step_done()
+            step += 1
+            if budget.is_due(step):
+                budget.measure()
+                length, _ = budget.length_that_fits(step, eval_interval=100, longest=longest)
+                budget.plan(step, length)
+                lengths.add(length)
+    return step, lengths, clock.now - started
+
+
+noise = st.lists(st.floats(0.005, 0.05), min_size=1, max_size=40)
+
+
+@given(step_times=noise, planned=st.integers(20, 2000), longest=st.integers(50, 1000))
+def test_epochs_are_the_goal_where_they_limit_a_run_and_the_minutes_only_the_ceiling(step_times, planned, longest):
+    """There is time for the slowest steps, so the run reaches its epochs whatever noise the clock measures."""
+    seconds = 1.2 * (BESIDES_SECONDS + 0.05 * longest + 0.2 * (2 + longest / 100))
+    planned = max(4 * (SETTLING_STEPS + 1), min(planned, longest))
+    steps, lengths, took = train(seconds, step_times=step_times, planned=planned, longest=longest)
+    assert lengths == {longest} and steps == longest and took <= seconds
+
+
+@given(step_times=noise, seconds=st.floats(20.0, 60.0))
+def test_where_the_time_limits_a_run_it_ends_in_time_and_uses_most_of_it(step_times, seconds):
+    _, _, took = train(seconds, step_times=step_times, planned=100, longest=10**12)
+    assert 0.6 * (seconds - BESIDES_SECONDS) <= took <= seconds + 1
+
+
+def test_a_run_is_never_planned_longer_than_its_epochs():
+    assert make_budget(1000).length_that_fits(13, eval_interval=500, longest=50)[0] == 50
+    assert make_budget(1000).length_that_fits(50, eval_interval=500, longest=50)[0] == 50
+    assert make_budget(20).length_that_fits(13, eval_interval=500, longest=5000)[0] < 200
+    length, evaluations = make_budget(1000).length_that_fits(5000, eval_interval=500, longest=5050)
+    assert length == 5050 and -(-length // evaluations) < 20  # the few steps that are left are evaluated, too

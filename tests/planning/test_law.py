@@ -1,0 +1,206 @@
+"""The law behaves as learning does: more characters and more text help, repetition helps less and less."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chargpt.planning.law import (
+    LARGE_VOCABULARY,
+    LAW_ALONE,
+    LOWEST_LIMIT,
+    MAX_EPOCHS,
+    MAX_TIMESCALES,
+    SHAPES,
+    SHORT_CONTEXT,
+    SPREAD,
+    TAUGHT_DECAY,
+    Text,
+    announced,
+    context_for,
+    effective_characters,
+    expected_loss,
+    longest_useful,
+    recipe_for,
+    regularization,
+)
+
+TEXT = Text(characters=1_000_000, entropy=3.3, mark=1.77)
+sizes = st.integers(10**4, 10**8)
+texts = st.builds(
+    Text,
+    characters=st.integers(1000, 10**10),
+    entropy=st.floats(0.5, 9),
+    mark=st.floats(0.5, 6),
+    vocabulary=st.integers(2, 20_000),
+    copying=st.floats(0.1, 1),
+)
+
+
+@given(texts, sizes, st.floats(1e3, 1e10), st.floats(1.0, 100.0))
+def test_more_characters_are_never_expected_to_be_worse(text, parameters, seen, factor):
+    less, more = (expected_loss(text, parameters=parameters, seen=seen * f, optimizer="muon") for f in (1.0, factor))
+    assert 0 < more <= less <= text.entropy
+
+
+@given(texts, sizes, st.floats(1e3, 1e10))
+def test_muon_is_expected_to_learn_more_than_adamw(text, parameters, seen):
+    muon, adamw = (expected_loss(text, parameters=parameters, seen=seen, optimizer=name) for name in ("muon", "adamw"))
+    assert muon <= adamw
+
+
+@given(texts, st.floats(0.1, 9.0), st.floats(0.0, 5.0), st.floats(0.01, 100.0), st.sampled_from(["adamw", "muon", "two runs"]))
+def test_what_is_announced_keeps_the_order_of_models_and_has_a_range(text, loss, more, epochs, how):
+    text = text._replace(entropy=max(text.entropy, text.mark))
+    seen = epochs * text.characters
+    less, worse = (announced(text, one, seen=seen, how=how) for one in (loss, loss + more))
+    assert 0 <= less.low <= less.loss <= less.high and less.loss <= text.entropy
+    assert less.loss <= worse.loss + 1e-12
+    assert announced(text, loss, seen=3 * seen, how=how).loss <= less.loss + 1e-12
+    if text.characters >= LAW_ALONE:
+        assert less.loss == pytest.approx(min(loss, text.entropy)) and less.high == pytest.approx((1 + SPREAD) * less.loss)
+
+
+# Short texts of docs/recipes.md, with the parameters in the blocks, the epochs, the optimizer and the lowest loss of a run.
+SHORT_RUNS = {
+    "verse": (Text(8730, 3.27, 2.15, 58, 0.995), 98_304, 60, "muon", 2.05),
+    "Python source": (Text(2821, 2.94, 2.32, 58, 0.987), 98_304, 60, "muon", 2.35),
+    "a licence": (Text(5400, 3.15, 2.56, 70, 1.0), 98_304, 60, "muon", 2.56),
+    "a manual page": (Text(18000, 3.46, 1.44, 86, 0.906), 331_776, 36, "muon", 1.26),
+    "prose": (Text(10800, 3.06, 1.66, 64, 0.992), 331_776, 60, "muon", 1.67),
+    "verse, AdamW": (Text(3600, 3.27, 2.20, 57, 1.0), 98_304, 60, "adamw", 2.15),
+    "Python source, AdamW": (Text(5399, 2.96, 1.50, 83, 0.956), 98_304, 60, "adamw", 1.68),
+    "a manual page, AdamW": (Text(6300, 3.51, 2.89, 83, 0.945), 98_304, 60, "adamw", 2.90),
+}
+
+
+@pytest.mark.parametrize("run", SHORT_RUNS)
+def test_the_losses_of_runs_on_short_texts_are_in_the_range(run):
+    text, parameters, epochs, how, loss = SHORT_RUNS[run]
+    seen = epochs * text.characters
+    law = expected_loss(text, parameters=parameters, seen=seen, optimizer=how)
+    expected = announced(text, law, seen=seen, how=how)
+    assert expected.low < loss < expected.high
+
+
+@given(texts, st.floats(0.1, 1000.0))
+def test_repeated_text_counts_less_than_new_text(text, epochs):
+    seen = epochs * text.characters
+    useful = effective_characters(text, seen)
+    assert useful <= seen * (1 + 1e-9)
+    assert useful == pytest.approx(seen) or epochs > 1
+    assert useful <= effective_characters(text, 2 * seen)
+
+
+def test_more_time_asks_for_a_larger_model():
+    """With ten times the computing each time, the model with the lowest expected loss grows, or is the largest."""
+    best = []
+    for budget in (1e12, 1e13, 1e14, 1e15, 1e16):
+        huge = Text(characters=10**10, entropy=3.3, mark=1.77)
+        size = [12 * layers * width**2 for layers, width in SHAPES]
+        losses = [expected_loss(huge, parameters=n, seen=budget / (6 * n), optimizer="muon") for n in size]
+        best.append(losses.index(min(losses)))
+    assert best == sorted(best) and best[0] < best[-1]
+
+
+@given(texts, st.floats(0.01, 500.0), st.floats(1.0, 100.0), sizes, st.integers(1, 100))
+def test_more_epochs_and_larger_models_are_never_regularized_less(text, epochs, factor, parameters, times):
+    for n, seen in ((parameters, factor * epochs * text.characters), (times * parameters, epochs * text.characters)):
+        less = regularization(text, parameters=parameters, seen=epochs * text.characters)
+        more = regularization(text, parameters=n, seen=seen)
+        assert all(one <= other for one, other in zip(less, more))
+
+
+@given(texts, sizes, st.floats(1e3, 1e12))
+def test_a_model_with_teachers_needs_no_dropout_and_no_more_weight_decay(text, parameters, seen):
+    alone = regularization(text, parameters=parameters, seen=seen)
+    taught = recipe_for(text, parameters=parameters, seen=seen, optimizer="muon", taught=True)
+    assert taught.dropout == 0 and taught.weight_decay == min(alone[0], TAUGHT_DECAY)
+
+
+@given(texts, sizes, st.floats(1e3, 1e12), st.sampled_from(["adamw", "muon"]))
+def test_a_recipe_is_one_that_can_be_trained(text, parameters, seen, optimizer):
+    recipe = recipe_for(text, parameters=parameters, seen=seen, optimizer=optimizer)
+    assert 0 <= recipe.dropout < 1 and recipe.weight_decay >= 0 and 0 < recipe.learning_rate < 0.1
+    assert recipe.characters_per_step >= 256 and 0 <= recipe.momentum < 1
+    assert longest_useful(text) == MAX_EPOCHS * text.characters
+
+
+@pytest.mark.parametrize(
+    ("parameters", "seen", "optimizer", "rate", "momentum", "step"),
+    [
+        (5e5, 1e4, "muon", 8e-3, 0.9, 512),
+        (5e5, 1.2e6, "muon", 8e-3, 0.9, 1024),
+        (2e6, 3e6, "muon", 6e-3, 0.9, 2048),
+        (6e6, 1e7, "muon", 4e-3, 0.9, 4096),
+        (2e7, 1e7, "muon", 3e-3, 0.95, 4096),
+        (1e6, 1e6, "adamw", 3e-3, 0.9, 1024),
+        (3e6, 1e6, "adamw", 2e-3, 0.9, 1024),
+    ],
+)
+def test_rate_momentum_and_batch_follow_the_size_and_the_length(parameters, seen, optimizer, rate, momentum, step):
+    """Of a text that is seen once at most: docs/recipes.md has the rules."""
+    recipe = recipe_for(TEXT._replace(characters=10**9), parameters=int(parameters), seen=seen, optimizer=optimizer)
+    assert (recipe.learning_rate, recipe.momentum, recipe.characters_per_step) == (rate, momentum, step)
+
+
+@pytest.mark.parametrize(("epochs", "useful"), [(0.5, 0.5), (1, 1), (1.5, 1.478), (2, 1.913), (16, 6.064), (1000, 6.4)])
+def test_each_further_epoch_counts_less(epochs, useful):
+    assert effective_characters(TEXT, epochs * TEXT.characters) == pytest.approx(useful * TEXT.characters, rel=1e-3)
+
+
+@given(texts, sizes, st.floats(1e3, 1e12), st.floats(1.0, 10.0))
+def test_the_rate_of_a_long_run_is_limited_by_its_weight_decay(text, parameters, seen, factor):
+    """More steps of the same size never have a higher rate."""
+    recipe, longer = (recipe_for(text, parameters=parameters, seen=seen * f, optimizer="muon") for f in (1.0, factor))
+    steps = seen / recipe.characters_per_step
+    assert recipe.learning_rate * recipe.weight_decay * steps <= 1.05 * MAX_TIMESCALES or recipe.learning_rate <= LOWEST_LIMIT
+    if recipe.characters_per_step == longer.characters_per_step:
+        assert longer.learning_rate <= recipe.learning_rate
+
+
+@given(texts, sizes, st.floats(0.1, 3.0))
+def test_characters_that_are_rare_need_more_weight_decay_as_soon_as_the_text_repeats(text, parameters, epochs):
+    many = text._replace(vocabulary=text.characters)
+    few = text._replace(vocabulary=1)
+    rare, common = (regularization(one, parameters=parameters, seen=epochs * text.characters)[0] for one in (many, few))
+    assert rare > common if epochs > 1.001 else epochs > 0.999 or rare == common
+
+
+@given(texts, sizes, st.floats(1.001, 100.0))
+def test_a_large_vocabulary_of_rare_characters_needs_dropout_sooner(text, parameters, epochs):
+    many, few = text._replace(vocabulary=text.characters), text._replace(vocabulary=2)
+    large, small = (regularization(one, parameters=parameters, seen=epochs * text.characters)[1] for one in (many, few))
+    assert large >= small
+    if text.characters > LARGE_VOCABULARY and parameters >= text.characters and epochs > 6:
+        assert large > 0
+
+
+@given(texts, st.sampled_from([64, 128, 192, 768]), st.floats(1e3, 1e10), st.floats(1.0, 100.0))
+def test_more_characters_wider_models_and_larger_vocabularies_never_have_a_shorter_context(text, width, seen, more):
+    context = context_for(text, n_embd=width, seen=seen, optimizer="muon")
+    assert context_for(text, n_embd=width, seen=seen * more, optimizer="muon") >= context
+    assert context_for(text, n_embd=2 * width, seen=seen, optimizer="muon") >= context
+    large, small = text._replace(vocabulary=LARGE_VOCABULARY + 1), text._replace(vocabulary=LARGE_VOCABULARY)
+    long, short = (context_for(one, n_embd=width, seen=seen, optimizer="muon") for one in (large, small))
+    assert long == 2 * short and short in (SHORT_CONTEXT, 2 * SHORT_CONTEXT)
+
+
+@given(texts, st.sampled_from([64, 128, 192, 768]), st.floats(1e3, 1e10), st.integers(1, 1000))
+def test_learned_positions_have_a_context_that_grows_with_the_text_and_not_with_the_time(text, width, seen, times):
+    context = context_for(text, n_embd=width, seen=seen, optimizer="adamw")
+    assert context == context_for(text, n_embd=width, seen=7 * seen, optimizer="adamw")
+    longer = text._replace(characters=times * text.characters)
+    assert context <= context_for(longer, n_embd=width, seen=seen, optimizer="adamw") <= 2 * SHORT_CONTEXT
+
+
+@pytest.mark.parametrize(("characters", "context"), [(9_000, 16), (20_000, 32), (50_000, 64), (90_000, 128)])
+def test_a_poem_has_a_shorter_context_than_a_novel(characters, context):
+    text = TEXT._replace(characters=characters)
+    assert context_for(text, n_embd=64, seen=60 * characters, optimizer="adamw") == context
+    assert context_for(text, n_embd=64, seen=characters, optimizer="muon") == SHORT_CONTEXT
+
+
+@pytest.mark.parametrize(("seen", "entropy", "context"), [(1e6, 3.3, 128), (2e6, 3.3, 256), (2e6, 1.5, 128), (1e6, 7.0, 256)])
+def test_the_context_follows_the_nats_that_a_run_sees(seen, entropy, context):
+    text = TEXT._replace(characters=10**7, entropy=entropy)
+    assert context_for(text, n_embd=64, seen=seen, optimizer="muon") == context

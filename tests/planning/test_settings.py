@@ -1,0 +1,101 @@
+"""A run begins with the settings of a file, and what the user has given is told apart from what a preset says."""
+
+from pathlib import Path
+
+import pytest
+
+from chargpt.planning.settings import load_settings
+from chargpt.terminal import UserError
+
+PRESETS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize(
+    ("name", "presets", "says"),
+    [
+        ("tinny", PRESETS, "did you mean tiny?"),
+        ("shakespear-cpu", PRESETS, "did you mean shakespeare-cpu?"),
+        ("nowhere.yaml", PRESETS, "give a YAML file, or one of best, cpu, gpu, "),
+        ("tiny", Path("nowhere"), "give a YAML file; presets are in the project's configs folder"),
+    ],
+)
+def test_a_preset_that_does_not_exist_is_one_line_that_says_what_to_do(name, presets, says):
+    with pytest.raises(UserError) as caught:
+        load_settings(name, [], presets=presets)
+    assert str(caught.value).startswith(f"--config: {name!r} is not a file; {says}") and "\n" not in str(caught.value)
+
+
+def test_without_presets_the_default_is_that_of_the_cpu_preset():
+    without, with_presets = (
+        load_settings(None, ["train.seed=5", "runtime.device=cpu"], presets=folder) for folder in (Path("nowhere"), PRESETS)
+    )
+    assert without.config == with_presets.config and without.file is None and with_presets.file == PRESETS / "cpu.yaml"
+
+
+def test_a_field_that_the_user_names_is_read_from_tables_too(tmp_path):
+    """A file of settings with every key, such as config.yaml of a run, names the default field without meaning it."""
+    (tmp_path / "mine.yaml").write_text("data: {field: body}\n")
+    (tmp_path / "every.yaml").write_text("data: {field: text}\n")
+    given = [(None, ["data.field=text"]), (str(tmp_path / "mine.yaml"), []), (str(tmp_path / "every.yaml"), []), (None, [])]
+    formats = [load_settings(name, words, presets=PRESETS).config.data.format for name, words in given]
+    assert formats == ["fields", "fields", "auto", "auto"]
+    explicit = load_settings(None, ["data.field=body", "data.format=text"], presets=PRESETS)
+    assert explicit.config.data.format == "text"
+
+
+def test_what_the_user_has_given_is_known(tmp_path):
+    """A file and the command line decide; the preset that the device decides does not."""
+    (tmp_path / "mine.yaml").write_text("model: {n_layer: 2}\ntrain:\ndata: {lowercase: true}\n")
+    words = ["optim.learning_rate=1e-3", "runtime.device=cpu"]
+    given = {"optim.learning_rate", "runtime.device"}
+    assert load_settings(None, words, presets=PRESETS).given == given
+    assert load_settings(str(tmp_path / "mine.yaml"), words, presets=PRESETS).given == given | {
+        "model.n_layer",
+        "data.lowercase",
+    }
+    source = {"n_layer": 3, "n_embd": 32}
+    loaded = load_settings(None, words, presets=PRESETS, model=source, model_from="a run")
+    assert loaded.given == given | {"model.n_layer", "model.n_embd"} and loaded.config.model.n_layer == 3
+
+
+@pytest.mark.parametrize("settings", [["model.n_head=3"], ["model.n_embd=97"], ["train.chunks=64"]])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_one_setting_of_several_that_depend_on_each_other_is_enough(settings, as_file, tmp_path):
+    """The others are chosen, so that those of a preset do not matter; without a choice, they are an error as before."""
+    section, name, value = settings[0].replace("=", ".").split(".")
+    (tmp_path / "mine.yaml").write_text(f"{section}:\n  {name}: {value}\n")
+    file, words = (str(tmp_path / "mine.yaml"), []) if as_file else (None, settings)
+    words = [*words, "runtime.device=cpu"]
+    config = load_settings(file, words, presets=PRESETS).config
+    assert getattr(getattr(config, section), name) == int(value)
+    with pytest.raises(UserError, match="n_embd|batch_size"):
+        load_settings(file, [*words, "train.max_steps=10"], presets=PRESETS)
+
+
+@pytest.mark.parametrize("text", ["model: 5\n", "model: {n_head: many}\n", "model: {n_head: 0}\n", "train: {chunks: 1e99}\n"])
+def test_a_file_with_a_mistake_is_one_line(text, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match="mine.yaml: "):
+        load_settings(str(tmp_path / "mine.yaml"), [], presets=PRESETS)
+
+
+def test_what_nothing_depends_on_is_that_of_the_preset():
+    """Also for a model from elsewhere, whose run is not trained at once, so that nothing is chosen."""
+    source = {"n_layer": 1, "n_head": 1, "n_embd": 32}
+    loaded = load_settings("tiny", ["runtime.device=cpu"], presets=PRESETS)
+    assert loaded.config.train.batch_size == 8 and loaded.config.model.n_head == 2
+    imported = load_settings(None, ["runtime.device=cpu"], presets=PRESETS, model=source, model_from="a file").config
+    assert imported.train == load_settings("cpu", [], presets=PRESETS).config.train and imported.model.n_embd == 32
+
+
+def test_dropout_is_not_decided_by_the_run_whose_weights_are_used(tmp_path):
+    """It follows the text and the time, unless the user gives it."""
+    source = {"n_layer": 1, "n_head": 1, "n_embd": 32, "dropout": 0.0}
+    (tmp_path / "mine.yaml").write_text("model:\n  dropout: 0.3\n")
+    without, by_file, typed = (
+        load_settings(file, [*words, "runtime.device=cpu"], presets=PRESETS, model=source, model_from="a run")
+        for file, words in ((None, []), (str(tmp_path / "mine.yaml"), []), (None, ["model.dropout=0.3"]))
+    )
+    assert "model.dropout" not in without.given and "model.n_embd" in without.given
+    for settings in (by_file, typed):
+        assert "model.dropout" in settings.given and settings.config.model.dropout == 0.3

@@ -1,0 +1,455 @@
+"""A model learns from other models' predictions as from the text, and the run says which ones and finds them again."""
+
+import copy
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import bits, last_step
+
+import train
+from chargpt.config import Config, TrainConfig, apply, apply_overrides
+from chargpt.device import choose_device
+from chargpt.planning.law import TAUGHT_DECAY
+from chargpt.runs.checkpoint import newest, steps
+from chargpt.runs.load import find_checkpoint, find_run, restore_model
+from chargpt.runs.run import Run
+from chargpt.runs.sealed_json import seal
+from chargpt.terminal import UserError
+from chargpt.training.distillation import SHARE, Taught, digest
+from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.trainer import Trainer
+from chargpt.yaml_file import read_yaml
+from model import GPT, GPTConfig
+
+SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8)
+RUNTIME = Runtime(device=choose_device("cpu"), precision=torch.float32, threads=1)
+VOCAB = 7
+TINY = [
+    "--config",
+    "tiny",
+    "train.max_steps=20",
+    "train.eval_interval=10",
+    "checkpoint.interval=10",
+    "train.sample_length=0",
+    "runtime.threads=1",
+]
+
+
+def new_model(seed: int, **changes: object) -> GPT:
+    torch.manual_seed(seed)
+    return GPT(dataclasses.replace(SHAPE, **changes), VOCAB)
+
+
+@pytest.fixture
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.randint(VOCAB, (3, 9), generator=torch.Generator().manual_seed(1))
+    return ids[:, :-1], ids[:, 1:]
+
+
+def gradient(loss: torch.Tensor, model: GPT) -> torch.Tensor:
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
+
+
+def test_the_loss_is_the_cross_entropy_with_the_text_and_the_mean_prediction(batch):
+    model, teachers = new_model(0), [new_model(1), new_model(2, positions="rotary", n_layer=1)]
+    found = Taught(model, teachers, runtime=RUNTIME)(*batch)
+    idx, targets = batch
+    mean = (teachers[0](idx).double().softmax(-1) + teachers[1](idx).double().softmax(-1)) / 2
+    target = SHARE * mean + (1 - SHARE) * F.one_hot(targets, VOCAB)
+    assert found.item() == pytest.approx(-(target * model(idx).double().log_softmax(-1)).sum(-1).mean().item(), abs=1e-6)
+
+
+def test_a_model_that_is_its_own_teacher_learns_from_the_text_alone(batch):
+    """Nothing is to be learned from equal predictions, so the rest of the gradient is that of the plain loss."""
+    model = new_model(0)
+    taught = gradient(Taught(model, [copy.deepcopy(model)], runtime=RUNTIME)(*batch), model)
+    torch.testing.assert_close(taught, (1 - SHARE) * gradient(model(*batch), model), rtol=1e-4, atol=1e-7)
+
+
+def test_teachers_compute_without_dropout_and_do_not_change(batch):
+    model, teacher = new_model(0), new_model(1, dropout=0.5).train()
+    before = copy.deepcopy(teacher.state_dict())
+    taught = Taught(model, [teacher], runtime=RUNTIME)
+    losses = {taught(*batch).item() for _ in range(3)}
+    gradient(taught(*batch), model)
+    assert len(losses) == 1
+    assert all(torch.equal(before[name], tensor) for name, tensor in teacher.state_dict().items())
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_the_teachers_of_a_trainer_predict_without_dropout():
+    ids = np.random.default_rng(0).integers(0, VOCAB, 500).astype(np.uint16)
+    config = Config(model=SHAPE, train=TrainConfig(batch_size=4, teachers="run"))
+    losses = []
+    for dropout in (0.0, 0.5):
+        trainer = Trainer(new_model(0), ids, config, runtime=RUNTIME, teachers=[new_model(1, dropout=dropout).train()])
+        losses.append([trainer.step().loss for _ in range(3)])
+    assert losses[0] == losses[1]
+
+
+@pytest.fixture(scope="module")
+def taught(text, tmp_path_factory):
+    """Train on the small text into a folder with two runs to learn from, `a` and `b`."""
+    folder = tmp_path_factory.mktemp("taught")
+
+    def run(*words: str, name: str) -> int:
+        return train.main([str(text), *TINY, "--run", f"{folder}/{name}", f"data.cache={folder}/cache", *words])
+
+    run.folder, run.text = folder, text
+    assert run("train.seed=1", name="a") == run("train.seed=2", "model.n_layer=1", name="b") == 0
+    return run
+
+
+def resume(folder, *settings: str) -> int:
+    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
+
+
+def test_a_run_names_its_teachers_in_full_and_repeats(taught, monkeypatch):
+    folder = taught.folder
+    found = [str(last_step(folder / name).resolve()) for name in "ab"]
+    monkeypatch.chdir(folder)
+    assert taught("train.teachers=./a,./b", name="first") == 0
+    details = (folder / "first" / "details.txt").read_text(encoding="utf-8")
+    assert "\nteachers " in details and all(f"{name}/step-" in details for name in "ab")
+    settings = folder / "first" / "config.yaml"
+    assert apply(Config(), read_yaml(settings), where="test").train.teachers == ",".join(found)
+    monkeypatch.chdir(folder.parent)
+    assert taught(f"train.teachers={','.join(found)}", name="second") == 0
+    assert taught(name="plain") == 0
+    assert bits(folder / "first") == bits(folder / "second") != bits(folder / "plain")
+
+
+def test_a_run_with_teachers_may_have_a_comma_in_its_path_and_reports_on_its_text(taught):
+    assert taught(f"train.teachers={taught.folder}/a", name="with, comma") == 0
+    assert "\nto beat " in (taught.folder / "with, comma" / "details.txt").read_text(encoding="utf-8")
+
+
+def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits(taught):
+    folder = taught.folder
+    assert taught(f"train.teachers={folder}/a", name="whole") == 0
+    shutil.copytree(folder / "whole", folder / "stopped")
+    shutil.rmtree(last_step(folder / "stopped"))
+    assert last_step(folder / "stopped").name == "step-00000010"
+    assert resume(folder / "stopped") == 0
+    assert bits(folder / "stopped") == bits(folder / "whole")
+
+
+def copies(run: Path) -> list[Path]:
+    """The folders in which a run keeps its teachers."""
+    return list(run.glob("teachers-*"))
+
+
+def test_other_weights_of_a_teacher_change_no_run_that_has_begun(taught, capsys):
+    folder = taught.folder
+    assert taught("train.seed=1", name="again") == 0
+    words = [f"train.teachers={folder}/again", "train.max_steps=30"]
+    assert taught(*words, name="fooled") == 0
+    expected = bits(folder / "fooled")
+    shutil.rmtree(last_step(folder / "fooled"))
+    shutil.rmtree(folder / "again")
+    assert taught("train.seed=3", name="again") == 0
+    capsys.readouterr()
+    assert resume(folder / "fooled") == 0
+    assert bits(folder / "fooled") == expected and "the environment has changed" not in capsys.readouterr().out
+    assert resume(folder / "fooled", "train.max_steps=40", f"train.teachers={folder}/again") == 0
+    assert re.search(r"the environment has changed \(teachers [0-9a-f]{12} ->\s+[0-9a-f]{12}\)", capsys.readouterr().out)
+    assert len(copies(folder / "fooled")) == 2
+
+
+def test_a_teacher_that_is_trained_further_prunes_nothing_that_its_student_needs(taught, tmp_path):
+    """The student also moves to another folder, and is killed between its copies and its first checkpoint."""
+    folder = taught.folder
+    assert taught(name="old") == 0
+    words = [f"train.teachers={folder}/old", "train.max_steps=30"]
+    assert taught(*words, name="student") == 0
+    expected = bits(folder / "student")
+    for name in ("student", "cache"):
+        shutil.copytree(folder / name, tmp_path / name)
+    shutil.rmtree(last_step(tmp_path / "student"))
+    assert resume(folder / "old", "train.max_steps=60", "checkpoint.keep=2") == 0
+    assert not (folder / "old" / "step-00000020").exists()
+    assert resume(tmp_path / "student") == 0
+    assert bits(tmp_path / "student") == expected
+    killed = folder / "killed"
+    (killed / ".teachers-0123456789ab.tmp-999999").mkdir(parents=True)
+    shutil.copytree(copies(tmp_path / "student")[0], killed / copies(tmp_path / "student")[0].name)
+    assert taught(*words, name="killed") == 0
+    assert not list(killed.glob(".teachers*"))
+
+
+def test_a_damaged_copy_of_a_teacher_is_a_warning_and_its_original_is_read(taught, capsys):
+    folder = taught.folder
+    assert taught(f"train.teachers={folder}/a,{folder}/b", name="damaged") == 0
+    assert resume(folder / "damaged", "train.max_steps=30") == 0
+    assert "warning" not in capsys.readouterr().out
+    weights = copies(folder / "damaged")[0] / "2" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    assert resume(folder / "damaged", "train.max_steps=40") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "damaged, its checksum differs" in said and "is read instead" in said and "has changed" not in said
+
+
+def test_a_run_that_an_earlier_version_began_gets_its_copies_when_it_is_resumed(taught):
+    folder = taught.folder
+    assert taught(f"train.teachers={folder}/a", name="before") == 0
+    shutil.rmtree(copies(folder / "before")[0])
+    assert resume(folder / "before", "train.max_steps=30") == 0
+    assert len(copies(folder / "before")) == 1
+
+
+def test_a_run_that_was_saved_without_the_hash_of_its_teachers_is_resumed_without_a_warning(taught, capsys):
+    folder = taught.folder
+    assert taught(f"train.teachers={folder}/a", name="older") == 0
+    for path in steps(folder / "older"):
+        state = json.loads((path / "state.json").read_bytes())
+        del state["sha256"], state["state"]["environment"]["teachers"]
+        (path / "state.json").write_bytes(seal(state, path / "state.json"))
+    assert resume(folder / "older", "train.max_steps=25") == 0
+    assert "the environment has changed" not in capsys.readouterr().out
+
+
+def test_teachers_serve_several_trainers_in_bfloat16(taught):
+    """`--find-lr` makes a trainer for each rate. A trainer must not change the teachers that it is given."""
+    checkpoint, _ = find_checkpoint("a", taught.folder)
+    teacher = restore_model(checkpoint)[0]
+    before = digest([teacher])
+    words = ["runtime.device=cpu", "runtime.precision=bfloat16", f"train.teachers={checkpoint.path}"]
+    config = dataclasses.replace(apply_overrides(checkpoint.state.config, words), model=teacher.config)
+    ids = np.arange(500, dtype=np.uint16) % 5
+    for _ in range(2):
+        trainer = Trainer(copy.deepcopy(teacher), ids, config, runtime=choose_runtime(config), teachers=[teacher])
+        trainer.step()
+        assert trainer.environment["teachers"] == before
+
+
+def test_a_teacher_that_is_gone_with_its_copy_is_one_line_and_another_may_be_given(taught, capsys):
+    folder = taught.folder
+    shutil.copytree(folder / "a", folder / "gone")
+    assert taught(f"train.teachers={folder}/gone", name="orphan") == 0
+    shutil.rmtree(folder / "gone")
+    assert resume(folder / "orphan", "train.max_steps=25") == 0
+    shutil.rmtree(copies(folder / "orphan")[0])
+    with pytest.raises(UserError, match="train.teachers: .*gone.*: it is not there any more; give the run"):
+        resume(folder / "orphan", "train.max_steps=30")
+    assert resume(folder / "orphan", "train.max_steps=30", f"train.teachers={folder}/a") == 0
+    assert "changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["train.teachers=nobody"], "nobody: no run of that name or path"),
+        (
+            ["train.teachers={a}", "model.block_size=64"],
+            "its context is 32, and that of the new model 64; use model.block_size=32",
+        ),
+        (["train.teachers={a}", "data.lowercase=true"], "it has another vocabulary; use runs on the same text"),
+    ],
+)
+def test_a_teacher_that_does_not_fit_is_one_line_and_leaves_no_run(taught, words, problem):
+    with pytest.raises(UserError) as error:
+        taught(*(word.format(a=taught.folder / "a") for word in words), name="wrong")
+    assert problem in str(error.value) and "\n" not in str(error.value)
+    assert not list((taught.folder / "wrong").glob("step-*"))
+
+
+def test_a_teacher_of_another_text_is_a_warning(taught, tmp_path, text, capsys):
+    longer = tmp_path / "longer.txt"
+    longer.write_text(text.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    words = [
+        str(longer),
+        *TINY,
+        "--run",
+        f"{tmp_path}/run",
+        f"data.cache={tmp_path}/cache",
+        f"train.teachers={taught.folder}/a",
+    ]
+    assert train.main(words) == 0
+    assert "a teacher trained on another text" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def two_runs(taught):
+    """The folder of a run that learned from another one, made by one command."""
+    regularized = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000"]
+    assert taught("train.pupil_minutes=0.02", *regularized, name="both") == 0
+    return taught.folder / "both"
+
+
+def test_one_command_trains_a_teacher_and_a_model_that_learns_from_it(two_runs):
+    teacher = two_runs.with_name("both-teacher")
+    config = apply(Config(), read_yaml(two_runs / "config.yaml"), where="test")
+    assert config.train.teachers == str(last_step(teacher).resolve()) and config.train.pupil_minutes == 0
+    assert config.model.dropout == 0 and config.train.seed == 1338 and config.train.patience == 0
+    assert config.optim.weight_decay == TAUGHT_DECAY
+    assert last_step(teacher).name == "step-00000020"
+
+
+def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_path, capsys):
+    for part in ("both-teacher", "both"):
+        shutil.copytree(two_runs.with_name(part), tmp_path / part)
+    shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
+    done = bits(tmp_path / "both")
+    assert resume(tmp_path / "both-teacher") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert bits(tmp_path / "both") == done and "second run" not in said
+    assert "both exists; if it is not complete, continue it with --resume --run" in said
+    shutil.rmtree(tmp_path / "both")
+    shutil.rmtree(last_step(tmp_path / "both-teacher"))  # as if it had been killed before
+    assert resume(tmp_path / "both-teacher") == 0
+    assert last_step(tmp_path / "both") and "second run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "place"), [("./near", "near"), ("slash/", "slash")])
+def test_two_runs_are_where_the_name_says_and_report_on_their_text_once(taught, monkeypatch, capsys, name, place):
+    monkeypatch.chdir(taught.folder)
+    words = [f"data.cache={taught.folder}/cache", "train.pupil_minutes=0.02", "train.max_steps=10"]
+    assert train.main([str(taught.text), *TINY, "--run", name, *words]) == 0
+    assert last_step(taught.folder / place) and last_step(taught.folder / f"{place}-teacher")
+    out = capsys.readouterr().out
+    teacher, student = ((taught.folder / f"{place}{end}/details.txt").read_text("utf-8") for end in ("-teacher", ""))
+    assert out.count("\nmodel ") == 2 and "\nto beat " in teacher and "\nto beat " not in student
+    said = " ".join(out.split())
+    assert "after this run, a model of the same shape learns from it" in said and "dropout 0, no patience and seed 1338" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "problem"),
+    [
+        ("my, folder/run", [], "two runs need a path without commas"),
+        ("from", ["--init-from", "{folder}/a"], "given with --init-from"),
+        ("from", ["--dry-run", "--init-from", "{folder}/a"], "given with --init-from"),
+    ],
+)
+def test_a_setting_that_rules_out_two_runs_is_an_error_before_the_first(taught, name, words, problem):
+    words = [word.format(folder=taught.folder) for word in words]
+    with pytest.raises(UserError, match=problem):
+        taught("train.pupil_minutes=0.02", *words, name=name)
+    assert not list(taught.folder.glob("**/from-teacher")) and not list(taught.folder.glob("my*/*/step-*"))
+
+
+def test_resuming_checks_a_new_teacher_too(taught):
+    folder = taught.folder
+    assert taught("model.block_size=8", name="short") == 0
+    assert taught(f"train.teachers={folder}/a, {folder}/b", name="strict") == 0
+    with pytest.raises(UserError, match="its context is 8, and that of the new model 32; use model.block_size=8"):
+        resume(folder / "strict", "train.max_steps=30", f"train.teachers={folder}/short")
+    with pytest.raises(UserError, match="its context is 8, and that of the new model"):
+        taught(f"train.teachers={folder}/short", "--minutes", "0.1", "model.n_layer=1", name="chosen")
+
+
+def test_for_a_second_run_that_has_not_begun_its_teacher_is_suggested(two_runs, tmp_path):
+    shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "late-teacher")
+    with pytest.raises(UserError, match="late: no run of that name or path; did you mean late-teacher"):
+        find_run("late", tmp_path)
+
+
+def test_a_report_names_teachers_without_the_folders_of_this_machine(two_runs):
+    page = (two_runs / "report.html").read_text(encoding="utf-8")
+    assert "both-teacher/step-00000020" in page and str(two_runs.parent) not in page
+
+
+def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
+    folder = taught.folder / "early"
+
+    def stop() -> None:
+        while not (folder / "step-00000010").exists():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=stop, daemon=True)
+    watcher.start()
+    assert taught("train.pupil_minutes=0.02", "train.max_steps=5000", name="early") == 130
+    watcher.join()
+    assert not (taught.folder / "early-teacher").exists()
+
+
+def test_one_process_at_a_time_trains_a_teacher_or_the_run_that_it_teaches(taught):
+    teacher = Run(taught.folder / "busy-teacher")
+    with pytest.raises(UserError, match="busy-teacher: another process is training this run, and .*busy belongs to it"):
+        taught(name="busy")
+    del teacher
+    second = Run(taught.folder / "idle")
+    with pytest.raises(UserError, match="idle: another process is training this run; wait for it"):
+        taught("train.pupil_minutes=0.02", name="idle")
+    with pytest.raises(UserError, match="idle: another process is training this run, and .*idle-teacher belongs to it"):
+        taught(name="idle-teacher")
+    del second
+    assert taught(name="busy") == 0
+
+
+def test_a_run_is_renamed_with_its_lock_and_its_checkpoint(two_runs, tmp_path):
+    shutil.copytree(two_runs, tmp_path / "old")
+    run = Run(tmp_path / "old")
+    checkpoint, _ = run.load_newest()
+    run.rename(tmp_path / "new")
+    assert run.checkpoint == tmp_path / "new" / checkpoint.path.name and run.checkpoint.is_dir()
+    assert not (tmp_path / "old").exists()
+    with pytest.raises(UserError, match="another process is training this run"):
+        Run(tmp_path / "new")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("")
+    with pytest.raises(UserError, match="new: not renamed to taken"):
+        run.rename(tmp_path / "taken")
+    with pytest.raises(UserError, match="another process is training this run"):
+        Run(tmp_path / "new")
+
+
+def test_a_file_in_the_place_of_the_second_run_is_an_error_before_the_first(taught):
+    (taught.folder / "taken").write_text("mine")
+    with pytest.raises(UserError, match="taken: this is a file"):
+        taught("train.pupil_minutes=0.02", name="taken")
+    assert not (taught.folder / "taken-teacher").exists()
+
+
+def test_a_run_that_was_killed_before_it_became_a_teacher_becomes_one(two_runs, tmp_path):
+    """The same for a teacher that its user has renamed."""
+    shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "mine")
+    shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
+    before = bits(tmp_path / "mine")
+    assert resume(tmp_path / "mine") == 0
+    assert bits(tmp_path / "mine-teacher") == before
+    teacher = newest(tmp_path / "mine")[0].state.config.train.teachers
+    assert teacher == str(last_step(tmp_path / "mine-teacher").resolve())
+
+
+def test_a_run_that_cannot_get_the_name_of_a_teacher_stays_and_says_what_to_do(two_runs, tmp_path, capsys):
+    shutil.copytree(two_runs.with_name("both-teacher"), tmp_path / "mine")
+    shutil.copytree(two_runs.with_name("cache"), tmp_path / "cache")
+    (tmp_path / "mine-teacher").mkdir()
+    (tmp_path / "mine-teacher" / "letters").write_text("keep")
+    assert resume(tmp_path / "mine") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mine: not renamed to mine-teacher" in said and "for a second run, rename this folder to NAME-teacher" in said
+    assert [path.name for path in (tmp_path / "mine-teacher").iterdir()] == ["letters"] and last_step(tmp_path / "mine")
+
+
+def test_a_name_that_only_a_teacher_has_is_refused_for_two_runs(taught):
+    with pytest.raises(UserError, match="own-teacher' given for two runs; use a name without -teacher"):
+        taught("train.pupil_minutes=0.02", name="own-teacher")
+    assert not list(taught.folder.glob("own*"))
+
+
+def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, monkeypatch, capsys):
+    write_final_report = train.write_final_report
+
+    def interrupted(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        return write_final_report(*arguments, **options)
+
+    monkeypatch.setattr(train, "write_final_report", interrupted)
+    assert taught("train.pupil_minutes=0.02", name="between") == 130
+    assert not (taught.folder / "between").exists() and (taught.folder / "between-teacher").is_dir()
+    out = " ".join(capsys.readouterr().out.split())
+    assert "for the second run: python train.py --resume --run" in out and "between-teacher)" in out

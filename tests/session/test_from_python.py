@@ -1,0 +1,170 @@
+"""`chargpt.train` trains as train.py does, in a process of its own, and a mistake is an exception."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import SHORT_RUN, publish_run
+
+import chargpt
+from chargpt.files import lock_folder
+from chargpt.runs.checkpoint import steps
+from chargpt.session import child
+from chargpt.session.child import Ended, _Printing, train_in_child
+from chargpt.session.from_python import _texts, command_line
+from chargpt.terminal import UserError
+
+ROOT = Path(chargpt.__file__).parents[1]
+SETTINGS = dict(setting.split("=") for setting in SHORT_RUN if "=" in setting) | {"runtime.precision": "float32"}
+
+
+def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_path, capsys):
+    cache = {"data.cache": tmp_path / "cache"}
+    model = chargpt.train(text, run=tmp_path / "ours", config="tiny", settings={**SETTINGS, **cache})
+    out = capsys.readouterr().out
+    assert "step 12/12: " in out and "done " in out and "error" not in out
+    assert (model.run, model.step) == ("ours", 12) and len(model.generate(length=5)) == 5
+    settings = [f"{key}={value}" for key, value in {**SETTINGS, **cache}.items()]
+    done = programs.run("train", str(text), "--run", f"{tmp_path}/theirs", "--config", "tiny", *settings)
+    assert done.returncode == 0, done.stderr
+    ours, theirs = (tmp_path / name / "step-00000012" / "model.safetensors" for name in ("ours", "theirs"))
+    assert ours.read_bytes() == theirs.read_bytes()
+    with pytest.raises(UserError, match="a run of this name exists; continue it with resume=True, or choose another run=NAME"):
+        chargpt.train(text, run=tmp_path / "ours")
+
+
+class InterruptedAt(io.StringIO):
+    """A standard output at which the user presses the stop button whenever `word` is printed."""
+
+    word = "step 0/"
+
+    def write(self, printed: str) -> int:
+        super().write(printed)
+        if self.word in printed:
+            raise KeyboardInterrupt
+        return len(printed)
+
+
+def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", InterruptedAt())
+    settings = {**SETTINGS, "train.max_steps": 100_000, "train.eval_interval": 100_000, "data.cache": str(tmp_path / "cache")}
+    model = chargpt.train(text, run=tmp_path / "run", config="tiny", settings=settings)
+    assert "what was saved is returned; to continue: chargpt.train(resume=True, run=" in sys.stdout.getvalue()
+    assert model.run == "run" and steps(tmp_path / "run")[-1].name < "step-00100000"
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs signals of POSIX")
+def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
+    settings = {**SETTINGS, "train.max_steps": 10**6, "train.eval_interval": 10**6, "data.cache": str(tmp_path / "cache")}
+    code = f"import chargpt; chargpt.train({str(text)!r}, run={str(tmp_path / 'run')!r}, config='tiny', settings={settings!r})"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        for line in parent.stdout:
+            if line.startswith("step 0/"):
+                break
+        parent.kill()
+    lock_folder(tmp_path / "run", wait=True).release()  # the child has it until it has saved
+    assert steps(tmp_path / "run")[-1].name < "step-01000000"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "says"),
+    [
+        ("a\nb", {}, "text: a text given, not the path of one; write it to a file first"),
+        ("-", {}, "text='-': standard input is for the command line; use the path of a file"),
+        (5, {}, "text=5: use the path of a file or folder, or a list of paths"),
+        ([b"a"], {}, "text=b'a': use the path of a file or folder, or a list of paths"),
+        ([], {}, "text=[]: no text in the list; give a path or more, or leave out text to train on python-docs"),
+        (None, {"minutes": -1}, "minutes=-1: use a number above 0"),
+        (None, {"settings": {"max_steps": 3}}, "settings: 'max_steps' given; use 'train.max_steps'"),
+        (None, {"settings": {"max_iters": 3}}, "settings: 'max_iters' given; use 'train.max_steps'"),
+        (None, {"settings": {"learning_rate": 1e-3}}, "settings: 'learning_rate' given; use 'optim.learning_rate'"),
+        (None, {"settings": {"train.max_step": 3}}, "settings: 'train.max_step' given; use 'train.max_steps'"),
+        (None, {"settings": {"tran.max_steps": 3}}, "settings: 'tran.max_steps' given; use 'train.max_steps'"),
+        (None, {"settings": {"optim.lr": 3}}, "settings: 'optim.lr' given; use 'optim.learning_rate'"),
+        (None, {"settings": {"beta1": 0.9}}, "settings: 'beta1' given; leave it out: optim.betas has both"),
+        (None, {"settings": {"device": "cpu"}}, "settings: 'device' given; use the argument device"),
+        (None, {"settings": {"dataset": "x"}}, "settings: 'dataset' given; use the argument text"),
+        (None, {"settings": {"out_dir": "x"}}, "settings: 'out_dir' given; use the argument run"),
+        (None, {"settings": {"train": {"max_steps": 3}}}, "settings: 'train' given; use section.key"),
+        (None, {"settings": {5: 1}}, "settings: 5 given; use section.key"),
+        (
+            None,
+            {"settings": "train.max_steps=3"},
+            "settings='train.max_steps=3': use a dict, for example {'train.max_steps': 500}",
+        ),
+        (None, {"settings": []}, "settings=[]: use a dict"),
+        (None, {"run": 5}, "run=5: use a name or a path"),
+        (None, {"init_from": ["a"]}, "init_from=['a']: use a name or a path"),
+        (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
+        (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use a number"),
+        (None, {"run": "aux"}, "run='aux': not every system allows"),
+        (None, {"resume": True, "run": "no/such"}, "no/such: no run of that name or path"),
+        ("text", {"resume": True, "run": "HERE"}, "resume=True: text, settings and weights come from the run; leave out text"),
+    ],
+)
+def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatch, text, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    if arguments.get("run") == "HERE":
+        arguments = {**arguments, "run": publish_run(tmp_path / "run")}
+    with pytest.raises(ValueError) as error:
+        chargpt.train(text, **arguments)
+    assert str(error.value).startswith(says) and "; " in f"{error.value}; " and "--" not in str(error.value)
+
+
+def test_a_path_stays_a_path_and_settings_are_typed_as_on_the_command_line(tmp_path):
+    assert _texts("-odd.txt") == [os.path.join(".", "-odd.txt")] and _texts("a=b.txt") == [os.path.join(".", "a=b.txt")]
+    assert _texts([tmp_path / "a.txt", "python-docs"]) == [str(tmp_path / "a.txt"), "python-docs"] and _texts(None) == []
+    settings = {"optim.betas": (0.9, 0.95), "model.bias": True, "data.cache": tmp_path, "train.max_steps": 5}
+    options = {"minutes": 0.5, "init_from": None, "run": "a b"}
+    assert command_line(["a.txt"], settings=settings, resume=False, options=options) == [
+        "a.txt",
+        "--minutes=0.5",
+        "--run=a b",
+        "optim.betas=0.9,0.95",
+        "model.bias=true",
+        f"data.cache={tmp_path}",
+        "train.max_steps=5",
+    ]
+
+
+def test_the_error_that_ends_the_program_is_not_printed_and_other_lines_are(capsys):
+    printing = _Printing()
+    for line in ("a\n", "error: in a sample\n", "b\n", "error: last\n"):
+        printing.add(line)
+    assert printing.end(2) == "last" and capsys.readouterr().out == "a\nerror: in a sample\nb\n"
+    printing = _Printing()
+    printing.add("error: last\n")
+    assert printing.end(0) == "" and capsys.readouterr().out == "error: last\n"
+
+
+@pytest.mark.parametrize(
+    ("ended", "error", "says"),
+    [
+        (
+            Ended(3, "step 5: the loss is nan; use a lower rate", False),
+            RuntimeError,
+            r"^step 5: the loss is nan; use a lower rate",
+        ),
+        (Ended(-9, "", False), RuntimeError, "^the process of the training ended with code -9"),
+        (Ended(130, "", True), KeyboardInterrupt, "^$"),
+    ],
+)
+def test_how_a_training_fails_is_an_exception(monkeypatch, tmp_path, ended, error, says):
+    monkeypatch.setattr("chargpt.session.from_python.train_in_child", lambda arguments: ended)
+    with pytest.raises(error, match=says):
+        chargpt.train(run=tmp_path / "run")
+    if error is RuntimeError:
+        publish_run(tmp_path / "run")
+        with pytest.raises(error, match=r"the last checkpoint: chargpt\.load\("):
+            chargpt.train(resume=True, run=tmp_path / "run")
+
+
+def test_without_train_py_the_error_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(child, "SOURCE", tmp_path)
+    with pytest.raises(UserError, match="has no train.py, which chargpt.train needs; in a copy of the project, run pip"):
+        train_in_child([])

@@ -1,0 +1,197 @@
+"""Every number logged once, wherever it goes, and logging never ends a training."""
+
+import io
+import json
+import math
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from tensorboard import plugin_util
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+from chargpt.session.metrics import Metrics
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def curve(folder, name):
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
+    events.Reload()
+    return {point.step: point.value for point in events.Scalars(name)}
+
+
+def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
+    metrics = Metrics(tmp_path)
+    for step in (0, 10, 20):
+        metrics.log(step, {"val/loss": 3.0 - step / 16, "sample": "# not a <b>heading</b>\n\u2028中"})
+    metrics.close()
+    assert [line["step"] for line in lines(tmp_path)] == [0, 10, 20]
+    assert {line["step"]: line["val/loss"] for line in lines(tmp_path)} == pytest.approx(curve(tmp_path, "val/loss"))
+    assert lines(tmp_path)[0]["sample"] == "# not a <b>heading</b>\n\u2028中"
+    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
+    events.Reload()
+    text = events.Tensors("sample/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert "    # not a <b>heading</b>" in text
+
+
+def test_pictures_are_for_tensorboard_alone(tmp_path):
+    picture = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    metrics = Metrics(tmp_path)
+    metrics.log(7, {"val/loss": 1.0, "attention": picture})
+    metrics.close()
+    assert lines(tmp_path) == [{"step": 7, "val/loss": 1.0}]
+    events = EventAccumulator(str(tmp_path), size_guidance={"images": 0})
+    events.Reload()
+    (image,) = events.Images("attention")
+    assert image.step == 7 and np.array_equal(np.asarray(Image.open(io.BytesIO(image.encoded_image_string))), picture)
+
+
+@pytest.mark.parametrize("step, expected", [(-1, [0, 5, 10, 15]), (0, [0, 5, 10, 15]), (10, [0, 5, 10, 15])])
+def test_a_resumed_run_has_every_step_once(tmp_path, step, expected):
+    crashed = Metrics(tmp_path)
+    for logged in (0, 5, 10, 15, 20):
+        crashed.log(logged, {"train/loss": 100.0 + logged})
+    crashed.flush()
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 25, "train/lo')  # a kill in the middle of a line
+    resumed = Metrics(tmp_path, step=step)
+    for logged in range(step // 5 * 5 + 5, 20, 5):
+        resumed.log(logged, {"train/loss": 200.0 + logged})
+    resumed.close()
+    assert [line["step"] for line in lines(tmp_path)] == expected
+    values = {s: (100.0 if s <= step else 200.0) + s for s in expected}
+    assert {line["step"]: line["train/loss"] for line in lines(tmp_path)} == values
+    assert curve(tmp_path, "train/loss") == values
+
+
+class SyncedBytes:
+    """What a power cut leaves of files: of each one, as many bytes as it had at its last fsync."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.sizes: dict[int, int] = {}  # by inode
+        patch.setattr(os, "fsync", self.fsync)
+
+    def fsync(self, file: int) -> None:
+        status = os.fstat(file)
+        self.sizes[status.st_ino] = status.st_size
+
+    def cut(self, folder, target):
+        """A copy of the files in `folder` as they are after a power cut now."""
+        target.mkdir()
+        for path in folder.iterdir():
+            (target / path.name).write_bytes(path.read_bytes()[: self.sizes.get(path.stat().st_ino, 0)])
+        return target
+
+
+def test_what_was_flushed_survives_a_power_cut(tmp_path, monkeypatch):
+    disk, run = SyncedBytes(monkeypatch), tmp_path / "run"
+    run.mkdir()
+    metrics = Metrics(run)
+    for step in range(6):
+        metrics.log(step, {"train/loss": 5.0 - step, "sample": "a sample of some length " * 20})
+        if step in (1, 3):
+            metrics.flush()
+    after = disk.cut(run, tmp_path / "cut")
+    assert [line["step"] for line in lines(after)] == [0, 1, 2, 3]
+    assert curve(after, "train/loss") == {0: 5.0, 1: 4.0, 2: 3.0, 3: 2.0}
+    metrics.close()
+    assert [line["step"] for line in lines(disk.cut(run, tmp_path / "closed"))] == [*range(6)]
+    resumed = Metrics(after, step=3)
+    for step in (4, 5):
+        resumed.log(step, {"train/loss": 5.0 - step})
+    resumed.close()
+    assert [line["step"] for line in lines(after)] == [*range(6)]
+    assert curve(after, "train/loss") == {step: 5.0 - step for step in range(6)}
+
+
+def test_a_folder_that_vanishes_costs_one_warning(tmp_path, capsys):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    metrics = Metrics(folder)
+    metrics.log(1, {"train/loss": 1.0})
+    shutil.rmtree(folder)
+    for step in range(2, 6):
+        metrics.log(step, {"train/loss": 1.0})
+        metrics.flush()
+    metrics.close()
+    assert capsys.readouterr().out.count("warning") == 1
+
+
+def test_a_folder_that_cannot_be_made_costs_one_warning(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    metrics = Metrics(tmp_path / "file" / "run")
+    metrics.log(1, {"train/loss": 1.0})
+    metrics.close()
+    assert capsys.readouterr().out.count("warning") == 1
+
+
+def test_numbers_that_are_not_finite_leave_valid_json(tmp_path):
+    metrics = Metrics(tmp_path)
+    metrics.log(1, {"grad_norm": math.inf, "train/loss": math.nan})
+    metrics.close()
+    assert lines(tmp_path) == [{"step": 1, "grad_norm": None, "train/loss": None}]
+
+
+def test_the_last_numbers_are_known_also_to_the_next_process(tmp_path):
+    metrics = Metrics(tmp_path)
+    metrics.log(10, {"train/loss": 2.5})
+    metrics.log(20, {"train/loss": 1.5, "sample": "text"})
+    assert metrics.last == {"train/loss": 1.5}
+    metrics.close()
+    for step, expected in ((20, {"train/loss": 1.5}), (10, {"train/loss": 2.5}), (-1, {})):
+        metrics = Metrics(tmp_path, step=step)
+        assert metrics.last == expected
+        metrics.close()
+
+
+def test_a_folder_cannot_forge_a_message(tmp_path, capsys):
+    metrics = Metrics(tmp_path / "a\nforged\x1b[2J")
+    metrics.close()
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and "\x1b" not in out
+
+
+def test_tensorboard_gets_the_charts_and_the_settings_once(tmp_path):
+    settings = {"optim.learning_rate": 0.01, "optim.name": "muon"}
+    for step in (-1, 10, 20):  # a run that was resumed twice
+        metrics = Metrics(tmp_path, step=step, settings=settings)
+        metrics.log(step + 10, {"val/loss": 1.0})
+        metrics.close()
+    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
+    events.Reload()
+    (layout,) = events.Tensors("custom_scalars__config__")
+    charts = layout_pb2.Layout.FromString(layout.tensor_proto.string_val[0]).category[0].chart
+    assert list(charts[0].multiline.tag) == ["^train/loss$", "^val/loss$"]
+    start = HParamsPluginData.FromString(
+        events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    ).session_start_info
+    assert start.hparams["optim.learning_rate"].number_value == 0.01 and start.hparams["optim.name"].string_value == "muon"
+    files = sorted(tmp_path.glob("events.*"))
+    assert [b"session_start_info" in file.read_bytes() for file in files] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "sample, html",
+    [
+        ("a < b && c &lt; d", "a &lt; b &amp;&amp; c &amp;lt; d"),
+        ("x</pre><script>alert(1)</script>", "x&lt;/pre&gt;&lt;script&gt;alert(1)&lt;/script&gt;"),
+        ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)&gt;"),
+        ("# heading\n```\n[link](javascript:alert(1))", "# heading\n```\n[link](javascript:alert(1))"),
+        ("\x02amp\x03 \x1b]0;title\x07", "\\x02amp\\x03 \\x1b]0;title\\x07"),
+    ],
+)
+def test_tensorboard_shows_a_sample_as_it_is_and_runs_nothing_in_it(tmp_path, sample, html):
+    metrics = Metrics(tmp_path)
+    metrics.log(0, {"sample": sample})
+    metrics.close()
+    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
+    events.Reload()
+    markdown = events.Tensors("sample/text_summary")[0].tensor_proto.string_val[0]
+    assert plugin_util.markdown_to_safe_html(markdown) == f"<pre><code>{html}\n</code></pre>"  # what its page inserts

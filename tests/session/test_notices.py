@@ -1,0 +1,85 @@
+"""Before the first step, a few lines say what matters; details.txt and --verbose say all; warnings are never hidden."""
+
+import pytest
+
+import train
+from chargpt.kernels.compiler import how_to_install
+from chargpt.parallel.group import Group
+from chargpt.planning.cli import parse_options
+from chargpt.project import project_root
+from chargpt.session.notices import Notices
+from chargpt.session.preview import print_choices
+from chargpt.session.start import begin
+
+FEW = 8  # lines
+TINY = ["--config", "tiny", "train.max_steps=4", "train.sample_length=0", "runtime.threads=1"]
+
+
+def before_training(arguments: list[str], capsys) -> list[str]:
+    """What train.py prints before the first step, by line."""
+    options = parse_options(arguments)
+    notices = Notices(verbose=options.verbose)
+    print_choices(begin(options, root=project_root(), group=Group(), notices=notices), notices)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("words", [TINY, ["--minutes", "0.2", "runtime.threads=1"], ["--minutes", "2", "runtime.threads=1"]])
+def test_few_lines_say_what_is_trained_on_what_how_long_and_where(words, text, tmp_path, capsys):
+    lines = before_training([str(text), *words, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"], capsys)
+    labels = [line.split()[0] for line in lines]
+    assert len(lines) <= FEW and labels[0] == "text" and labels[-1] == "run"
+    assert {"model", "training"} <= set(labels) and "run" in lines[-1] and "details.txt" in lines[-1]
+
+
+def test_every_choice_is_in_the_run_and_printed_on_request(text, tmp_path, capsys):
+    arguments = [str(text), *TINY, f"data.cache={tmp_path}"]
+    few = before_training([*arguments, "--run", f"{tmp_path}/a"], capsys)
+    all_of_them = before_training([*arguments, "--run", f"{tmp_path}/b", "--verbose"], capsys)
+    kept = (tmp_path / "a" / "details.txt").read_text(encoding="utf-8").splitlines()
+    labels = [[line[:11].strip() for line in lines] for lines in (kept, all_of_them)]
+    assert labels[0] == labels[1] and len(few) < len(kept)
+    assert {"settings", "vocabulary", "repeats", "to beat", "machine", "estimate"} <= set(labels[0])
+
+
+def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
+    (tmp_path / "odd.txt").write_text("It was cafÃ© time\u200b again, said line after line.\n" * 200, encoding="utf-8")
+    arguments = [str(tmp_path / "odd.txt"), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
+    said = "\n".join(before_training(arguments, capsys))
+    assert "warning  " in said and "Ã©" in said and "invisible" in said
+
+
+def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
+    lines = before_training(arguments, capsys)
+    (line,) = [line for line in lines if "no C compiler" in line]
+    assert how_to_install() in line and len(lines) <= FEW
+
+
+def test_a_resumed_run_says_few_lines_and_keeps_the_details_of_its_beginning(text, tmp_path, capsys):
+    run, cache = tmp_path / "run", f"data.cache={tmp_path}"
+    assert train.main([str(text), *TINY, "--run", str(run), cache]) == 0
+    details = (run / "details.txt").read_bytes()
+    capsys.readouterr()
+    resume = ["--resume", "--run", str(run), cache, "train.max_steps=8"]
+    few = before_training(resume, capsys)
+    assert len(few) <= FEW and any("resumed" in line and "4 steps to go" in line for line in few)
+    assert len(before_training([*resume, "--verbose"], capsys)) > len(few)
+    assert (run / "details.txt").read_bytes() == details
+
+
+def test_the_folder_of_a_run_that_died_before_its_first_checkpoint_can_be_used_again(text, tmp_path, capsys):
+    arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
+    before_training(arguments, capsys)
+    assert (tmp_path / "run" / "details.txt").exists() and before_training(arguments, capsys)
+
+
+def test_what_comes_later_comes_once_and_in_its_order(capsys):
+    notices = Notices(verbose=False)
+    notices.later("expected", "loss 2")
+    notices.detail("machine", "cpu")
+    notices.summary("model", "small")
+    notices.release()
+    notices.release()
+    assert capsys.readouterr().out.splitlines() == ["model       small", "expected    loss 2"]
+    assert notices.lines == ["expected    loss 2", "machine     cpu"]

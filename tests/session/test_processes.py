@@ -1,0 +1,78 @@
+"""How several processes begin: chunks and processes fit, texts agree, and a restarted process finds its own run."""
+
+import dataclasses
+import json
+import socket
+
+import pytest
+
+import train
+from chargpt.config import Config, RuntimeConfig, TrainConfig
+from chargpt.parallel.group import Group
+from chargpt.planning.cli import parse_options
+from chargpt.project import project_root
+from chargpt.session.processes import _words_of, check_options, check_processes, compare
+from chargpt.session.start import resumed_options
+from chargpt.terminal import UserError
+from chargpt.training.runtime import choose_runtime
+
+CPU = Config(runtime=RuntimeConfig(device="cpu", precision="float32", threads=1))
+
+
+class Others(Group):
+    """A group in which the others have said something already."""
+
+    def __init__(self, size: int, said: list[list]) -> None:
+        self.size, self.said = size, said
+
+    def meet(self, name: str, text: str) -> list[str]:
+        return [text, *map(json.dumps, self.said)]
+
+
+@pytest.mark.parametrize(("chunks", "size", "fits"), [(8, 1, True), (8, 8, True), (8, 2, True), (1, 2, False), (4, 8, False)])
+def test_processes_share_the_chunks_evenly(chunks, size, fits):
+    config = dataclasses.replace(CPU, train=TrainConfig(chunks=chunks))
+    if fits:
+        check_processes(config, Others(size, []))
+    else:
+        with pytest.raises(UserError, match=f"use {chunks}, or a smaller power of two"):
+            check_processes(config, Others(size, []))
+
+
+def test_another_text_on_another_machine_is_an_error_and_another_environment_a_warning(capsys):
+    here = choose_runtime(CPU).environment() | {"teachers": "0123456789ab"}
+    compare(Others(3, [["", here], ["a" * 64, here]]), "a" * 64, here)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(UserError, match="rank 2 has another text"):
+        compare(Others(3, [["", here], ["b" * 64, here]]), "a" * 64, here)
+    compare(Others(2, [["a" * 64, {**here, "threads": 7}]]), "a" * 64, here)
+    assert "rank 1 differs from rank 0 (threads 1 -> 7)" in capsys.readouterr().out
+    compare(Others(2, [["a" * 64, {**here, "teachers": "ba9876543210"}]]), "a" * 64, here)
+    assert "(teachers 0123456789ab -> ba9876543210)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_on_another_machine_paths_may_differ_and_nothing_else():
+    """Each of the others publishes its machine, its options, and its options without paths."""
+
+    def compare_with(host: str, *words: str) -> None:
+        other = parse_options(words)
+        published = [host, _words_of(other, paths=True), _words_of(other, paths=False)]
+        options = parse_options(["a.txt", "--run", "a", "train.seed=1", "data.cache=a"])
+        check_options(options, Others(2, [published]))
+
+    compare_with(socket.gethostname(), "a.txt", "--run", "a", "train.seed=1", "data.cache=a")
+    compare_with("elsewhere", "/b.txt", "--run", "/b", "train.seed=1", "data.cache=/b")
+    with pytest.raises(UserError, match="TEXT: a.txt on rank 0 and b.txt on rank 1; give every process the same options"):
+        compare_with(socket.gethostname(), "b.txt", "--run", "a", "train.seed=1", "data.cache=a")
+    with pytest.raises(UserError, match="settings: train.seed=1 on rank 0 and train.seed=2 on rank 1"):
+        compare_with("elsewhere", "/b.txt", "train.seed=2", "data.cache=/b")
+
+
+def test_a_restart_resumes_its_run_once_that_has_a_checkpoint(text, tmp_path):
+    words = [str(text), "--config", "tiny", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=2"]
+    options = parse_options([*words, "--minutes", "5"])
+    assert resumed_options(options, root=project_root()) == options
+    assert train.main(words) == 0
+    again = resumed_options(options, root=project_root())
+    assert again.resume and again.run == f"{tmp_path}/run" and again.texts == [] and again.minutes is None
+    assert again.settings == [f"data.cache={tmp_path}/cache"]  # the others are in the checkpoint

@@ -1,0 +1,103 @@
+"""Progress in a pipe: a line for each evaluation, and few others."""
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from chargpt.session.progress_bar import ProgressBar
+from chargpt.terminal import clock
+
+
+def test_an_evaluation_is_a_line_and_training_losses_are_not(capsys):
+    bar = ProgressBar(step=0, total=100)
+    for step in range(1, 50):
+        bar.advance()
+        bar.show(step, {"train/loss": 2.0, "chars_per_second": 1234.0})
+    bar.show(50, {"val/loss": 1.5, "val/bits_per_char": 2.164})
+    bar.close()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("step 50/100: train 2.000, val 1.500, 2.164 bits/char, 1,234 chars/s, ")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
+def test_the_time_is_written_as_a_clock_shows_it(seconds, text):
+    assert clock(seconds) == text
+
+
+def test_a_validation_loss_is_shown_only_when_it_is_new(capsys, monkeypatch):
+    monkeypatch.setattr("chargpt.session.progress_bar.PLAIN_SECONDS", 0.0)
+    bar = ProgressBar(step=0, total=100)
+    bar.show(0, {"val/loss": 4.734, "val/bits_per_char": 6.83})
+    bar.show(20, {"train/loss": 1.462})
+    bar.close()
+    first, second = capsys.readouterr().out.splitlines()
+    assert "val 4.734" in first and "train 1.462" in second and "val" not in second
+
+
+def test_the_last_step_is_one_line_although_its_training_loss_is_logged_before(capsys, monkeypatch):
+    monkeypatch.setattr("chargpt.session.progress_bar.PLAIN_SECONDS", 0.0)
+    bar = ProgressBar(step=0, total=100)
+    bar.show(90, {"train/loss": 1.5})
+    bar.show(100, {"train/loss": 1.4})
+    bar.show(100, {"val/loss": 1.6, "val/bits_per_char": 2.3})
+    bar.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["step 90/100", "step 100/100"] and "train 1.400, val 1.600" in lines[1]
+
+
+def shown_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, use: Callable[[], None]) -> list[str]:
+    """The lines that `use` writes to a terminal of that width, without colours."""
+    import fcntl
+    import struct
+    import termios
+
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    with open(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        use()
+    written = b""
+    with suppress(OSError):  # the end, for a terminal that is closed
+        while part := os.read(master, 4096):
+            written += part
+    os.close(master)
+    written = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", written.decode())
+    return [line.rstrip() for line in re.split(r"[\r\n]+", written)]
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("width", [50, 60, 70, 80, 120])
+def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, monkeypatch):
+    def use() -> None:
+        bar = ProgressBar(step=0, total=1_000_000)
+        bar.show(0, {"val/loss": 4.734, "val/bits_per_char": 6.83})
+        for step in range(1, 4):
+            bar.advance()
+            bar.show(step, {"train/loss": 12.345, "chars_per_second": 1234567.0})
+        bar.show(3, {"val/loss": 4.734, "val/bits_per_char": 6.83})
+        bar.set_total(2_000_000)
+        bar.close()
+
+    lines = shown_in_terminal(width, monkeypatch, use)
+    assert max(map(len, lines)) <= width
+    assert any("train 12.345, val 4.734" in line and "%" in line for line in lines), lines  # the bar's numbers are not cut off
+    assert "1,234,567 chars/s" in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("width", [50, 80])
+def test_beside_the_bar_an_older_validation_loss_has_its_step_or_is_left_out(width, monkeypatch):
+    def use() -> None:
+        bar = ProgressBar(step=0, total=100)
+        bar.show(0, {"val/loss": 4.734, "val/bits_per_char": 6.83})
+        bar.show(20, {"train/loss": 1.462})
+        bar.set_total(100)  # draws the bar
+        bar.close()
+
+    with_train = [line for line in shown_in_terminal(width, monkeypatch, use) if "train 1.462" in line]
+    assert with_train and all("val" not in line or "val 4.734 (step 0)" in line for line in with_train)

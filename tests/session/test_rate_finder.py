@@ -1,0 +1,150 @@
+"""The search for a learning rate: where it looks, when it stops, what it suggests and draws."""
+
+import dataclasses
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import train
+from chargpt.config import Config, TrainConfig
+from chargpt.interrupt import Interrupt
+from chargpt.planning.cli import parse_options
+from chargpt.session import rate_finder
+from chargpt.session.rate_finder import (
+    FACTOR,
+    HOPELESS,
+    MAX_RATES,
+    MIN_RATE,
+    draw,
+    record,
+    short_config,
+    suggestion,
+    try_rates,
+)
+from chargpt.terminal import UserError, run_program
+from chargpt.training.runtime import choose_runtime
+from model import GPT, GPTConfig
+
+CONFIG = Config(model=GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8), train=TrainConfig(batch_size=2))
+SMALL = ["--config", "tiny", "model.n_layer=1", "model.n_embd=8", "model.block_size=8", "train.batch_size=2"]
+
+
+def valley(lowest: float, *, width: float = 1.0) -> list[tuple[float, float]]:
+    """A curve whose loss is a parabola in the logarithm of the rate."""
+    rates = [MIN_RATE * FACTOR**i for i in range(MAX_RATES)]
+    return [(rate, 2 + 0.05 * (math.log2(rate / lowest) / width) ** 2) for rate in rates]
+
+
+@pytest.mark.parametrize("lowest", [3e-4, 1e-3, 2.7e-3, 1e-2])
+def test_it_suggests_the_lowest_point_between_the_rates_that_were_tried(lowest):
+    assert suggestion(valley(lowest)) == pytest.approx(lowest, rel=1e-6)
+
+
+def tried(config: Config, interrupt: Interrupt | None = None) -> list[tuple[float, float]]:
+    """The curve of a tiny model on random text, with 25 steps at each rate."""
+    torch.manual_seed(0)
+    model, ids = GPT(config.model, 7), np.random.default_rng(0).integers(0, 7, 2000).astype(np.uint8)
+    before = model.state_dict()["norm.weight"].clone()
+    runtime = choose_runtime(config)
+    curve = list(try_rates(model, ids, short_config(config, steps=25), runtime=runtime, interrupt=interrupt or Interrupt()))
+    assert torch.equal(before, model.state_dict()["norm.weight"])
+    return curve
+
+
+def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before():
+    curve = tried(CONFIG)
+    losses = [loss for _, loss in curve]
+    assert all(loss <= min(losses[: i + 1]) + HOPELESS for i, loss in enumerate(losses[:-1]))
+    assert len(curve) == MAX_RATES or losses[-1] > min(losses) + HOPELESS
+    assert all(high == pytest.approx(FACTOR * low) for (low, _), (high, _) in zip(curve, curve[1:]))
+
+
+def test_each_rate_starts_from_the_same_weights_and_sees_the_same_batches():
+    assert tried(CONFIG) == tried(CONFIG)
+
+
+def test_a_training_that_diverges_is_too_high_a_rate():
+    curve = tried(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, weight_decay=1e30)))
+    assert len(curve) == MAX_RATES and all(loss == math.inf for _, loss in curve)
+    curve = [*valley(1e-2)[:4], (MIN_RATE * FACTOR**4, math.inf)]
+    assert suggestion(curve) == curve[-2][0]
+    assert draw(curve).size == draw(curve[:-1]).size
+
+
+def test_where_every_rate_is_worse_than_the_lowest_it_suggests_the_lowest():
+    assert suggestion(valley(1e-5, width=4)) == MIN_RATE
+
+
+def test_the_suggestion_is_marked_where_it_is(tmp_path):
+    path = tmp_path / "found.png"
+    record(valley(2.7e-3), path)
+    red = np.asarray(Image.open(path)).astype(int) @ [1, -1, -1] > 100
+    columns = np.flatnonzero(red.sum(axis=0) > 200)
+    curve = valley(2.7e-3)
+    low, high = math.log10(MIN_RATE), math.log10(curve[-1][0] * FACTOR**0.5)
+    expected = 64 + (math.log10(2.7e-3) - low) / (high - low) * (720 - 128)
+    assert len(columns) and abs(columns.mean() - expected) < 2
+
+
+def test_find_lr_suggests_a_rate_and_leaves_one_picture(text, tmp_path, capsys):
+    """TensorBoard shows every folder of checkpoints/ that has events, so there is no folder."""
+    arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/runs/found", f"data.cache={tmp_path}/cache"]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "found-find-lr.png").write_text("of an earlier sweep, which is drawn over")
+    assert train.main(arguments) == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["found-find-lr.png"]
+    assert (tmp_path / "runs" / "found-find-lr.png").read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    rates = [float(line.split()[1].rstrip(":")) for line in printed.splitlines() if line.startswith("rate ")]
+    suggested = float(printed.split("optim.learning_rate=")[1].split()[0])
+    assert min(rates) <= suggested <= max(rates)
+    arguments.remove("--find-lr")
+    assert train.main([*arguments, "train.max_steps=5"]) == 0  # the name is free
+
+
+def test_where_every_rate_diverges_it_says_so(text, tmp_path):
+    arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
+    with pytest.raises(UserError, match="every rate diverged"):
+        train.main([*arguments, "optim.weight_decay=1e30"])
+
+
+@pytest.mark.parametrize("name", ["..", ""])
+def test_a_name_that_is_none_is_refused_before_anything_is_tried(text, tmp_path, name):
+    with pytest.raises(UserError, match="--run"):
+        train.main([str(text), *SMALL, "--find-lr", "--run", name, f"data.cache={tmp_path}/cache"])
+
+
+def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capfd, monkeypatch):
+    said = rate_finder.say
+
+    def say(what: str, words: str) -> None:
+        said(what, words)
+        if what == "rate" and words.startswith("0.0004"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(rate_finder, "say", say)
+    arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
+    assert train.main(arguments) == 143
+    assert (tmp_path / "x-find-lr.png").exists()
+    captured = capfd.readouterr()
+    assert "suggested" in captured.out and "saved" not in captured.err
+
+
+def test_a_signal_while_the_text_is_loaded_ends_at_once(text, tmp_path, monkeypatch):
+    def load(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("still running")
+
+    monkeypatch.setattr(rate_finder, "new_model", load)
+    assert run_program(lambda: train.main([str(text), *SMALL, "--find-lr"])) == 130
+
+
+@pytest.mark.parametrize("with_it", [["--resume"], ["--minutes", "3"]])
+def test_find_lr_alone(with_it):
+    with pytest.raises(UserError, match="--find-lr"):
+        parse_options(["--find-lr", *with_it])

@@ -1,0 +1,256 @@
+"""How a run begins and continues, runs of older versions included."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import bits, last_step, logged
+
+import sample
+import train
+from chargpt.config import Config, DataConfig, apply_overrides
+from chargpt.planning.cli import parse_options
+from chargpt.planning.law import MIN_STEPS
+from chargpt.project import project_root
+from chargpt.runs.checkpoint import newest
+from chargpt.runs.run import Run
+from chargpt.session.start import longest_run, new_model, new_run, resume_run, roll_back, time_limit
+from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+from chargpt.training.initialisation import initial_model
+
+ROOT = Path(__file__).parents[2]
+FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
+FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, by commit dd8d24b, before there were chunks
+FORMAT_3 = ROOT / "tests" / "runs" / "format_3"  # the same text and settings, by commit 1cd45ff, before patience was counted
+TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
+
+
+@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3], ids=lambda folder: folder.name)
+def older_run(request, tmp_path) -> Path:
+    """The run of an older version, its text in a cache."""
+    shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
+    load_corpus([str(FORMAT_1 / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
+    return tmp_path / "run"
+
+
+def test_a_run_of_an_older_version_is_resumed_to_its_end(older_run, tmp_path):
+    assert newest(older_run)[0].state.progress.step == 20
+    whole = tmp_path / "whole"
+    shutil.copytree(older_run, whole)
+    settings = [f"data.cache={tmp_path}/cache", "train.max_steps=40"]
+    assert train.main(["--resume", "--run", str(whole), *settings]) == 0
+    assert [line["step"] for line in logged(whole) if "val/loss" in line] == [0, 10, 20, 30, 40]
+    assert logged(whole)[-1]["val/loss"] < logged(whole)[0]["val/loss"] - 0.3
+    assert train.main(["--resume", "--run", str(older_run), *settings[:1], "train.max_steps=30"]) == 0
+    assert train.main(["--resume", "--run", str(older_run), *settings]) == 0  # now by way of the newest format
+    losses = {line["step"]: line["val/loss"] for line in logged(older_run) if "val/loss" in line}
+    assert max(losses) == 40 and losses[40] < losses[20] + 0.05
+
+
+def test_a_run_of_an_older_version_writes_text(older_run, capsys):
+    assert sample.main([str(older_run), "--length", "40", "--seed", "1", "--device", "cpu"]) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out) >= 40 and "validation loss" in captured.err
+
+
+def begin(text: Path, folder: Path, *words: str):
+    return new_run(
+        parse_options([str(text), *TINY, "--run", str(folder), f"data.cache={folder.parent}/cache", *words]),
+        root=project_root(),
+    )
+
+
+def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(text, tmp_path):
+    training = begin(text, tmp_path / "run")
+    assert training.trainer.progress.step == 0 and training.run.saved is None
+    config, weights = training.trainer.config, training.trainer.model.state_dict()
+    torch.manual_seed(config.train.seed)
+    expected = initial_model(config.model, training.corpus.tokenizer.vocab_size).state_dict()
+    assert weights.keys() == expected.keys() and all(torch.equal(weights[name], expected[name]) for name in weights)
+    with pytest.raises(UserError):
+        begin(text, tmp_path / "other", "model.block_size=100000")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["run", "aux"])
+def test_a_name_that_cannot_be_used_is_said_before_the_text_is_read(name, text, tmp_path):
+    (tmp_path / "run" / "step-00000000").mkdir(parents=True)
+    with pytest.raises(UserError, match="a run of this name exists|not every system allows"):
+        begin(text, tmp_path / name)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_name_that_is_taken_is_answered_with_one_that_is_free(text, tmp_path):
+    for name in ("run", "run-2"):
+        (tmp_path / name / "step-00000000").mkdir(parents=True)
+    with pytest.raises(UserError, match="such as .*run-3$"):
+        begin(text, tmp_path / "run")
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, tmp_path, monkeypatch):
+    """The other run begins and ends between this one's first look at the folder and its lock."""
+    real, other = Run.__init__, [f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
+
+    def late(self: Run, folder: Path) -> None:
+        monkeypatch.setattr(Run, "__init__", real)
+        assert train.main([str(text), *TINY, *other]) == 0
+        real(self, folder)
+
+    monkeypatch.setattr(Run, "__init__", late)
+    with pytest.raises(UserError, match="a run of this name exists"):
+        begin(text, tmp_path / "run")
+    assert bits(tmp_path / "run") and logged(tmp_path / "run")[-1]["step"] == 20
+
+
+def test_minutes_make_a_run_long_enough_to_measure_its_speed(text, tmp_path):
+    training = begin(text, tmp_path / "run", "--minutes", "1", "train.max_steps=1")
+    assert training.trainer.config.train.max_steps == 16
+
+
+def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(text, tmp_path):
+    """A finished run has a rate of zero, from which it would learn nothing. Another plan of a running one never raises it."""
+    run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
+    assert train.main([str(text), *TINY, "--run", run, *words]) == 0
+    trainer = resume_run(parse_options(["--resume", "--run", run, "--minutes", "1", *words]), root=project_root()).trainer
+    assert trainer.is_extended
+    trainer.set_length(200, min_evaluations=0)
+    assert trainer.rate_of(20) == trainer.config.optim.learning_rate and not trainer.is_extended
+    trainer.progress.step = 150
+    trainer.set_length(400, min_evaluations=0)
+    assert trainer.rate_of(150) == pytest.approx(trainer.config.optim.learning_rate / 2)
+    assert not resume_run(parse_options(["--resume", "--run", run, *words]), root=project_root()).trainer.is_extended
+
+
+@pytest.mark.parametrize(("epochs", "characters", "steps"), [(3, 100, 5), (2.5, 128, 5), (0.001, 100, 1), (0, 100, 10**12)])
+def test_epochs_end_a_run_after_as_many_steps_rounded_up(epochs, characters, steps):
+    config = apply_overrides(Config(), [f"train.max_epochs={epochs}", "train.batch_size=4", "model.block_size=16"])
+    assert longest_run(config, characters=characters) == steps
+
+
+def test_epochs_without_minutes_end_a_run_too(text, tmp_path):
+    config = begin(text, tmp_path / "run", "train.max_epochs=0.1").trainer.config
+    assert config.train.max_steps == longest_run(config, characters=10_800) < 20
+
+
+def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
+    run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
+    assert train.main([str(text), *TINY, "optim.replanned=5,0.1", "train.max_epochs=3", "--run", run, *words]) == 0
+    for more, kept in (([], True), (["train.max_steps=30"], False), (["--minutes", "1"], False)):
+        config = resume_run(parse_options(["--resume", "--run", run, *words, *more]), root=project_root()).trainer.config
+        assert (config.optim.replanned == (5.0, 0.1)) == (config.train.max_epochs == 3) == kept
+
+
+def test_with_a_length_in_steps_what_a_file_leaves_open_follows_the_epochs(text, tmp_path):
+    """The file decides the optimizer alone; what it gives, and what the tiny preset gives, stays."""
+    (tmp_path / "mine.yaml").write_text(
+        "optim: {name: muon}\ntrain: {max_steps: 20}\nmodel: {n_layer: 1, n_embd: 32, n_head: 2}\n"
+    )
+    words = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.threads=1"]
+    config = new_run(
+        parse_options([str(text), "--config", f"{tmp_path}/mine.yaml", *words]), root=project_root()
+    ).trainer.config
+    assert (config.optim.name, config.train.max_steps) == ("muon", 20)
+    assert config.optim.weight_decay > 0.1
+    assert begin(text, tmp_path / "tiny").trainer.config.optim.weight_decay == 0.1
+
+
+def test_a_length_in_epochs_is_a_number_of_steps(text, tmp_path):
+    """10,800 characters are for training; a step of the tiny preset takes 256."""
+
+    def config(*words: str) -> Config:
+        place = [f"data.cache={tmp_path}/cache", "runtime.threads=1"]
+        return new_model(parse_options([str(text), *words, *place]), root=project_root()).config
+
+    steps = -(-2 * 10800 // 256)
+    assert config("--config", "tiny", "--epochs", "2").train.max_steps == steps
+    assert config("--config", "tiny", "--epochs", "2") == config("--config", "tiny", f"train.max_steps={steps}")
+    assert config("--config", "tiny", "--epochs", "0.0001").train.max_steps == 1
+    alone = config("--epochs", "3", "model.n_layer=1")
+    assert alone == config("model.n_layer=1", f"train.max_steps={-(-3 * 10800 // alone.chars_per_step)}")
+
+
+def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
+    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    words = ["runtime.threads=1", "train.sample_length=0"]
+    assert train.main([str(text), "--config", "tiny", *words, *place, "train.max_steps=20"]) == 0
+    assert train.main(["--resume", *place, "--epochs", "1"]) == 0
+    steps = -(-10800 // 256)
+    assert logged(tmp_path / "run")[-1]["step"] == steps and f"train.max_steps: 20 -> {steps}" in capsys.readouterr().out
+    with pytest.raises(UserError, match=f"train.max_steps: 1 given; the run is already at step {steps}"):
+        train.main(["--resume", *place, "--epochs", "0.01"])
+
+
+def test_weights_of_gpt2_are_not_a_start(text, tmp_path):
+    with pytest.raises(
+        UserError, match="--init-from: gpt2 is a model of tokens, .* read and write characters; leave --init-from out"
+    ):
+        begin(text, tmp_path / "run", "--init-from", "gpt2")
+
+
+def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path):
+    words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1"]
+    config = new_model(parse_options([str(text), *words]), root=project_root(), processes=64).config
+    assert config.train.chunks == 64 and config.train.batch_size % 64 == 0
+
+
+def test_a_length_in_steps_that_is_not_used_decides_nothing_else(text, tmp_path):
+    words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1", "train.max_steps=1"]
+    chosen = new_model(parse_options([str(text), *words]), root=project_root())
+    assert chosen.config.train.max_steps >= MIN_STEPS and chosen.has_length
+
+
+def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path):
+    arguments = [str(text), *TINY, "--minutes", "10", "train.max_steps=100000", "train.eval_interval=100000"]
+    command = [sys.executable, str(ROOT / "train.py"), *arguments, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (tmp_path / "run" / "step-00000000" / "state.json").exists():
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"])
+    assert 500 < time_limit(options, resume_run(options, root=project_root()).run) < 600
+    given = parse_options(["--resume", "--run", f"{tmp_path}/run", "--minutes", "1"])
+    assert time_limit(given, None) == 60
+
+
+@pytest.mark.parametrize("early", [[], ["train.patience=1", "train.eval_interval=2", "optim.learning_rate=1e-30"]])
+def test_a_resumed_run_that_has_ended_has_no_steps_to_go(early, text, tmp_path, capsys):
+    run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
+    assert train.main([str(text), *TINY, *early, "--run", str(run), cache]) == 0
+    assert (last_step(run).name < "step-00000020") == bool(early)
+    capsys.readouterr()
+    assert train.main(["--resume", "--run", str(run), cache]) == 0
+    assert f"resumed     {last_step(run)}, no steps to go" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "training.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_before(file, text, tmp_path, capsys):
+    run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
+    assert train.main([str(text), *TINY, "checkpoint.interval=10", "--run", str(run), cache]) == 0
+    whole, damaged = bits(run), run / "step-00000020" / file
+    damaged.write_bytes(damaged.read_bytes()[:-5] + b".....")
+    before = {path.name: path.read_bytes() for path in damaged.parent.iterdir()}
+    capsys.readouterr()
+    assert train.main(["--resume", "--run", str(run), cache]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "skipped" in line] == [f"warning     skipped {damaged}: damaged, its checksum differs"]
+    assert f"resumed     {run}/step-00000010, 10 steps to go" in lines
+    assert bits(run) == whole and last_step(run).name == "step-00000020.2"
+    assert before == {path.name: path.read_bytes() for path in damaged.parent.iterdir()}
+
+
+def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_path):
+    assert train.main([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
+    options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=30"])
+    trainer, _, run, _ = resume_run(options, root=project_root())
+    before = trainer.weights.vector.clone()
+    trainer.step()
+    roll_back(trainer, run, without=20)
+    assert run.checkpoint.name == "step-00000020"
+    assert trainer.progress.step == 20 and trainer.progress.skipped == [20]
+    assert (trainer.weights.vector == before).all()

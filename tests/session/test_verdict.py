@@ -1,0 +1,74 @@
+"""The verdict names what went wrong and what to type, and never what is already set."""
+
+import pytest
+from helpers import last_step, publish_run
+
+from chargpt.config import Config, TrainConfig
+from chargpt.runs.checkpoint import steps
+from chargpt.runs.saved_state import Progress
+from chargpt.session.verdict import after_divergence, began_trained, verdict
+
+
+def said(val_loss: float, best_loss: float, best_step: int, *, config: Config | None = None, **facts: object) -> str:
+    progress = Progress(step=1000, evaluated=1000, val_loss=val_loss, best_loss=best_loss, best_step=best_step)
+    return verdict(progress, config or Config(), **{"mark": 1.8, "train_loss": None, **facts})
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ((4.5, 4.2, 0), ["learned nothing", "learning rate is too high"]),
+        ((2.0, 2.0, 1000), ["no better than an n-gram model", "1.80", "2.00"]),
+        ((1.7, 1.5, 400), ["memorised", "step 400"]),
+        ((1.5, 1.5, 1000), ["better than an n-gram model", "1.80", "1.50"]),
+    ],
+)
+def test_every_end_has_its_verdict_and_ends_with_the_command(losses, words):
+    assert all(word in said(*losses) for word in words)
+    assert said(*losses, command="python train.py a.txt --minutes 2").endswith("python train.py a.txt --minutes 2")
+    assert "more text" not in said(*losses)
+
+
+def test_validation_far_above_training_is_memorisation():
+    line = said(1.5, 1.5, 1000, train_loss=0.6)  # the loss was lowest at the end, so a shorter run would be no better
+    assert "memorised" in line and "sample.py" not in line
+    assert "better than an n-gram model" in said(1.5, 1.5, 1000, train_loss=1.4)
+
+
+@pytest.mark.parametrize("losses", [(0.0, 0.0, 0), (0.004, 0.001, 500)])
+def test_a_text_that_repeats_itself_has_nothing_to_learn(losses):
+    assert said(*losses, mark=0.0, command="train.py").startswith("there is nothing to learn from this text")
+    assert "train.py" not in said(*losses, mark=0.0, command="train.py") and "nothing to learn" not in said(*losses)
+
+
+def test_the_first_of_two_runs_is_the_teacher():
+    line = said(1.7, 1.5, 400, config=Config(train=TrainConfig(pupil_minutes=1.0)))
+    assert "memorised" in line and "its best checkpoint, of step 400, is the teacher" in line
+
+
+def test_a_start_that_training_made_no_better_is_what_is_sampled():
+    line = said(1.7, 1.5, 0, is_adapted=True)
+    assert "1.50" in line and "sample.py uses the start" in line and "learned nothing" not in line
+
+
+def test_the_losses_of_a_run_say_whether_it_began_with_trained_weights():
+    assert began_trained([(0, 2.0), (10, 1.9)], vocabulary=60)
+    assert not began_trained([(0, 4.1), (10, 1.9)], vocabulary=60)
+    assert not began_trained([(10, 1.9)], vocabulary=60) and not began_trained([], vocabulary=60)
+
+
+def test_after_divergence_it_names_what_is_saved_and_what_to_do(tmp_path):
+    config, last = Config(), last_step(publish_run(tmp_path / "poems", steps=(20, 40)))
+    assert "nothing is saved yet; start again" in after_divergence(None, config, name="poems")
+    line = after_divergence(last, config, name="poems")
+    assert "step-00000040; continue from it with --resume --run poems" in line and "train.on_nonfinite=rollback" in line
+    config = Config(train=TrainConfig(on_nonfinite="rollback"))
+    assert "rollback" not in after_divergence(last, config, name="poems")
+
+
+def test_after_divergence_a_checkpoint_that_is_damaged_by_now_is_not_called_good(tmp_path):
+    first, last = steps(publish_run(tmp_path / "poems", steps=(20, 40)))
+    (last / "model.safetensors").write_bytes(b"")
+    assert "step-00000020; continue from it" in after_divergence(last, Config(), name="poems")
+    (first / "state.json").unlink()
+    assert "nothing of the run can be read" in after_divergence(last, Config(), name="poems")
