@@ -12,7 +12,7 @@ import importlib
 import sys
 
 from chargpt.interrupt import ending_at_once
-from chargpt.terminal import UserError, best_effort_messages, notice
+from chargpt.terminal import UserError, best_effort_messages, notice_line
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "export": ("chargpt.commands.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: python -m chargpt VERB ...\n")
-        print(*(notice(verb, what) for verb, (_, what) in VERBS.items()), sep="\n")
+        print(*(notice_line(verb, what) for verb, (_, what) in VERBS.items()), sep="\n")
         return 0
     if argv[0] not in VERBS:
         raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")

@@ -104,14 +104,22 @@ def fill(words: Iterable[str], width: int, *, indent: int) -> str:
     return "\n".join(lines)
 
 
-def notice(label: str, text: str) -> str:
+def notice_line(label: str, text: str) -> str:
     """A notice in two columns, a label of at most 11 characters and what it is about, without control characters."""
     return wrapped(f"{label:<{LABEL}}{one_line(text)}")
 
 
-def say(label: str, text: str) -> None:
-    """Print a notice; see `notice`."""
-    print(notice(label, text), flush=True)
+def notice(label: str, text: str) -> None:
+    """Print a notice for the user to standard output; see `notice_line`."""
+    print(notice_line(label, text), flush=True)
+
+
+def log(text: str) -> None:
+    """Print a message to standard error, on one line without control characters."""
+    print(wrapped(one_line(text), sys.stderr), file=sys.stderr, flush=True)
+
+
+say = notice  # the old name
 
 
 def run_program(main: Callable[[], int]) -> int:

@@ -13,12 +13,13 @@ from chargpt.terminal import (
     columns,
     escape_controls,
     fill,
+    log,
     notice,
+    notice_line,
     number,
     numbers,
     one_line,
     run_program,
-    say,
     shown,
     whole_number,
 )
@@ -99,9 +100,14 @@ def test_options_are_read():
 
 def test_notices_stand_in_two_columns_and_paths_are_short(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    say("run", shown(tmp_path / "a" / "b"))
+    notice("run", shown(tmp_path / "a" / "b"))
     assert capsys.readouterr().out == f"run         {(tmp_path / 'a' / 'b').relative_to(tmp_path)}\n"
     assert shown("/elsewhere") == "/elsewhere" and one_line("中\t") == "中\\t"
+
+
+def test_a_message_goes_to_standard_error_and_cannot_command_a_terminal(capsys):
+    log("run \x1b[2J\nforged\r")
+    assert capsys.readouterr() == ("", "run \\x1b[2J\\nforged\\r\n")
 
 
 def test_control_characters_are_escaped_and_scripts_are_not():
@@ -122,14 +128,14 @@ def test_in_a_terminal_a_notice_is_wrapped_between_words(monkeypatch):
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
     with open(slave, "w") as terminal:
         monkeypatch.setattr("sys.stdout", terminal)
-        lines = notice("warning", words).split("\n")
+        lines = notice_line("warning", words).split("\n")
     os.close(master)
     assert [line[:12].strip() for line in lines] == ["warning", "", ""] and all(
         len(line) <= 50 or "/" in line for line in lines
     )
     assert " ".join(line.strip() for line in lines).split()[1:] == words.split()
     monkeypatch.undo()
-    assert notice("warning", words) == f"warning     {words}"
+    assert notice_line("warning", words) == f"warning     {words}"
 
 
 def test_wide_characters_take_two_columns_when_a_line_is_broken():

@@ -8,7 +8,7 @@ import torch
 from chargpt.analysis.floor import sampling_floor, training_floor, training_flop
 from chargpt.analysis.machine import copy_speed, machine_name, product_speed, read_speed, three_digits
 from chargpt.analysis.rates import Size, runtime_for, sampling_speed, training_seconds
-from chargpt.terminal import notice
+from chargpt.terminal import notice_line
 from model import GPT, GPTConfig
 
 SLOW_STEP = 5.0  # seconds; on a CPU, larger models are left out
@@ -95,7 +95,7 @@ def _label(name: str, size: Size) -> str:
 
 
 def _progress(what: str) -> None:
-    print(notice("measuring", what), file=sys.stderr, flush=True)
+    print(notice_line("measuring", what), file=sys.stderr, flush=True)
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -9,11 +9,10 @@ from pathlib import Path
 from chargpt.config import Config, DataConfig
 from chargpt.planning.adaptation import start_loss
 from chargpt.planning.law import MAX_EPOCHS
-from chargpt.runs.known_runs import run_to_start_from
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.run import free_folder
 from chargpt.runs.saved_state import Progress
-from chargpt.runs.start_from import start_from
+from chargpt.runs.start_from import run_to_start_from, start_from
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat

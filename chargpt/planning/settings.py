@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import Config, DataConfig, apply, apply_overrides
+from chargpt.config import Config, DataConfig, apply, apply_overrides, read_yaml
 from chargpt.device import choose_device
 from chargpt.nanogpt_words import refuse_config
 from chargpt.planning.candidates import chooses
 from chargpt.terminal import WHOLE_NUMBER, UserError, shown
-from chargpt.yaml_file import read_yaml
 
 MOST = 4096  # heads or chunks; more are a mistake
 

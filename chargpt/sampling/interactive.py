@@ -11,7 +11,7 @@ from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import UserError, number, one_line, plural, shown, whole_number, wrapped
+from chargpt.terminal import UserError, log, number, plural, shown, whole_number
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, /quit leaves"
 HELP = """TEXT            add TEXT to the text so far, and let the model continue it; \\n is a newline
@@ -27,7 +27,7 @@ Enter alone     let the model write more
 //TEXT          the same as TEXT, for a text that begins with /
 Ctrl-C          stop the text that is being written"""
 COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help", "/quit")
-INTERRUPTED = "\nthe text is not saved (/save FILE); Ctrl-C again, Ctrl-D or /quit leaves"
+INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or /quit leaves"
 TAIL = 60  # characters of the text that are shown after /undo
 
 
@@ -47,7 +47,7 @@ class Session:
 
     def run(self, prompt: list[int]) -> int:
         """Continue the ids `prompt`, unless empty, then what is typed on standard input. Returns the exit code."""
-        _say(HINT)
+        log(HINT)
         if prompt:
             self._continue(prompt)
         interrupted = False
@@ -58,13 +58,15 @@ class Session:
                     return 0
                 interrupted = False
             except UserError as error:
-                _say(f"error: {one_line(error)}")
+                log(f"error: {error}")
             except KeyboardInterrupt:
                 if interrupted:
-                    _say("\nstopped")
+                    log("")
+                    log("stopped")
                     return 130
                 interrupted = True
-                _say(INTERRUPTED)
+                log("")
+                log(INTERRUPTED)
 
     def _take(self, line: str) -> bool:
         """Do what a typed line asks for. Returns False to leave. Raises UserError."""
@@ -85,7 +87,8 @@ class Session:
         elif command in ("/temperature", "/length", "/seed"):
             self._set(command, rest.strip())
         elif command == "/help":
-            _say(HELP)
+            for line in HELP.splitlines():
+                log(line)
         return command != "/quit"
 
     def _begin(self, typed: str) -> None:
@@ -103,7 +106,7 @@ class Session:
             raise UserError("/undo: there is no turn to take back; type text first")
         self._text = self._earlier.pop()
         end = self._generator.tokenizer.decode(self._text[-TAIL:])
-        _say(f"the text now ends with: {one_line(end)}" if self._text else "the text is now empty")
+        log(f"the text now ends with: {end}" if self._text else "the text is now empty")
 
     def _set(self, command: str, value: str) -> None:
         """Change a setting of the next turns, and print it; without a value, only print it."""
@@ -124,7 +127,7 @@ class Session:
             "/length": f"{self._generator.length:,}",
             "/seed": str(self._seed),
         }
-        _say(f"{command.removeprefix('/')} {values[command]}")
+        log(f"{command.removeprefix('/')} {values[command]}")
 
     def _save(self, name: str) -> None:
         """Write the text so far to a file that does not exist yet."""
@@ -143,7 +146,7 @@ class Session:
             raise UserError(f"/save: {name}: {error.strerror}; use another name") from None
         except (ValueError, RuntimeError):  # a null character; ~ of a user that does not exist
             raise UserError(f"/save: {name!r} given; use the name of a file") from None
-        _say(f"{plural(len(text), 'character')} saved in {one_line(shown(path))}")
+        log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
     def _encode(self, typed: str) -> list[int]:
         return encode_prompt(typed.replace("\\n", "\n"), self._generator.tokenizer, unknown=self._unknown)
@@ -181,11 +184,6 @@ def _read_line() -> str | None:
     print("> ", end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
     if not line:
-        _say("")
+        log("")
         return None
     return line.removesuffix("\n")
-
-
-def _say(text: str) -> None:
-    lines = [wrapped(line, sys.stderr) for line in text.split("\n")]
-    print("\n".join(lines), file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from torch.utils.tensorboard import summary
 from tqdm import tqdm
 
 from chargpt.files import publish_file
-from chargpt.terminal import escape_controls, notice, shown
+from chargpt.terminal import escape_controls, notice_line, shown
 
 # The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
 CHARTS = {
@@ -111,7 +111,7 @@ class Metrics:
                     file.close()  # or the interpreter would try again, and print an error, when it ends
         self.events = None
         tqdm.write(
-            notice(
+            notice_line(
                 "warning", f"{shown(self.folder)}: logging stopped ({error.strerror or error}); training continues without it"
             )
         )

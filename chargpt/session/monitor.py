@@ -10,7 +10,7 @@ from chargpt.config import Config, to_dict
 from chargpt.runs.run import Run
 from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
-from chargpt.terminal import notice
+from chargpt.terminal import notice_line
 from chargpt.training.trainer import Step, Trainer
 
 # The lowest validation loss so far. TensorBoard's HParams shows the last value of the first five metrics in the order of their
@@ -41,7 +41,7 @@ class Monitor:
 
     def say(self, label: str, text: str) -> None:
         """Print a notice above the progress bar."""
-        self._bar.say(notice(label, text))
+        self._bar.say(notice_line(label, text))
 
     def step_done(self) -> None:
         """One step is done."""

@@ -1,6 +1,6 @@
 """What is said before a training begins: a few lines for everybody, and every line for those who ask."""
 
-from chargpt.terminal import LABEL, notice, one_line
+from chargpt.terminal import LABEL, notice_line, one_line
 
 
 class Notices:
@@ -17,21 +17,21 @@ class Notices:
     def say(self, label: str, text: str) -> None:
         """A line that everybody needs now: a warning, for example."""
         self._keep(label, text)
-        print(notice(label, text), flush=True)
+        print(notice_line(label, text), flush=True)
 
     def later(self, label: str, text: str) -> None:
         """A line that everybody needs, but after those on the text and on the model: `release` prints it."""
         self._keep(label, text)
         if self.verbose:
-            print(notice(label, text), flush=True)
+            print(notice_line(label, text), flush=True)
         else:
-            self._held.append(notice(label, text))
+            self._held.append(notice_line(label, text))
 
     def detail(self, label: str, text: str) -> None:
         """A line for those who ask."""
         self._keep(label, text)
         if self.verbose:
-            print(notice(label, text), flush=True)
+            print(notice_line(label, text), flush=True)
 
     def details(self, lines: list[str]) -> None:
         """`detail` for lines that begin with their label."""
@@ -41,7 +41,7 @@ class Notices:
     def summary(self, label: str, text: str) -> None:
         """A line that sums up lines for those who ask; they get those instead."""
         if not self.verbose:
-            print(notice(label, text), flush=True)
+            print(notice_line(label, text), flush=True)
 
     def release(self) -> None:
         """Print the lines that were to come later."""

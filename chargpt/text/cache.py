@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from chargpt.files import (
     sync_folder,
     write_synced,
 )
-from chargpt.terminal import one_line, shown
+from chargpt.terminal import log, shown
 from chargpt.text.tokenizer import Tokenizer
 
 MAX_META = 2**26  # bytes; every character of Unicode takes at most 12 of them in JSON
@@ -104,7 +103,7 @@ class Cache:
         try:
             lock = lock_folder(self.folder, wait=False)
         except BlockingIOError:
-            print(f"waiting for another run to finish encoding in {one_line(shown(self.folder))}", file=sys.stderr, flush=True)
+            log(f"waiting for another run to finish encoding in {shown(self.folder)}")
             lock = lock_folder(self.folder, wait=True)
         with lock:
             for folder in (self.folder, self._seen):

@@ -9,8 +9,7 @@ from pathlib import Path
 from chargpt.files import publish_file
 from chargpt.project import data_folder
 from chargpt.terminal import UserError, shown
-from chargpt.text.sources import Source
-from chargpt.text.walk import walk
+from chargpt.text.sources import Source, walk
 
 DEFAULT = "python-docs"
 NAMES = (DEFAULT, "python-source", "shakespeare")

@@ -1,7 +1,9 @@
-"""Which sources the TEXT arguments mean: files, folders, standard input, pipes and named corpora."""
+"""Which sources the TEXT arguments mean: files, folders, standard input, pipes and named corpora. Each content is read once."""
 
 import difflib
 import fnmatch
+import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -9,23 +11,22 @@ import stat
 import sys
 import tempfile
 import unicodedata
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from chargpt.files import WINDOWS, portable
 from chargpt.nanogpt_words import CHECKPOINT, refuse_checkpoint
-from chargpt.terminal import UserError, one_line, shell_word, shown
-from chargpt.text.duplicates import duplicates
+from chargpt.terminal import UserError, log, shell_word, shown
 from chargpt.text.formats import DOCUMENTS, plain_name
 from chargpt.text.named_corpora import DEFAULT, NAMES, named_corpus
-from chargpt.text.sources import Source, Sources
-from chargpt.text.walk import walk
+from chargpt.text.sources import Source, Sources, walk
 
 READ_ONCE = "files that are the same as another file, read once"
 HELD_OUT = "files removed from the training text because they are validation text"
-COPY_CHUNK = 2**20  # bytes
+CHUNK = 2**20  # bytes read at a time
+HEAD = 2**16  # bytes that are compared first
 
 
 def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: Path, copies: Path) -> Sources:
@@ -112,7 +113,7 @@ def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter
 def _from_pipe(path: Path, copies: Path) -> Source:
     if not stat.S_ISFIFO(path.stat().st_mode) and not _is_terminal(path):
         raise UserError(f"{shown(path)}: a device or a socket, not a text; give a file, a folder or a pipe")
-    print(f"reading the pipe {one_line(shown(path))}", file=sys.stderr, flush=True)  # opening it waits for a writer
+    log(f"reading the pipe {shown(path)}")  # opening it waits for a writer
     with open(path, "rb") as pipe:
         return _copied(shown(path), pipe, copies)
 
@@ -129,13 +130,13 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
     """A copy of `stream`. It may take half of the free space: the rest is for its ids, and a stream may never end."""
     if stream.isatty():
         end = "Ctrl-Z and Enter" if WINDOWS else "Ctrl-D"
-        print(f"reading {one_line(label)}; end it with {end}", file=sys.stderr)
+        log(f"reading {label}; end it with {end}")
     what_to_do = "free some space there, or name another folder in data.cache"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=folder)  # it has no name: the system removes it when the process ends
         size, limit = 0, shutil.disk_usage(folder).free // 2
-        while chunk := stream.read(COPY_CHUNK):
+        while chunk := stream.read(CHUNK):
             size += len(chunk)
             if size > limit:
                 copy.close()
@@ -175,3 +176,48 @@ def _suggestion(path: Path) -> str:
     if close:
         return f"did you mean {close[0] if close[0] in NAMES else path.parent / close[0]}?"
     return f"give a text file, a folder, - for standard input, or one of {', '.join(NAMES)}"
+
+
+def duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
+    """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared.
+
+    Files are equal if they are the same file on the disk or have the same content. The whole content is read only where size
+    and beginning are equal. Raises UserError if a source cannot be read.
+    """
+    found: dict[Source, Source] = {}
+    for group in _groups(sources, lambda source: source.identity or source):
+        found |= dict.fromkeys(group[1:], group[0])
+    distinct = [source for source in sources if source not in found and source.size != 0]
+    if all(source.size is not None for source in distinct):  # the size of a compressed text is not known
+        candidates = _groups(distinct, lambda source: source.size)
+    else:
+        candidates = [distinct]
+    for candidate in candidates:
+        for group in _groups(candidate, _head):
+            for same in _groups(group, _digest):
+                found |= dict.fromkeys(same[1:], same[0])
+    return found
+
+
+def _groups(sources: Iterable[Source], key: Callable[[Source], Hashable]) -> list[list[Source]]:
+    """The sources with equal keys, in groups of two or more."""
+    by_key: dict[Hashable, list[Source]] = defaultdict(list)
+    for source in sources:
+        by_key[key(source)].append(source)
+    return [group for group in by_key.values() if len(group) > 1]
+
+
+def _head(source: Source) -> bytes:
+    chunks = source.chunks(HEAD)
+    return hashlib.sha256(next(chunks, b"")).digest()
+
+
+def _digest(source: Source) -> Hashable:
+    """A hash of the content; for an empty source a value that no other source has."""
+    digest, chunks = hashlib.sha256(), source.chunks(CHUNK)
+    first = next(chunks, b"")
+    if not first:
+        return source
+    for chunk in itertools.chain([first], chunks):
+        digest.update(chunk)
+    return digest.digest()

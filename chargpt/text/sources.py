@@ -1,4 +1,4 @@
-"""A source is one text: a file, a copy of a pipe, or bytes in memory. It can be read several times."""
+"""A source is one text: a file, a copy of a pipe, or bytes in memory. It can be read several times. A folder holds many."""
 
 import hashlib
 import io
@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from chargpt.text.formats import is_compressed, open_unpacked
 
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
+HIDDEN, BROKEN = "hidden files and folders skipped", "broken links skipped"
 RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 
 
@@ -153,3 +155,23 @@ class Sources:
         for source in self.train + self.val:
             if source.copy is not None:
                 source.copy.close()
+
+
+def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Every file below `folder` in a stable order. Links to folders are not followed.
+
+    `skipped` counts what is left out for the user to know: HIDDEN files and folders, and BROKEN links. Folders with a name in
+    `skipped_folders` are ignored.
+    """
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.name.startswith("."):
+            skipped[HIDDEN] += 1
+        elif entry.is_dir(follow_symlinks=False):
+            if entry.name not in skipped_folders:
+                yield from walk(Path(entry.path), skipped=skipped, skipped_folders=skipped_folders)
+        elif entry.is_symlink() and not os.path.exists(entry.path):  # its target is missing, or it points to itself
+            skipped[BROKEN] += 1
+        elif entry.is_file():
+            yield Path(entry.path)

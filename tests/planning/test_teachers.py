@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from helpers import bits, last_step
 
 import train
-from chargpt.config import Config, TrainConfig, apply, apply_overrides
+from chargpt.config import Config, TrainConfig, apply, apply_overrides, read_yaml
 from chargpt.device import choose_device
 from chargpt.planning.law import TAUGHT_DECAY
 from chargpt.runs.checkpoint import newest, steps
@@ -29,7 +29,6 @@ from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, Taught, digest
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.trainer import Trainer
-from chargpt.yaml_file import read_yaml
 from model import GPT, GPTConfig
 
 SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8)

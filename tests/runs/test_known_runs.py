@@ -6,7 +6,7 @@ import pytest
 from helpers import TOKENIZER, publish_run
 
 from chargpt.config import Config, DataConfig, TrainConfig
-from chargpt.runs.known_runs import run_to_start_from
+from chargpt.runs.start_from import run_to_start_from
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from model import GPTConfig

@@ -6,10 +6,9 @@ import os
 import pytest
 from helpers import publish_run, random_weights, saved_state
 
-from chargpt.config import Config, TrainConfig, apply
+from chargpt.config import Config, TrainConfig, apply, read_yaml
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.terminal import UserError
-from chargpt.yaml_file import read_yaml
 
 
 def test_a_run_saves_marks_the_best_and_prunes(tmp_path):

@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from text_helpers import aged, entries_in, text_of
 
 from chargpt.terminal import UserError
-from chargpt.text.sources import Source
+from chargpt.text.sources import BROKEN, HIDDEN, Source, walk
 
 
 def bytes_read() -> int:
@@ -116,3 +117,18 @@ def test_a_reader_of_a_stream_moves_as_one_of_a_file_does():
             assert one.read() == b"\xfd\xfe\xff" and one.tell() == 256_000
             assert other.tell() == 2 and other.seek(100_000) == 100_000
             assert other.seek(28, os.SEEK_CUR) == 100_028 and other.read(1) == bytes([100_028 % 256])
+
+
+def test_files_come_in_order_without_hidden_ones_and_linked_folders(tmp_path):
+    for name in ("b.txt", "a/z.txt", "a/.git/c.txt", ".hidden", "tests/d.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
+    (tmp_path / "self.txt").symlink_to(tmp_path / "self.txt")
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe.txt")
+    skipped = Counter()
+    found = walk(tmp_path, skipped=skipped, skipped_folders=frozenset({"tests"}))
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["a/z.txt", "b.txt", "link.txt"]
+    assert skipped == {HIDDEN: 2, BROKEN: 2}
