@@ -32,13 +32,20 @@ class GPTConfig:
     The fields are nanoGPT's, but `positions` is new, and vocab_size is an argument of `GPT` because it comes from the text.
     """
 
-    n_layer: int = 4  # blocks
-    n_head: int = 4  # attention heads in a block
-    n_embd: int = 128  # width: channels of the residual stream
-    block_size: int = 128  # context: the most characters that the model sees at once
+    # number of blocks
+    n_layer: int = 4
+    # attention heads in each block; n_embd is a multiple of it
+    n_head: int = 4
+    # width of the model: channels of the residual stream
+    n_embd: int = 128
+    # context: how many characters the model sees at once
+    block_size: int = 128
+    # fraction of the activations that is set to zero in training
     dropout: float = 0.0
-    bias: bool = False  # biases in linear layers and LayerNorms
-    positions: str = "learned"  # or "sinusoidal", or "rotary"
+    # biases in linear layers and norms, as in GPT-2
+    bias: bool = False
+    # how the model encodes positions: learned, sinusoidal or rotary
+    positions: str = "learned"
 
     def __post_init__(self) -> None:
         for name in ("n_layer", "n_head", "n_embd", "block_size"):

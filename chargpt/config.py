@@ -34,17 +34,28 @@ def _require(ok: bool, name: str, value: object, allowed: str) -> None:
 class OptimConfig:
     """The optimizer and the learning rate."""
 
+    # adamw, or muon for the matrices inside the blocks and AdamW for everything else
     name: Literal["adamw", "muon"] = "adamw"
+    # peak of the learning rate
     learning_rate: float = 3e-3
+    # decay rates of AdamW's running means of the gradient and of its square
     betas: tuple[float, float] = (0.9, 0.99)
+    # decay rate of Muon's running mean of the gradient
     momentum: float = 0.95
+    # how strongly each step pulls matrices towards zero
     weight_decay: float = 0.1
+    # largest gradient norm; a larger gradient is scaled down; 0 disables this
     grad_clip: float = 1.0
+    # steps in which the learning rate rises to its peak; at most half of the run
     warmup_steps: int = 100
+    # linear stays at the peak and then falls in a straight line; cosine falls all the way
     schedule: Literal["linear", "cosine"] = "linear"
+    # learning rate at the end, as a fraction of the peak
     final_fraction: float = 0.0
+    # with linear: the last part of the run, in which the rate falls, as a fraction of the run
     decay_fraction: float = 0.5
-    replanned: tuple[float, float] = (0.0, 0.0)  # the step of the last change of length, and how much of the decay was over
+    # step of the last change of length by --minutes, and how much of the decay was over then; the program sets it
+    replanned: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
@@ -63,22 +74,40 @@ class OptimConfig:
 class TrainConfig:
     """How long, in which batches, and what to evaluate and show meanwhile."""
 
+    # number of steps
     max_steps: int = 3000
-    max_epochs: float = 0.0  # passes over the training text after which a run ends that has time left; 0: no limit
+    # end the run after this many passes over the training text, even if it has steps or time left; 0: no limit
+    max_epochs: float = 0.0
+    # windows of block_size characters in each batch
     batch_size: int = 16
+    # batches in each step; their gradients are averaged
     accumulate: int = 1
-    chunks: int = 0  # pieces of a batch, which several processes share; 0: as many as there are processes
+    # chunks of a batch, which several processes share; 0: one for each process
+    chunks: int = 0
+    # steps between evaluations
     eval_interval: int = 500
-    min_evaluations: int = 0  # evaluate more often in a run too short for so many; --minutes sets it
+    # evaluate more often in a run too short for this many evaluations; --minutes sets it
+    min_evaluations: int = 0
+    # evaluate on at most this many characters of the validation split; 0: all
     eval_chars: int = 150_000
-    patience: int = 0  # evaluations without a better loss while the rate falls, after which the run ends; 0: never
-    teachers: str = ""  # runs, separated by commas, from whose predictions the model learns as well as from the text
-    pupil_minutes: float = 0.0  # minutes of a second run that then learns from this one, which becomes NAME-teacher
-    second_run_gap: float = 0.0  # nats by which the training loss must be lower for the second run, at the peak; 0: always
+    # end the run after this many evaluations without a better loss while the rate falls; 0: never
+    patience: int = 0
+    # runs, separated by commas; the model learns from their predictions as well as from the text
+    teachers: str = ""
+    # minutes of a second run that learns from this one; --minutes sets it
+    pupil_minutes: float = 0.0
+    # make the second run only if the training loss is this many nats below the validation loss before the rate falls; 0:
+    # always; --minutes sets it
+    second_run_gap: float = 0.0
+    # steps between points of the training curve
     log_interval: int = 20
+    # characters of the sample at each evaluation; 0: no sample
     sample_length: int = 300
-    log_attention: bool = False  # a picture of all heads for TensorBoard at every evaluation
+    # draw a picture of all heads for TensorBoard at each evaluation
+    log_attention: bool = False
+    # decides the initial weights, the batches and dropout
     seed: int = 1337
+    # what to do if a loss or a gradient is not finite: stop, or rollback to the last checkpoint
     on_nonfinite: Literal["stop", "rollback"] = "stop"
 
     def __post_init__(self) -> None:
@@ -111,23 +140,39 @@ class TrainConfig:
 class DataConfig:
     """What is read from the text files, how it becomes ids, and which part of it is for validation."""
 
+    # fraction of the text that is used for validation
     val_fraction: float = 0.1
-    split: Literal["position", "document"] = "position"  # the end of the text, or whole files and JSON lines spread evenly
-    val_text: str = ""  # a text for validation, in place of a part of the training text
-    pattern: str = "*.txt"  # which files of a folder
+    # position: the end of the text validates; document: whole files or JSON lines, spread evenly, validate
+    split: Literal["position", "document"] = "position"
+    # a text for validation, in place of a part of the training text
+    val_text: str = ""
+    # which files of a folder are read
+    pattern: str = "*.txt"
+    # encoding of the text files
     encoding: str = "utf-8"
-    field: str = "text"  # of JSON lines, and of CSV, TSV and JSON with format=fields
-    # auto: JSON lines by a field, all other files as they are; fields: CSV, TSV and JSON by a field too; text: all as they are
+    # field of JSON lines, or column of CSV and TSV, that holds the text
+    field: str = "text"
+    # auto: JSON lines by a field, all other files as they are; fields: CSV, TSV and JSON by a field too (data.field sets
+    # it); text: all files as they are
     format: Literal["auto", "fields", "text"] = "auto"
-    shuffle: Literal["none", "lines"] = "none"  # lines: in another order, the same for every seed
-    separator: str = "\n"  # between documents
-    newlines: Literal["auto", "keep", "fold"] = "auto"  # fold turns \r\n and \r into \n; auto: fold, but not bytes
+    # lines: mix the lines of the text before it is split, always in the same order
+    shuffle: Literal["none", "lines"] = "none"
+    # text between two documents
+    separator: str = "\n"
+    # fold: read \r\n and \r as \n; keep: leave them; auto: fold, but keep with a vocabulary of bytes
+    newlines: Literal["auto", "keep", "fold"] = "auto"
+    # Unicode normal form in which the text is read
     normalize: Literal["none", "NFC", "NFKC"] = "none"
+    # read all letters as small ones
     lowercase: bool = False
+    # what an id stands for: a character, or a byte of UTF-8
     vocabulary: Literal["characters", "bytes"] = "characters"
-    min_count: int = 1  # rarer characters share one id, which is never sampled
-    max_vocab: int = 0  # the largest number of ids; the rarest characters share one; 0 is no limit
-    cache: str = ""  # the folder for encoded texts; empty for data/cache
+    # characters that occur fewer times share one id, which is never sampled
+    min_count: int = 1
+    # largest number of ids; the rarest characters share one; 0: no limit
+    max_vocab: int = 0
+    # folder for encoded texts; empty: data/cache, or the user's cache folder if chargpt is installed without its repository
+    cache: str = ""
 
     def __post_init__(self) -> None:
         _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")
@@ -162,7 +207,9 @@ class DataConfig:
 class CheckpointConfig:
     """When a checkpoint is written and how many are kept."""
 
+    # steps between checkpoints
     interval: int = 500
+    # newest checkpoints to keep; the best one is always kept
     keep: int = 3
 
     def __post_init__(self) -> None:
@@ -176,12 +223,18 @@ class CheckpointConfig:
 class RuntimeConfig:
     """What to compute with. The machine decides every `auto`, and the choice is printed."""
 
+    # auto, cpu, cuda, cuda:N or mps
     device: str = "auto"
+    # number format of a step; auto: bfloat16 where the device is fast with it
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    # threads on a CPU; 0: as torch decides
     threads: int = 0
-    attention: Literal["auto", "plain"] = "auto"  # auto: on a CPU, compiled from C if possible
-    compile: Literal["auto", "on", "off"] = "auto"  # by torch; auto: on a GPU, for a run long enough to make up for it
-    timeout: int = 300  # seconds after which a process that does not answer ends the run, with several processes
+    # auto: on a CPU, attention is compiled from C if possible; plain: torch computes it
+    attention: Literal["auto", "plain"] = "auto"
+    # compile the model with torch; auto: on a GPU, for a run long enough
+    compile: Literal["auto", "on", "off"] = "auto"
+    # with several processes: seconds after which a process that does not answer ends the run
+    timeout: int = 300
 
     def __post_init__(self) -> None:
         known = isinstance(self.device, str) and re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
