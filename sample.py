@@ -12,18 +12,31 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 
     launch("sample")
 
-import argparse
 import contextlib
-import dataclasses
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.project import project_root
-from chargpt.sampling.options import parse_options
-from chargpt.terminal import UserError, best_effort_messages, enable_colours, one_line, wants_colours, wrapped
+from chargpt.sampling.options import SampleOptions, parse_options
+from chargpt.terminal import UserError, best_effort_messages, enable_colours, log, wants_colours
+
+if TYPE_CHECKING:  # importing torch takes a second or two; --help and a mistyped option are answered before
+    from chargpt.sampling.loaded_model import LoadedModel
+    from chargpt.sampling.printing import TextPrinter
+    from chargpt.sampling.rules import Sampling
+    from chargpt.sampling.text_generator import TextGenerator
+
+
+class Writing(NamedTuple):
+    """What writes the text."""
+
+    loaded: "LoadedModel"
+    generator: "TextGenerator"
+    samplings: "list[Sampling]"  # one for each temperature
+    prompt: list[int]  # ids
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,89 +45,97 @@ def main(argv: list[str] | None = None) -> int:
         return write(options)
 
 
-def write(options: argparse.Namespace) -> int:
+def write(options: SampleOptions) -> int:
     """Do what the options ask for, and return the exit code. Raises UserError."""
     with Interrupt(notice="") as interrupt:
         with ending_at_once():  # until the text begins, there is nothing to finish
-            loaded, generator, samplings, prompt = prepare(options)
-        say(f"{loaded.describe()}; {' / '.join(sampling.describe() for sampling in samplings)}, seed {options.seed}")
+            writing = prepare(options)
+        rules = " / ".join(sampling.describe() for sampling in writing.samplings)
+        log(f"{writing.loaded.describe()}; {rules}, seed {options.seed}")
         if not options.interactive:
-            write_samples(options, loaded, generator, samplings, prompt, interrupt)
+            write_samples(options, writing, interrupt)
             return interrupt.exit_code
     from chargpt.sampling.interactive import Session
 
-    session = Session(generator, printer=new_printer(options), unknown=options.unknown, seed=options.seed)
-    return session.run(prompt)
+    session = Session(writing.generator, printer=text_printer(options), unknown=options.unknown, seed=options.seed)
+    return session.run(writing.prompt)
 
 
-def prepare(options: argparse.Namespace) -> tuple[Any, Any, list[Any], list[int]]:
-    """The LoadedModel, TextGenerator, Samplings and ids of the prompt that the options ask for. Raises UserError."""
-    # Importing torch takes a second or two; --help and a mistyped option are answered before.
+def prepare(options: SampleOptions) -> Writing:
+    """The model, and how it writes. Raises UserError."""
     from chargpt.config import RuntimeConfig
     from chargpt.device import choose_device
     from chargpt.sampling.known_lines import known_lines
     from chargpt.sampling.loaded_model import load_model
     from chargpt.sampling.prompt import encode_prompt, read_prompt
     from chargpt.sampling.rules import Sampling
-    from chargpt.sampling.text_generator import TextGenerator
 
     with named_options():
         name = RuntimeConfig(device=options.device).device
     device, root = choose_device(name), project_root()
     with named_options():
-        rules = fields_of(Sampling, options)
-        samplings = [Sampling(temperature=temperature, **rules) for temperature in options.temperatures]
+        samplings = [
+            Sampling(
+                temperature=temperature,
+                repetition_penalty=options.repetition_penalty,
+                top_k=options.top_k,
+                top_p=options.top_p,
+                min_p=options.min_p,
+            )
+            for temperature in options.temperatures
+        ]
     loaded, warnings = load_model(options.run, root / "checkpoints", device=str(device), precision=options.precision)
     for warning in warnings:
-        say(f"warning: {one_line(warning)}")
+        log(f"warning: {warning}")
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.unknown)
     excluded = None
     if options.unseen:
         excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=root)
     with named_options():
-        generator = loaded.text_generator(samplings[0], excluded=excluded, **fields_of(TextGenerator, options))
-    return loaded, generator, samplings, prompt
+        generator = loaded.text_generator(
+            samplings[0],
+            length=options.length,
+            lines=options.lines,
+            unique=options.unique,
+            stop=options.stop,
+            allow=options.allow,
+            ban=options.ban,
+            overflow=options.overflow,
+            excluded=excluded,
+        )
+    return Writing(loaded, generator, samplings, prompt)
 
 
-def write_samples(
-    options: argparse.Namespace, loaded: Any, generator: Any, samplings: list[Any], prompt: list[int], interrupt: Interrupt
-) -> None:
+def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt) -> None:
     """Print the samples until they are complete or a signal comes, and then how fast they were made."""
-    from chargpt.sampling.printing import print_samples
+    from chargpt.sampling.printing import JsonPrinter, print_samples
 
+    loaded, generator, samplings, prompt = writing
     seeds = range(options.seed, options.seed + options.samples)
     facts = {"run": loaded.run, "step": loaded.step}
+    printer: JsonPrinter | TextPrinter = JsonPrinter(sys.stdout) if options.json else text_printer(options)
     started = time.perf_counter()
-    made, problem = print_samples(
-        generator, samplings, prompt, seeds, printer=new_printer(options), facts=facts, stop=interrupt
-    )
+    made, problem = print_samples(generator, samplings, prompt, seeds, printer=printer, facts=facts, stop=interrupt)
     seconds = time.perf_counter() - started
-    say(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
+    log(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
     if interrupt():
-        say("stopped")
+        log("stopped")
     elif problem:
-        say(problem)
+        log(problem)
 
 
-def new_printer(options: argparse.Namespace) -> Any:
-    """The printer for standard output that the options ask for."""
-    from chargpt.sampling.printing import LEGEND, NO_TERMINAL, JsonPrinter, ModelPrinter, SurprisePrinter, TextPrinter
+def text_printer(options: SampleOptions) -> "TextPrinter":
+    """The printer of text for standard output that the options ask for."""
+    from chargpt.sampling.printing import LEGEND, NO_TERMINAL, ModelPrinter, SurprisePrinter, TextPrinter
 
-    if options.json:
-        return JsonPrinter(sys.stdout)
     if options.surprise:
-        say(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
+        log(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
         enable_colours()
         return SurprisePrinter(sys.stdout)
     if options.interactive and wants_colours(sys.stdout):
         enable_colours()
         return ModelPrinter(sys.stdout)
     return TextPrinter(sys.stdout)
-
-
-def fields_of(kind: type, options: argparse.Namespace) -> dict[str, Any]:
-    """The options that are fields of the dataclass `kind`."""
-    return {field.name: getattr(options, field.name) for field in dataclasses.fields(kind) if field.name in options}
 
 
 @contextlib.contextmanager
@@ -125,7 +146,3 @@ def named_options() -> Iterator[None]:
     except ValueError as error:
         field, _, problem = str(error).partition(":")
         raise UserError(f"--{field.replace('_', '-')}:{problem}") from None
-
-
-def say(text: str) -> None:
-    print(wrapped(text, sys.stderr), file=sys.stderr, flush=True)

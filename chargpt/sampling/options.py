@@ -1,10 +1,10 @@
 """The options of sample.py. Nothing here imports torch, so that --help and a mistyped option are answered at once."""
 
-import argparse
 import os
 import secrets
 import sys
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from chargpt.nanogpt_words import SAMPLE, check_words
 from chargpt.terminal import Parser, UserError, number, numbers, whole_number
@@ -12,8 +12,42 @@ from chargpt.terminal import Parser, UserError, number, numbers, whole_number
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 
 
-def parse_options(argv: list[str] | None) -> argparse.Namespace:
-    """The options in `argv` (None: of this process). Raises UserError. A seed and a length are always set."""
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions:
+    """What the user asked for."""
+
+    run: str | None
+    device: str
+    precision: Literal["float32", "bfloat16", "int8"]
+    # the prompt
+    prompt: str
+    prompt_file: str | None
+    unknown: Literal["error", "skip"]
+    # what to write
+    length: int
+    lines: int
+    unseen: bool
+    unique: bool
+    stop: list[str]
+    samples: int
+    seed: int
+    overflow: Literal["exact", "refill"]
+    # how the next character is chosen
+    allow: str | None
+    ban: str | None
+    repetition_penalty: float
+    temperatures: list[float]
+    top_k: int
+    top_p: float
+    min_p: float
+    # how it is printed
+    json: bool
+    surprise: bool
+    interactive: bool
+
+
+def parse_options(argv: list[str] | None) -> SampleOptions:
+    """The options in `argv` (None: of this process). Raises UserError. Without --seed, the seed is random."""
     parser = Parser(
         prog="sample.py",
         usage="sample.py [RUN] [--prompt TEXT] [option ...]",
@@ -42,11 +76,12 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
     argv = sys.argv[1:] if argv is None else argv
     bare = [word for before, word in zip(["", *argv], argv) if not before.startswith("-") and not os.path.exists(word)]
     check_words(argv, SAMPLE, known=parser.options(), bare=bare)
-    options = parser.parse_args(argv)
-    if options.length is None:
-        options.length = default_length(options.lines, unique=options.unique)
-    if options.seed is None:
-        options.seed = secrets.randbits(32)
+    given = parser.parse_args(argv)
+    if given.length is None:
+        given.length = default_length(given.lines, unique=given.unique)
+    if given.seed is None:
+        given.seed = secrets.randbits(32)
+    options = SampleOptions(**vars(given))
     _check_combination(options)
     return options
 
@@ -56,7 +91,7 @@ def default_length(lines: int, *, unique: bool = False) -> int:
     return (1000 * lines or 500) + MORE_FOR_UNIQUE * unique
 
 
-def _check_combination(options: argparse.Namespace) -> None:
+def _check_combination(options: SampleOptions) -> None:
     if options.unique and not options.lines:
         raise UserError("--unique: removes repeated lines, so it needs a number of lines to write; add --lines N")
     if options.unseen and not options.lines:
