@@ -23,17 +23,19 @@ from chargpt.pages.final_report import write_final_report
 from chargpt.parallel.join import join_group
 from chargpt.planning.advice import better_training
 from chargpt.planning.cli import parse_options
-from chargpt.planning.clock import TimeBudget
+from chargpt.planning.clock import TimeBudget, longest_run
+from chargpt.planning.forecast import outlook
+from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
 from chargpt.sampling.sample_writer import SampleWriter
+from chargpt.session.choices import print_choices
 from chargpt.session.monitor import Monitor, open_monitor
 from chargpt.session.notices import Notices
-from chargpt.session.preview import look_ahead, outlook, print_choices
 from chargpt.session.processes import Training, check_options
 from chargpt.session.second_run import decided, describe, is_time_to_decide, is_undecided, measure
-from chargpt.session.start import become_teacher, begin, longest_run, pupil_of, roll_back
+from chargpt.session.start import become_teacher, begin, pupil_of, roll_back
 from chargpt.session.verdict import after_divergence, began_trained, is_memorised, next_command, verdict
 from chargpt.terminal import best_effort_output, clock, escape_controls, one_line, say, shown, wrapped
 from chargpt.text.corpus import Corpus
@@ -50,8 +52,13 @@ def main(argv: list[str] | None = None) -> int:
     with join_group() as group:
         options = parse_options(argv)
         check_options(options, group)
-        if options.dry_run or options.find_lr:
-            return look_ahead(options, root=root)
+        if options.dry_run:
+            print(make_plan(options, root=root).describe())
+            return 0
+        if options.find_lr:
+            from chargpt.session.rate_finder import find_learning_rate  # and what draws its curve
+
+            return find_learning_rate(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training
             notices = Notices(verbose=options.verbose)
             training = begin(options, root=root, group=group, notices=notices)

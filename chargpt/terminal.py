@@ -16,7 +16,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, Literal, NamedTuple, NoReturn, TextIO
 
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
 WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
@@ -27,6 +27,18 @@ MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
 class UserError(ValueError):
     """A problem that only the user can solve. The message reads `where: what was given; what to do`."""
+
+
+class Notice(NamedTuple):
+    """A line for the user, as a value: who decides does not print.
+
+    Everybody sees a `line`. A `detail` is for those who ask: --verbose, --dry-run, and details.txt of a run. A `summary` sums
+    details up; who asks for those does not see it. Details.txt holds lines and details.
+    """
+
+    label: str  # at most 11 characters
+    text: str
+    kind: Literal["line", "detail", "summary"] = "line"
 
 
 # What can command a terminal or reorder its text: C0 except tab and newline, DEL, C1, line and paragraph separators,

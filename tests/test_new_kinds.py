@@ -19,11 +19,11 @@ from chargpt.parallel.group import Group
 from chargpt.parallel.parts import even_cuts
 from chargpt.planning import law
 from chargpt.planning.cli import parse_options
+from chargpt.planning.plan import make_plan
 from chargpt.sampling import decoder
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import NEVER, Sampling, choose
-from chargpt.session.start import new_model
 from chargpt.terminal import UserError
 from chargpt.training.optimizers import OPTIMIZERS, Optimizer, OptimizerKind
 from model import GPT, GPTConfig
@@ -102,7 +102,7 @@ def test_a_new_optimizer_trains_resumes_samples_and_exports(plain, text, tmp_pat
 @pytest.mark.parametrize("words", [["--minutes", "0.1"], []], ids=["minutes", "default"])
 def test_a_new_optimizer_is_planned(plain, text, tmp_path, words):
     options = parse_options([str(text), *words, f"optim.name={plain}", f"data.cache={tmp_path}/cache", "runtime.threads=1"])
-    config = new_model(options, root=tmp_path).config
+    config = make_plan(options, root=tmp_path).config
     assert config.optim.name == plain and config.optim.learning_rate <= 0.1
 
 

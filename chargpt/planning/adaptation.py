@@ -4,10 +4,11 @@ A model that knows its language forgets it at the rates of a training from scrat
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.candidates import DEFAULT_SECONDS, chooses, training_speed
+from chargpt.planning.teachers import Teacher
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.optimizers import OPTIMIZERS
@@ -24,7 +25,14 @@ IN_STEPS = 0.8  # of the time; the rest is for the start of the program, evaluat
 
 
 def adapt(
-    config: Config, corpus: Corpus, *, given: Collection[str], keep: Collection[str], minutes: float | None, processes: int = 1
+    config: Config,
+    corpus: Corpus,
+    *,
+    given: Collection[str],
+    keep: Collection[str],
+    minutes: float | None,
+    processes: int = 1,
+    teachers: Sequence[Teacher] = (),
 ) -> Config:
     """`config` for a run from the weights of another one.
 
@@ -38,7 +46,7 @@ def adapt(
         config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, len(corpus.train))}))
         seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
         config = apply_overrides(config, _unless(given, {"train.max_epochs": EPOCHS}))
-        possible = processes * training_speed(config, corpus) * IN_STEPS * seconds
+        possible = processes * training_speed(config, corpus, teachers) * IN_STEPS * seconds
         seen = min((config.train.max_epochs or math.inf) * len(corpus.train), possible)
         config = apply_overrides(config, [f"train.max_steps={max(1, math.ceil(seen / config.chars_per_step))}"])
     interval = max(1, math.ceil(config.train.max_steps / EVALUATIONS))

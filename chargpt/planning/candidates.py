@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from chargpt.config import Config, apply_overrides
 from chargpt.planning import law
 from chargpt.planning.clock import EVALUATION_SHARE
 from chargpt.planning.law import HEAD_SIZE, Expected, Text
-from chargpt.planning.teachers import load_teachers, teachers_contexts
+from chargpt.planning.teachers import Teacher, models_of
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.terminal import UserError, clock
 from chargpt.text.corpus import Corpus
@@ -92,7 +92,16 @@ def chooses(given: Collection[str], *, minutes: float | None) -> bool:
     return (minutes is not None or "train.max_steps" not in given) and not CHOSEN <= set(given)
 
 
-def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: float, muon: bool, processes: int = 1) -> Choice:
+def choose(
+    config: Config,
+    corpus: Corpus,
+    *,
+    given: Collection[str],
+    seconds: float,
+    muon: bool,
+    processes: int = 1,
+    teachers: Sequence[Teacher] = (),
+) -> Choice:
     """Complete `config` for a run of so many `seconds`. What the user has `given`, as section.key, stays.
 
     `muon` chooses Muon, rotary positions and biases, which learn more; otherwise AdamW and learned positions. The models that
@@ -104,7 +113,7 @@ def choose(config: Config, corpus: Corpus, *, given: Collection[str], seconds: f
     if muon:
         names = ["optim.name=muon", "model.positions=rotary", "model.bias=true"]
     shapes = _shapes(config, corpus, names, given=given)
-    candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes))
+    candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes, teachers=teachers))
     one_run = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
     if not one_run and seconds >= SHORTEST_TEACHING:
         taught = [candidate.as_pupil(text) for candidate in candidates]
@@ -155,7 +164,7 @@ def _two_runs(
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     shaped = _complete(_with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
     if shaped.chars_per_step != best.config.chars_per_step and 4 * shaped.chars_per_step < timing * best.speed:  # of 4 steps
-        best = best._replace(config=shaped, speed=training_speed(shaped, corpus))
+        best = best._replace(config=shaped, speed=training_speed(shaped, corpus, ()))
     first = min(longest, _duration(best, most, best.speed))
     second = min(seconds - longest, _duration(best, most, TAUGHT_SPEED * best.speed))
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
@@ -197,26 +206,35 @@ def _end(used: float, seconds: float, *, epochs: int) -> Iterator[tuple[str, str
 
 
 def _candidates(
-    shapes: Iterator[Config], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float, processes: int
+    shapes: Iterator[Config],
+    corpus: Corpus,
+    text: Text,
+    *,
+    given: Collection[str],
+    seconds: float,
+    processes: int,
+    teachers: Sequence[Teacher],
 ) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
     done: list[Candidate] = []
+    contexts = [teacher.model.config.block_size for teacher in teachers]
+    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *contexts)  # that text and teachers allow
     for shape in shapes:
         useful = int(_useful(shape, text, given=given))
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER
         else:  # with a short context and a small batch; the first time of all includes what torch does once
-            first = _with_context_and_batch(shape, corpus, text, given=given, seen=0)
-            speed = processes * training_speed(first, corpus)
+            first = _with_context_and_batch(shape, text, longest=longest, given=given, seen=0)
+            speed = processes * training_speed(first, corpus, teachers)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         work = len(validation_part(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
         seen = min(int(speed * _in_steps(seconds, work / speed)), useful)
-        shaped = _with_context_and_batch(shape, corpus, text, given=given, seen=seen)
+        shaped = _with_context_and_batch(shape, text, longest=longest, given=given, seen=seen)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         if shaped != first and timing < deadline - time.perf_counter():
             try:
-                speed = processes * training_speed(shaped, corpus)
+                speed = processes * training_speed(shaped, corpus, teachers)
             except torch.OutOfMemoryError:  # of a GPU
                 if done:
                     return
@@ -256,10 +274,9 @@ def in_blocks(config: Config) -> int:
     return 12 * config.model.n_layer * config.model.n_embd**2
 
 
-def _with_context_and_batch(shape: Config, corpus: Corpus, text: Text, *, given: Collection[str], seen: int) -> Config:
-    """`shape` with the context and the batch for a run that sees about so many characters."""
+def _with_context_and_batch(shape: Config, text: Text, *, longest: int, given: Collection[str], seen: int) -> Config:
+    """`shape` with the context, up to the `longest` one, and the batch for a run that sees about so many characters."""
     wanted = law.context_for(text, n_embd=shape.model.n_embd, seen=seen, optimizer=shape.optim.name)
-    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *teachers_contexts(shape))  # that text and teachers allow
     context = max(SHORTEST_CONTEXT, min(wanted, longest))
     return _with_batch(apply_overrides(shape, _unless(given, [f"model.block_size={context}"])), text, given=given, seen=seen)
 
@@ -333,12 +350,12 @@ def _unless(given: Collection[str], settings: list[str]) -> list[str]:
     return [setting for setting in settings if setting.partition("=")[0] not in given]
 
 
-def training_speed(config: Config, corpus: Corpus) -> float:
+def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] = ()) -> float:
     """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded."""
     config = apply_overrides(config, ["runtime.compile=off"])  # compiling takes longer than the choice may
     runtime = choose_runtime(config)
-    model, teachers = GPT(config.model, corpus.tokenizer.vocab_size), load_teachers(config, corpus.tokenizer)
-    trainer = Trainer(model, corpus.train, config, runtime=runtime, teachers=teachers)
+    model = GPT(config.model, corpus.tokenizer.vocab_size)
+    trainer = Trainer(model, corpus.train, config, runtime=runtime, teachers=models_of(teachers))
     seconds: list[float] = []
     with ThreadWaiting(runtime):
         trainer.step()  # allocates memory

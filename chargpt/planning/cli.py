@@ -81,7 +81,7 @@ def parse_text_options(argv: Sequence[str]) -> TrainOptions:
         "",
         "What a text is like, and what to expect of a model trained on it. With no TEXT: the language reference of Python.",
     )
-    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=False, verbose=True)
+    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=True, verbose=True)
     return _parse(parser, argv)
 
 

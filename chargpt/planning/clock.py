@@ -1,9 +1,12 @@
 """The clock of a training: how fast it steps, and how many steps fit into --minutes."""
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Iterator
+
+from chargpt.config import Config
 
 SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill caches and compile
 SETTLED_SECONDS = 3.0
@@ -155,3 +158,21 @@ def slowness() -> float:
     while (used := time.thread_time() - processor) < PROBE_SECONDS:
         pass
     return max(1.0, (time.perf_counter() - started) / used)
+
+
+def steps_in(epochs: float, config: Config, *, characters: int) -> int:
+    """The steps in which a run reads a training text of so many characters this number of times; rounded up."""
+    return max(1, math.ceil(epochs * characters / config.chars_per_step))
+
+
+def longest_run(config: Config, *, characters: int) -> int:
+    """The highest number of steps of a run, from `train.max_epochs` and the length of the training text; rounded up."""
+    return steps_in(config.train.max_epochs, config, characters=characters) if config.train.max_epochs else MAX_STEPS
+
+
+def long_enough(config: Config, *, step: int, seconds: float | None) -> Config:
+    """With a time limit: a run long enough to measure the speed before the rate falls, whatever its preset says."""
+    if seconds is None:
+        return config
+    steps = max(step + 4 * (SETTLING_STEPS + 1), config.train.max_steps)
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps))

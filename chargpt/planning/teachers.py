@@ -1,16 +1,21 @@
-"""The runs that teach another one: where they are, and the copies of their weights that a student keeps."""
+"""The teachers of a run: models from whose predictions it learns. Each is found, read and checked once, and then is an object.
+
+In the settings, `train.teachers` names them by the paths of their checkpoints. A student keeps copies of their weights.
+"""
 
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.runs.checkpoint import Checkpoint, load, publish_copies
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import COPIES, TEACHER
+from chargpt.runs.saved_state import SavedState
 from chargpt.runs.sealed_json import CheckpointError
-from chargpt.terminal import UserError, say, shown
+from chargpt.terminal import Notice, UserError, shown
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.distillation import digest
 from model import GPT
@@ -18,69 +23,101 @@ from model import GPT
 DIGEST = re.compile("[0-9a-f]{12}")
 
 
-def teacher_folder(folder: Path) -> Path:
-    """The folder of the run that teaches the one in `folder`. Raises UserError for a path that `train.teachers` cannot name."""
-    path = folder.resolve()
-    if "," in str(path):
-        raise UserError(f"{shown(path)}: two runs need a path without commas; use another --run, or train.pupil_minutes=0")
-    return path.with_name(path.name + TEACHER)
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """A model that teaches, on the CPU."""
+
+    path: Path  # of its checkpoint, absolute; the checkpoint may be gone if the student has a copy
+    model: GPT
+    state: SavedState
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        return shown(self.path)
 
 
-def pupil_folder(folder: Path) -> Path | None:
-    """The folder of the run that learns from the one in `folder`; None if that is not named like a teacher."""
-    name = folder.name.removesuffix(TEACHER)
-    return folder.with_name(name) if name and name != folder.name else None
+def models_of(teachers: Sequence[Teacher]) -> list[GPT]:
+    """The models, as a Trainer takes them."""
+    return [teacher.model for teacher in teachers]
 
 
-def with_teachers_found(config: Config, checkpoints: Path) -> Config:
-    """`config` with the best checkpoint of each teacher by its full path, so that it stays the same one from any folder.
+def find_teachers(config: Config, checkpoints: Path) -> tuple[Config, tuple[Teacher, ...], list[Notice]]:
+    """The best checkpoint of each run that `config.train.teachers` names; `config` with their full paths; warnings.
 
-    Raises UserError if there is none.
+    With full paths, a run finds its teachers from any folder. Raises UserError.
     """
-    found = []
+    found, notices = [], []
     for name in config.train.teacher_names:
         try:
             checkpoint, warnings = find_checkpoint(name, checkpoints)
         except UserError as error:
             raise UserError(f"train.teachers: {error}") from None
-        for warning in warnings:
-            say("warning", warning)
-        path = str(checkpoint.path.resolve())
-        if "," in path:
+        notices += [Notice("warning", warning) for warning in warnings]
+        path = checkpoint.path.resolve()
+        if "," in str(path):
             raise UserError(f"train.teachers: {shown(path)}: a path with a comma cannot be given; rename that folder")
-        found.append(path)
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, teachers=",".join(found)))
+        found.append(_teacher(path, checkpoint))
+    names = ",".join(str(teacher.path) for teacher in found)
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, teachers=names)), tuple(found), notices
 
 
-def load_teachers(config: Config, tokenizer: Tokenizer, *, copies: Path | None = None) -> list[GPT]:
-    """The models that `config.train.teachers` names, on the CPU; those in the folder `copies` of `keep_teachers`, if given.
+def reopen_teachers(config: Config, *, copies: Path | None = None) -> tuple[tuple[Teacher, ...], list[Notice]]:
+    """The teachers of a run that continues, by the full paths in its `config`, and warnings. Raises UserError.
 
-    Raises UserError if one cannot be read, has another vocabulary than `tokenizer`, or a shorter context than the model.
+    They are read from the folder `copies` of `keep_teachers`, if given. A copy that cannot be read is replaced by its original.
     """
-    models = []
-    for name, checkpoint in _checkpoints(config, copies):
-        model, known, _ = restore_model(checkpoint)
-        if known != tokenizer:
-            raise UserError(f"train.teachers: {name}: it has another vocabulary; use runs on the same text")
-        if model.config.block_size < config.model.block_size:
-            longer = f"its context is {model.config.block_size}, and that of the new model {config.model.block_size}"
-            raise UserError(f"train.teachers: {name}: {longer}; use model.block_size={model.config.block_size}")
-        models.append(model)
-    return models
+    teachers, notices = [], []
+    for number, name in enumerate(config.train.teacher_names, 1):
+        checkpoint = None
+        if copies is not None:
+            try:
+                checkpoint = load(copies / str(number), training=False)
+            except CheckpointError as error:
+                notices.append(Notice("warning", f"{error}; {shown(name)} is read instead"))
+        if checkpoint is None and not Path(name).is_dir():
+            now = "give the run as train.teachers=RUN, or none with train.teachers="
+            raise UserError(f"train.teachers: {shown(name)}: it is not there any more; {now}")
+        teachers.append(_teacher(Path(name), checkpoint or find_checkpoint(name, Path(name).parent)[0]))
+    return tuple(teachers), notices
 
 
-def keep_teachers(config: Config, teachers: Sequence[GPT], run: Path) -> Path | None:
-    """Copy the weights of `teachers` into the folder `run`, from where `load_teachers` reads them when the run is resumed.
+def _teacher(path: Path, checkpoint: Checkpoint) -> Teacher:
+    return Teacher(path, restore_model(checkpoint)[0], checkpoint.state)
+
+
+def check_teachers(teachers: Sequence[Teacher], tokenizer: Tokenizer, *, context: int) -> None:
+    """Raise UserError for a teacher with another vocabulary than `tokenizer`, or that cannot read a `context` so long."""
+    for teacher in teachers:
+        if teacher.state.tokenizer != tokenizer:
+            raise UserError(f"train.teachers: {teacher.name}: it has another vocabulary; use runs on the same text")
+        longest = teacher.model.config.block_size
+        if longest < context:
+            longer = f"its context is {longest}, and that of the new model {context}"
+            raise UserError(f"train.teachers: {teacher.name}: {longer}; use model.block_size={longest}")
+
+
+def warnings_about(teachers: Sequence[Teacher], fingerprint: str) -> Iterator[Notice]:
+    """A warning for each teacher that was trained on another text than that of `fingerprint`."""
+    for teacher in teachers:
+        if teacher.state.fingerprint != fingerprint:
+            what = (
+                "a teacher trained on another text; if that text contains the validation split, the losses will look too good"
+            )
+            yield Notice("warning", f"{teacher.name}: {what}")
+
+
+def keep_teachers(teachers: Sequence[Teacher], run: Path) -> Path | None:
+    """Copy the weights of `teachers` into the folder `run`, from where `reopen_teachers` reads them when the run is resumed.
 
     A teacher may be trained further, moved or removed meanwhile. Returns the folder of the copies, None without teachers.
     Raises UserError.
     """
     if not teachers:
         return None
-    folder = run / f"{COPIES}{digest(teachers)}"
+    folder = run / f"{COPIES}{digest(models_of(teachers))}"
     if not folder.is_dir():  # the copies are published together, and never change
-        states = [checkpoint.state for _, checkpoint in _checkpoints(config)]
-        publish_copies(folder, [(teacher.state_dict(), state) for teacher, state in zip(teachers, states)])
+        publish_copies(folder, [(teacher.model.state_dict(), teacher.state) for teacher in teachers])
     return folder
 
 
@@ -91,28 +128,15 @@ def kept_teachers(run: Path, environment: Mapping[str, str | int | bool]) -> Pat
     return folder if isinstance(known, str) and DIGEST.fullmatch(known) and folder.is_dir() else None
 
 
-def teachers_contexts(config: Config) -> list[int]:
-    """The context of each teacher: the longest ones that they can read. Raises UserError as `load_teachers` does."""
-    return [checkpoint.state.config.model.block_size for _, checkpoint in _checkpoints(config)]
+def teacher_folder(folder: Path) -> Path:
+    """The folder of the run that teaches the one in `folder`. Raises UserError for a path that `train.teachers` cannot name."""
+    path = folder.resolve()
+    if "," in str(path):
+        raise UserError(f"{shown(path)}: two runs need a path without commas; use another --run, or train.pupil_minutes=0")
+    return path.with_name(path.name + TEACHER)
 
 
-def warn_of_other_texts(config: Config, fingerprint: str, *, copies: Path | None = None) -> None:
-    """Say which teachers were trained on another text than that of `fingerprint`, which may contain this validation part."""
-    for name, checkpoint in _checkpoints(config, copies):
-        if checkpoint.state.fingerprint != fingerprint:
-            say("warning", f"{name}: a teacher trained on another text; if that has this validation part, losses are too low")
-
-
-def _checkpoints(config: Config, copies: Path | None = None) -> Iterator[tuple[str, Checkpoint]]:
-    """The checkpoint of each teacher, and its name for people. A copy that cannot be read is replaced by its original."""
-    for number, name in enumerate(config.train.teacher_names, 1):
-        if copies is not None:
-            try:
-                yield shown(name), load(copies / str(number), training=False)
-                continue
-            except CheckpointError as error:
-                say("warning", f"{error}; {shown(name)} is read instead")
-        if not Path(name).is_dir():
-            now = "give the run as train.teachers=RUN, or none with train.teachers="
-            raise UserError(f"train.teachers: {shown(name)}: it is not there any more; {now}")
-        yield shown(name), find_checkpoint(name, Path(name).parent)[0]
+def student_folder(folder: Path) -> Path | None:
+    """The folder of the run that learns from the one in `folder`; None if that is not named like a teacher."""
+    name = folder.name.removesuffix(TEACHER)
+    return folder.with_name(name) if name and name != folder.name else None

@@ -1,6 +1,6 @@
 """What is said before a training begins: a few lines for everybody, and every line for those who ask."""
 
-from chargpt.terminal import LABEL, notice_line, one_line
+from chargpt.terminal import LABEL, Notice, notice_line, one_line
 
 
 class Notices:
@@ -33,10 +33,10 @@ class Notices:
         if self.verbose:
             print(notice_line(label, text), flush=True)
 
-    def details(self, lines: list[str]) -> None:
-        """`detail` for lines that begin with their label."""
-        for line in lines:
-            self.detail(line[:LABEL].rstrip(), line[LABEL:])
+    def add(self, notice: Notice, *, is_later: bool = False) -> None:
+        """A notice of the plan. A line that `is_later` comes with `release`."""
+        kinds = {"line": self.later if is_later else self.say, "detail": self.detail, "summary": self.summary}
+        kinds[notice.kind](notice.label, notice.text)
 
     def summary(self, label: str, text: str) -> None:
         """A line that sums up lines for those who ask; they get those instead."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from chargpt.config import Config, apply, to_dict
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.teachers import load_teachers
+from chargpt.planning.teachers import check_teachers, models_of, reopen_teachers
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import Run, SharedRun
 from chargpt.runs.saved_state import FORMAT, SavedState
@@ -64,7 +64,9 @@ def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
         texts, config = options.texts or state.texts, state.config
         corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=state.tokenizer)
     copies = Path(teachers_at) if teachers_at else None
-    teachers = load_teachers(state.config, state.tokenizer, copies=copies)
+    opened, _ = reopen_teachers(state.config, copies=copies)
+    check_teachers(opened, state.tokenizer, context=state.config.model.block_size)
+    teachers = models_of(opened)
     compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
     corpus = corpus or cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
     if corpus is None:

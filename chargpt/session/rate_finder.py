@@ -18,9 +18,9 @@ from chargpt.config import Config
 from chargpt.files import publish_file
 from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.teachers import load_teachers
+from chargpt.planning.plan import make_plan
+from chargpt.planning.teachers import models_of
 from chargpt.runs.run import folder_of
-from chargpt.session.start import new_model
 from chargpt.terminal import UserError, say, shown
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
@@ -41,13 +41,16 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
 
     `root` is the folder of the project. Raises UserError.
     """
-    model, corpus, config, *_ = new_model(options, root=root)
-    config = short_config(config)
+    plan = make_plan(options, root=root)
+    for label, text, kind in (*plan.notices, *plan.advice):
+        if kind != "summary":
+            say(label, text)
+    model, corpus, config = plan.model, plan.corpus, short_config(plan.config)
     run = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
     path = run.with_name(f"{run.name}-find-lr.png")
     with Interrupt(STOPPING) as interrupt:
         say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
-        curve, runtime, teachers = [], choose_runtime(config), load_teachers(config, corpus.tokenizer)
+        curve, runtime, teachers = [], choose_runtime(config), models_of(plan.teachers)
         for rate, loss in try_rates(model, corpus.train, config, runtime=runtime, teachers=teachers, interrupt=interrupt):
             say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             curve.append((rate, loss))

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from chargpt.analysis.floor import sampling_floor, training_floor, training_flop  # noqa: E402
 from chargpt.analysis.machine import limits, machine_name, product_speed  # noqa: E402
 from chargpt.analysis.rates import Size, runtime_for, sampling_speed, training_seconds  # noqa: E402
-from chargpt.session.preview import memory_needed  # noqa: E402
+from chargpt.planning.forecast import memory_needed  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -10,10 +10,11 @@ from chargpt.exchange.hugging_face_folder import read_folder
 from chargpt.exchange.imported_run import save_run
 from chargpt.exchange.nanogpt import read_nanogpt
 from chargpt.planning.cli import parse_options
+from chargpt.planning.plan import make_plan
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import corpus_of
 from chargpt.sampling.loaded_model import load_model
-from chargpt.session.start import new_model, resume_run
+from chargpt.session.start import resume_run
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 
@@ -54,7 +55,7 @@ def test_without_a_text_it_is_sampled_from_and_started_from(tmp_path, root, make
     assert torch.equal(again.logits("a cab"), loaded.logits("a cab"))
     assert again.generate("a", length=30, seed=1) == loaded.generate("a", length=30, seed=1)
     options = parse_options([str(text), "--config", "cpu", "--init-from", "new", "model.dropout=0.1", "train.max_steps=1"])
-    started = new_model(options, root=root).model
+    started = make_plan(options, root=root).model
     assert torch.equal(started.blocks[0].mlp.up.weight, loaded.model.blocks[0].mlp.up.weight)
     with pytest.raises(UserError, match="imported without a text"):
         corpus_of(newest(root / "checkpoints" / "new")[0], again.config, root=root)

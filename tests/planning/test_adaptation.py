@@ -12,9 +12,9 @@ import train
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.adaptation import EPOCHS, adapt
 from chargpt.planning.cli import parse_options
+from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
-from chargpt.session.start import NewModel, new_model
 from chargpt.text.corpus import Corpus
 from chargpt.training.optimizers import OPTIMIZERS
 from chargpt.training.schedule import is_falling
@@ -39,9 +39,9 @@ def other(text, tmp_path) -> Path:
     return path
 
 
-def begun(text: Path, start: Path, *words: str) -> NewModel:
+def begun(text: Path, start: Path, *words: str) -> Plan:
     cache = f"data.cache={text.parent}/cache"
-    return new_model(
+    return make_plan(
         parse_options([str(text), "--init-from", str(start), cache, "runtime.threads=1", *words]), root=project_root()
     )
 
@@ -60,7 +60,7 @@ def test_a_short_text_is_seen_a_few_times_and_evaluated_early_and_time_only_limi
     for words in ([], ["--minutes", "5"]):
         model = begun(other, start, *words)
         characters, train_config = len(model.corpus.train), model.config.train
-        assert model.has_length and train_config.max_epochs == EPOCHS
+        assert train_config.max_epochs == EPOCHS
         assert EPOCHS <= train_config.max_steps * model.config.chars_per_step / characters < EPOCHS + 1
         assert train_config.eval_interval * model.config.chars_per_step <= 0.5 * characters + model.config.chars_per_step
     hurried = begun(other, start, "--minutes", "0.000001").config

@@ -22,6 +22,7 @@ from chargpt.planning.candidates import (
     regularized,
 )
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS, SECOND_RUN_GAP, SHAPES, TAUGHT_DECAY, TEACHING_EPOCHS
+from chargpt.planning.teachers import find_teachers
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -43,13 +44,13 @@ def corpora(tmp_path_factory) -> dict[int, Corpus]:
 @pytest.fixture(autouse=True)
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.candidates.training_speed", lambda config, corpus: 1e5)
+    monkeypatch.setattr("chargpt.planning.candidates.training_speed", lambda config, corpus, teachers: 1e5)
 
 
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, muon: bool = True, processes: int = 1) -> Choice:
-    config = apply_overrides(Config(), ["runtime.threads=1", *settings])
+    config, teachers, _ = find_teachers(apply_overrides(Config(), ["runtime.threads=1", *settings]), Path())
     given = {setting.partition("=")[0] for setting in settings}
-    return choose(config, corpus, given=given, seconds=seconds, muon=muon, processes=processes)
+    return choose(config, corpus, given=given, seconds=seconds, muon=muon, processes=processes, teachers=teachers)
 
 
 def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
@@ -216,7 +217,7 @@ def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(cor
 def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatch):
     timed = []
     monkeypatch.setattr(
-        "chargpt.planning.candidates.training_speed", lambda config, _: timed.append(config.model.n_embd) or 1e5
+        "chargpt.planning.candidates.training_speed", lambda config, *_: timed.append(config.model.n_embd) or 1e5
     )
     considered = dict(choice_for(corpora[3000], "train.pupil_minutes=0", seconds=100.0).notices)["considered"]
     widths = {int(width) for width in re.findall(r"x (\d+)\)", considered)}
@@ -244,7 +245,7 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
     """On a machine whose speed grows with the characters of a step. With time enough, a teacher sees the text 30 times."""
     timed = []
     monkeypatch.setattr(
-        "chargpt.planning.candidates.training_speed", lambda config, _: timed.append(config) or 10.0 * config.chars_per_step
+        "chargpt.planning.candidates.training_speed", lambda config, *_: timed.append(config) or 10.0 * config.chars_per_step
     )
     text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
     config, _, notices, *_ = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)

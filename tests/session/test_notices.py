@@ -7,8 +7,8 @@ from chargpt.kernels.compiler import how_to_install
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
+from chargpt.session.choices import print_choices
 from chargpt.session.notices import Notices
-from chargpt.session.preview import print_choices
 from chargpt.session.start import begin
 
 FEW = 8  # lines

@@ -140,7 +140,7 @@ def test_a_signal_while_the_text_is_loaded_ends_at_once(text, tmp_path, monkeypa
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("still running")
 
-    monkeypatch.setattr(rate_finder, "new_model", load)
+    monkeypatch.setattr(rate_finder, "make_plan", load)
     assert run_program(lambda: train.main([str(text), *SMALL, "--find-lr"])) == 130
 
 

@@ -14,11 +14,13 @@ import sample
 import train
 from chargpt.config import Config, DataConfig, apply_overrides
 from chargpt.planning.cli import parse_options
+from chargpt.planning.clock import longest_run
 from chargpt.planning.law import MIN_STEPS
+from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
-from chargpt.session.start import longest_run, new_model, new_run, resume_run, roll_back, time_limit
+from chargpt.session.start import new_run, resume_run, roll_back, time_limit
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
@@ -164,7 +166,7 @@ def test_a_length_in_epochs_is_a_number_of_steps(text, tmp_path):
 
     def config(*words: str) -> Config:
         place = [f"data.cache={tmp_path}/cache", "runtime.threads=1"]
-        return new_model(parse_options([str(text), *words, *place]), root=project_root()).config
+        return make_plan(parse_options([str(text), *words, *place, "--dry-run"]), root=project_root()).config
 
     steps = -(-2 * 10800 // 256)
     assert config("--config", "tiny", "--epochs", "2").train.max_steps == steps
@@ -194,14 +196,14 @@ def test_weights_of_gpt2_are_not_a_start(text, tmp_path):
 
 def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path):
     words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1"]
-    config = new_model(parse_options([str(text), *words]), root=project_root(), processes=64).config
+    config = make_plan(parse_options([str(text), *words]), root=project_root(), processes=64).config
     assert config.train.chunks == 64 and config.train.batch_size % 64 == 0
 
 
 def test_a_length_in_steps_that_is_not_used_decides_nothing_else(text, tmp_path):
     words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1", "train.max_steps=1"]
-    chosen = new_model(parse_options([str(text), *words]), root=project_root())
-    assert chosen.config.train.max_steps >= MIN_STEPS and chosen.has_length
+    chosen = make_plan(parse_options([str(text), *words]), root=project_root())
+    assert chosen.config.train.max_steps >= MIN_STEPS
 
 
 def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path):

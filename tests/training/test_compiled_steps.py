@@ -20,8 +20,8 @@ from torch import Tensor, fx
 import model as model_file
 from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.interrupt import Interrupt
+from chargpt.planning.forecast import step_times
 from chargpt.sampling.sample_writer import SampleWriter
-from chargpt.session.preview import step_times
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 from chargpt.training.runtime import Runtime, _why_not_compile

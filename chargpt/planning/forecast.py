@@ -1,30 +1,19 @@
-"""Describes a run: its settings before it starts, and what to expect once its speed is known.
-
-`python -m chargpt text TEXT` prints the same without training, from the same functions.
-"""
+"""What a training will be like, before its first step: its text, its model, its time, its memory, and what to expect."""
 
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.candidates import in_blocks
-from chargpt.planning.cli import TrainOptions, parse_text_options
+from chargpt.planning.clock import longest_run
 from chargpt.planning.law import MAX_EPOCHS, Text, regularization
-from chargpt.planning.teachers import load_teachers, pupil_folder
-from chargpt.project import project_root
-from chargpt.runs.run import DETAILS, Run
-from chargpt.session.notices import Notices
-from chargpt.session.processes import Training
-from chargpt.session.start import longest_run, new_model
-from chargpt.terminal import LABEL, clock, one_line, plural, say, shown, wrapped
+from chargpt.terminal import LABEL, Notice, clock, plural, shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import NOT_CHECKED, NOTHING_ODD, examine
 from chargpt.training.evaluation import validation_part
 from chargpt.training.optimizers import OPTIMIZERS
-from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
 
@@ -44,33 +33,67 @@ class StepTimes(NamedTuple):
         return self.gradient + self.update
 
 
-def print_choices(training: Training, notices: Notices) -> None:
-    """Say what will be trained, and unless the training is finished, how long it takes. A new run keeps it in details.txt."""
-    trainer, corpus, run, seconds = training
-    for line in describe(trainer, corpus, run, seconds):
-        label, text = line[:LABEL].rstrip(), line[LABEL:]
-        is_odd = label == "odd" and not text.startswith((NOTHING_ODD, NOT_CHECKED))
-        (notices.say if label in ("warning", "note") or is_odd else notices.detail)(label, text)
-    if trainer.runtime.slower:
-        notices.later("slower", trainer.runtime.slower)
-    notices.summary("model", _model_in_brief(trainer))
+def describe_text(corpus: Corpus) -> list[Notice]:
+    """How long the text is, its vocabulary, its split, and notes on how it was read."""
+    return [_noticed(line) for line in corpus.describe()]
+
+
+def examine_text(corpus: Corpus) -> list[Notice]:
+    """What is odd about the text, and the loss to beat. Takes seconds for a long text."""
+    return [_noticed(line) for line in examine(corpus)]
+
+
+def _noticed(line: str) -> Notice:
+    """A line with a label as a notice: a detail, unless it is for everybody."""
+    label, text = line[:LABEL].rstrip(), line[LABEL:]
+    is_odd = label == "odd" and not text.startswith((NOTHING_ODD, NOT_CHECKED))
+    return Notice(label, text, "line" if label in ("warning", "note") or is_odd else "detail")
+
+
+def describe_training(trainer: Trainer, corpus: Corpus, *, seconds: float | None, steps: int | None = None) -> list[Notice]:
+    """The model, the machine and the length of a training that begins or continues, how long it takes and what to expect.
+
+    `seconds` is its time limit, if it has one, and `steps` how many are expected to fit, if that is known. Times a few steps,
+    which are discarded, unless the training is finished.
+    """
+    config, model = trainer.config, trainer.config.model
+    notices = []
+    evaluated = len(validation_part(corpus.val, config.train.eval_chars)) - 1
+    if evaluated < len(corpus.val) - 1:
+        some = f"on the first {evaluated:,} characters of the validation part; train.eval_chars=0 uses all"
+        notices.append(Notice("evaluated", some, "detail"))
+    most = f", at most {config.train.max_epochs:g} epochs" if config.train.max_epochs else ""
+    length = f"as many steps as fit into {clock(seconds or 0)}{most}, each"
+    if seconds is None:
+        length = plural(config.train.max_steps, "step")
+    epochs = "" if seconds else f", {config.train.max_steps * config.chars_per_step / len(corpus.train):.1f} epochs"
+    size = f"{trainer.model.parameter_count():,} parameters: {plural(model.n_layer, 'layer')}"
+    shape = f"width {model.n_embd}, context {model.block_size}, {model.positions} positions"
+    notices += [
+        Notice("model", f"{size}, {plural(model.n_head, 'head')}, {shape}, dropout {model.dropout:g}", "detail"),
+        Notice("model", f"{size}, {shape}; {OPTIMIZERS[config.optim.name].label}", "summary"),
+        Notice("machine", trainer.runtime.describe(), "detail"),
+        Notice(
+            "training",
+            f"{length} of {config.chars_per_step:,} characters{epochs}; "
+            f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
+            "detail",
+        ),
+    ]
+    if config.train.teachers:
+        notices.append(Notice("teachers", ", ".join(map(shown, config.train.teacher_names)), "detail"))
     if not trainer.is_finished:
         times = step_times(trainer)
-        notices.detail("estimate", estimate(trainer, corpus, times, seconds=seconds))
-        notices.summary("training", _training_in_brief(trainer, corpus, times, seconds=seconds))
-    notices.release()
-    for problem in (run.write_config(trainer.config), run.write_details(notices.lines) if run.saved is None else None):
-        if problem:
-            notices.say("warning", problem)
-    every_choice = f"{DETAILS} there" if run.saved is None else "--verbose"
-    curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"
-    notices.summary("run", f"{shown(run.folder)}   (every choice: {every_choice}; curves: {curves})")
-
-
-def _model_in_brief(trainer: Trainer) -> str:
-    model, optimizer = trainer.config.model, OPTIMIZERS[trainer.config.optim.name].label
-    shape = f"{plural(model.n_layer, 'layer')}, width {model.n_embd}, context {model.block_size}"
-    return f"{trainer.model.parameter_count():,} parameters: {shape}, {model.positions} positions; {optimizer}"
+        notices.append(Notice("estimate", estimate(trainer, corpus, times, seconds=seconds), "detail"))
+        notices.append(Notice("training", _training_in_brief(trainer, corpus, times, seconds=seconds), "summary"))
+        steps = steps or _rest(trainer, corpus, times, seconds=seconds)[0] + trainer.progress.step
+        whole = apply_overrides(config, [f"train.max_steps={steps}"])
+        speed, parameters = config.chars_per_step / times.step, trainer.model.parameter_count()
+        known = outlook(corpus, whole, parameters=parameters, characters_per_second=speed)
+        notices.append(Notice("outlook", known, "detail"))
+    if trainer.runtime.slower:
+        notices.append(Notice("slower", trainer.runtime.slower))
+    return notices
 
 
 def _training_in_brief(trainer: Trainer, corpus: Corpus, times: StepTimes, *, seconds: float | None) -> str:
@@ -80,43 +103,6 @@ def _training_in_brief(trainer: Trainer, corpus: Corpus, times: StepTimes, *, se
         return f"{clock(seconds)}, about {plural(steps, 'step')} on {machine}"
     epochs = steps * config.chars_per_step / len(corpus.train)
     return f"{plural(steps, 'step')}, {epochs:.1f} epochs, about {clock(duration)} on {machine}"
-
-
-def describe(trainer: Trainer, corpus: Corpus, run: Run | None, seconds: float | None = None) -> list[str]:
-    """Every choice that was made for the user, a line each.
-
-    For a new run, or none, they include the report on the text; not for the second of two runs, as the first has printed it.
-    `seconds` is the time limit of the training, if it has one.
-    """
-    config, model = trainer.config, trainer.config.model
-    lines = corpus.describe()
-    teachers = [Path(name).parent for name in config.train.teacher_names]
-    is_second = run is not None and run.folder.resolve() in map(pupil_folder, teachers)
-    if not is_second and (run is None or run.saved is None):
-        lines += examine(corpus)
-    evaluated = len(validation_part(corpus.val, config.train.eval_chars)) - 1
-    if evaluated < len(corpus.val) - 1:
-        lines.append(f"evaluated   on the first {evaluated:,} characters of the validation part; train.eval_chars=0 uses all")
-    most = f", at most {config.train.max_epochs:g} epochs" if config.train.max_epochs else ""
-    length = f"as many steps as fit into {clock(seconds or 0)}{most}, each"
-    if seconds is None:
-        length = plural(config.train.max_steps, "step")
-    epochs = "" if seconds else f", {config.train.max_steps * config.chars_per_step / len(corpus.train):.1f} epochs"
-    lines += [
-        f"model       {trainer.model.parameter_count():,} parameters: {plural(model.n_layer, 'layer')}, "
-        f"{plural(model.n_head, 'head')}, width {model.n_embd}, context {model.block_size}, {model.positions} positions, "
-        f"dropout {model.dropout:g}",
-        f"machine     {trainer.runtime.describe()}",
-        f"training    {length} of {config.chars_per_step:,} characters{epochs}; "
-        f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule",
-    ]
-    if config.train.teachers:
-        lines.append(f"teachers    {', '.join(map(shown, config.train.teacher_names))}")
-    if run is not None:
-        lines.append(
-            f"run         {shown(run.folder)}   (curves: python -m tensorboard.main --logdir {shown(run.folder.parent)})"
-        )
-    return lines
 
 
 def estimate(trainer: Trainer, corpus: Corpus, times: StepTimes, *, seconds: float | None = None) -> str:
@@ -220,36 +206,3 @@ def _overfitting(text: Text, config: Config, *, epochs: float, parameters: int) 
     if epochs <= 16 or parameters < text.characters or (epochs < MAX_EPOCHS + 1 and not more):
         return "little overfitting expected; watch val/loss"
     return f"overfitting expected: the best checkpoint will be an early one; use {', '.join([*more, 'a smaller model'])}"
-
-
-def look_ahead(options: TrainOptions, *, root: Path) -> int:
-    """--dry-run and --find-lr: what a training would be like; neither makes a run. Returns the exit code. Raises UserError."""
-    if options.dry_run:
-        return preview(options, root=root)
-    from chargpt.session.rate_finder import find_learning_rate  # and what draws its curve
-
-    return find_learning_rate(options, root=root)
-
-
-def preview(options: TrainOptions, *, root: Path) -> int:
-    """Print what a training would begin with and what to expect of it. Makes no run. Returns the exit code."""
-    model, corpus, config, minutes, has_length = new_model(options, root=root)
-    teachers = load_teachers(config, corpus.tokenizer)
-    trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config), teachers=teachers)
-    seconds = None if minutes is None else 60 * minutes
-    for line in describe(trainer, corpus, None, seconds):
-        print(wrapped(one_line(line)), flush=True)
-    if trainer.runtime.slower:
-        say("slower", trainer.runtime.slower)
-    times, parameters = step_times(trainer), model.parameter_count()
-    if seconds is not None and not has_length:
-        most = longest_run(config, characters=len(corpus.train))
-        config = apply_overrides(config, [f"train.max_steps={min(most, steps_in(seconds, config, corpus, times))}"])
-    speed = config.chars_per_step / times.step
-    say("outlook", outlook(corpus, config, parameters=parameters, characters_per_second=speed))
-    return 0
-
-
-def main(argv: Sequence[str]) -> int:
-    """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
-    return preview(parse_text_options(argv), root=project_root())
