@@ -1,14 +1,18 @@
 """The code in docs/attention.md runs and prints what the page shows, and the documentation links only to what exists."""
 
+import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from benchmarks import tables
 from PIL import Image
 from reference_pages import SETTINGS_PAGE, VERBS_PAGE, settings_page, verbs_page
 
 from chargpt.config import Config, to_dict
+from chargpt.planning.cli import parse_options
 
 ROOT = Path(__file__).parents[1]
 ATTENTION = ROOT / "docs" / "attention.md"
@@ -23,6 +27,10 @@ PAGES = [
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d+\.\d+")
 END = "-- end of block --"
+LAB = ROOT / "docs" / "lab"
+# for users: everything but the pages that are for maintainers, or are printed from rows or from the code
+GUIDES = [page for page in PAGES if LAB not in page.parents and page.name not in ("CHANGELOG.md", "design.md", "verbs.md")]
+README_TABLES_OF_FIGURES = 3  # speed, learning, promises
 
 
 def code_and_output(page: str) -> list[tuple[str, str]]:
@@ -126,3 +134,77 @@ def test_every_setting_has_a_meaning():
     rows = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \| (.+?) \| (.+?) \| (.+) \|$", SETTINGS_PAGE.read_text("utf-8"), re.M)
     assert [row[0] for row in rows] == [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
     assert all(len(row[3]) > 10 for row in rows)
+
+
+@pytest.mark.parametrize("page", sorted(LAB.glob("*.md")), ids=lambda page: page.name)
+def test_the_tables_of_the_laboratory_are_printed_from_their_rows(page):
+    text = page.read_text(encoding="utf-8")
+    assert tables.printed(text) == text, "run: python tests/benchmarks/tables.py"
+
+
+def test_a_table_shows_the_runs_of_a_line_in_one_cell(tmp_path):
+    rows = [
+        {"table": "a", "text": "x", "machine": "m", "loss": 1.5},
+        {"table": "a", "text": "x", "machine": "m", "loss": 1.25},
+        {"table": "a", "text": "x", "machine": "n", "loss": 1.75},
+        {"table": "a", "text": "y", "machine": "m", "loss": 2.0, "note": "z"},
+        {"table": "b", "text": "y", "machine": "m", "loss": 3.0},
+    ]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = "text = {text}\non m [machine=m] = {loss:.2f}\nnote [] = {note}\n"
+    block = f"<!-- table r.jsonl table=a\n{columns}-->\n{{}}<!-- end of table -->"
+    expected = "| text | on m | note |\n|---|---|---|\n| x | 1.50, 1.25 |  |\n| y | 2.00 | z |\n"
+    assert tables.printed(block.replace("{}", "old\n"), tmp_path) == block.replace("{}", expected)
+    for wrong in (block.replace("table=a", "table=c"), block.replace("note [] = {note}", "note")):
+        with pytest.raises(ValueError):
+            tables.printed(wrong, tmp_path)
+
+
+def test_every_row_of_the_laboratory_is_in_a_table():
+    shown = set(re.findall(r"<!-- table \S+ table=(\S+)", "".join(page.read_text("utf-8") for page in LAB.glob("*.md"))))
+    rows = [json.loads(line) for path in (LAB / "results").glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
+    assert {row["table"] for row in rows} <= shown
+
+
+def has_figures(table: str) -> bool:
+    """Whether a third of the cells of a Markdown table or more begin with a number."""
+    cells = [cell.strip(" *`") for row in table.splitlines()[2:] for cell in row.strip("|").split("|")[1:]]
+    return sum(bool(re.match(r"[-+]?\d", cell)) for cell in cells) > len(cells) / 3
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_for_users_has_at_most_one_table_of_figures(page):
+    most = README_TABLES_OF_FIGURES if page == ROOT / "README.md" else 1
+    text = page.read_text(encoding="utf-8")
+    found = [table for table in re.findall(r"(?:^\|.*\n)+", text, re.M) if has_figures(table)]
+    assert len(found) <= most or page == SETTINGS_PAGE  # its defaults are not measurements
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The commands of train.py in the blocks for a shell, each as a list of words."""
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)
+    lines = [line for block in blocks for line in block.splitlines() if re.match(r"python train\.py\b", line)]
+    return [shlex.split(line, comments=True)[2:] for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_of_train_py_are_ones_that_it_understands(page):
+    for words in commands_of(page.read_text(encoding="utf-8")):
+        parse_options(words)
+
+
+def test_the_two_commands_of_the_readme_are_the_first_ones():
+    blocks = re.findall(r"^```bash\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    train = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt && .venv/bin/python train.py"
+    tests = ".venv/bin/pip install -r requirements.txt pytest pytest-xdist hypothesis && .venv/bin/python -m pytest"
+    assert [block.strip() for block in blocks[:2]] == [train, tests]
+
+
+def test_a_block_of_the_readme_trains_no_run_twice():
+    for block in re.findall(r"^```bash\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S):
+        names = []
+        for words in commands_of(f"```bash\n{block}```"):
+            options = parse_options(words)
+            if not (options.resume or options.dry_run or options.find_lr):
+                names.append(options.run or (options.texts or ["python-docs"])[0])
+        assert len(names) == len(set(names)), names

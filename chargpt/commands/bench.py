@@ -13,7 +13,7 @@ def main(argv: Sequence[str]) -> int:
         usage="python -m chargpt bench [--device D]",
         description="Measure this machine: matrix products, memory, training steps and sampling at four sizes, and how close "
         "they come to what the products and the memory allow. Takes one to three minutes. The tables on standard output are "
-        "Markdown, for docs/benchmarks.md.",
+        "Markdown, for docs/lab/speed.md.",
     )
     parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)")
     options = parser.parse_args(argv)

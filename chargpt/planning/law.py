@@ -1,6 +1,6 @@
 """The law that chooses a run's settings: the loss to expect of a model of some size after so many characters of a text.
 
-docs/recipes.md has the experiments to which it was fitted, and tests/benchmarks/recipes.py repeats them. The form follows
+docs/lab/choice.md has the experiments to which it was fitted, and tests/benchmarks/recipes.py repeats them. The form follows
 Hoffmann et al. 2022 (arXiv 2203.15556), with the characters of repeated epochs counted as in Muennighoff et al. 2023 (arXiv
 2305.16264).
 """

@@ -204,7 +204,7 @@ class Muon(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerKind:
-    """An optimizer, and what the choice of settings knows of it. docs/training.md has the experiments."""
+    """An optimizer, and what the choice of settings knows of it. docs/lab/choice.md has the experiments."""
 
     label: str
     make: Callable[..., Optimizer]

@@ -1,4 +1,4 @@
-"""How much memory exports and imports take: the table of docs/export.md. Linux only.
+"""How much memory exports and imports take: the table of docs/lab/exports.md. Linux only.
 
     python tests/benchmarks/export_memory.py [--width 640]
 

@@ -1,4 +1,4 @@
-"""How far each export is from its run: the table of docs/export.md.
+"""How far each export is from its run: the table of docs/lab/exports.md.
 
     python tests/benchmarks/export_parity.py TEXT [--steps N]
 

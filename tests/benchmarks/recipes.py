@@ -11,21 +11,20 @@ RESULTS gets a JSON object for each experiment, as soon as it has ended; a secon
 not in it. Budgets are characters, not seconds, so that results do not depend on the machine or on what else it does. Each job
 uses one thread, so on a CPU as many jobs as there are cores are fastest. Losses are over the whole validation part.
 
-    python tests/benchmarks/recipes.py table RESULTS        the results as the table of docs/recipes.md
-    python tests/benchmarks/recipes.py fit docs/recipes.md  the constants of chargpt/planning/law.py, from such tables
+    python tests/benchmarks/recipes.py rows RESULTS    the results as rows for docs/lab/results/experiments.jsonl
+    python tests/benchmarks/recipes.py fit [ROWS]      the constants of chargpt/planning/law.py, from such rows
     python tests/benchmarks/recipes.py plan TEXT ... --minutes M > PLAN
     python tests/benchmarks/recipes.py compared PLAN RESULTS
 
 `plan` prints experiments for each text: what `--minutes M` chooses, and other ways to spend the same time. It times steps of all
 of them on one core, in turns, which takes an idle machine; a run then sees the characters that fit into the time. `compared`
-prints their losses as the table of docs/recipes.md.
+prints their losses as a table.
 """
 
 import argparse
 import json
 import math
 import os
-import re
 import statistics
 import sys
 import time
@@ -51,10 +50,9 @@ from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
 BASE = ["optim.name=muon", "optim.learning_rate=4e-3", "optim.momentum=0.9", "model.positions=rotary", "runtime.threads=1"]
-HEADER = """\
-| text | training characters | mark | layers x width | windows x context | seen | settings | on the way | loss | training loss |
-|---|---|---|---|---|---|---|---|---|---|"""
-SHAPE = re.compile(r"\d+x\d+")
+ROWS = ROOT / "docs" / "lab" / "results" / "experiments.jsonl"
+# the rows to which the law is fitted
+LAW_TABLE = "law"
 CHOSEN = "chosen"
 PRESETS = ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")
 STARTING_SECONDS, IN_STEPS = 4.0, 0.9  # after so many seconds, a run spends this part of its time in steps
@@ -92,7 +90,7 @@ def experiment(line: str, folder: str) -> dict:
         "experiment": line,
         "train": len(corpus.train),
         "vocabulary": corpus.tokenizer.vocab_size,
-        "mark": round(math.prod(mark_and_copying(corpus)), 4),
+        "baseline": round(math.prod(mark_and_copying(corpus)), 4),
         "parameters": model.parameter_count(),
         "seen": trainer.progress.step * config.chars_per_step,
         "points": points,
@@ -147,49 +145,56 @@ def run(plan: Path, results: Path, jobs: int) -> None:
                 print(line, result.get("parameters"), result.get("points", result.get("failed")), flush=True)
 
 
-def table(results: Path) -> None:
-    """Print the results as Markdown."""
-    print(HEADER)
+def rows(results: Path) -> None:
+    """Print the results as rows of docs/lab/results/experiments.jsonl; the commit and the machine are for the reader to add."""
     for result in results_of(results):
         if "failed" not in result:
             name, first, _, shape, batch, *settings = result["experiment"].split()
-            text = Path(name).stem + ("" if first == "0" else f", first {int(first):,}")
-            losses = " ".join(f"{loss:.3f}" for _, loss in result["points"][1:-1:2])
-            row = [text, f"{result['train']:,}", f"{result['mark']:.3f}", shape, batch, f"{result['seen']:,}"]
-            row += [" ".join(settings), losses, f"{result['points'][-1][1]:.4f}", f"{result['train_loss']:.3f}"]
-            print("| " + " | ".join(row) + " |")
+            row = {
+                "table": LAW_TABLE,
+                "threads": 1,
+                "torch": torch.__version__,
+                "text": Path(name).stem + ("" if first == "0" else f", first {int(first):,}"),
+                "characters": result["train"],
+                "baseline": result["baseline"],
+                "shape": shape,
+                "batch": batch,
+                "seen": result["seen"],
+                "settings": " ".join(settings),
+            }
+            losses = [loss for _, loss in result["points"]]
+            row |= dict(zip(("loss_at_50", "loss_at_70", "loss_at_90"), losses[1:-1:2]))
+            print(json.dumps({**row, "loss": losses[-1], "train_loss": result["train_loss"]}, ensure_ascii=False))
 
 
 class Row(NamedTuple):
-    """A row of the table that the fit uses."""
+    """A run that the fit uses."""
 
     text: str
-    characters: int
-    mark: float
-    in_blocks: int
-    seen: int
+    characters: int  # of the training split
+    baseline: float  # loss of an n-gram model that also copies, nats per character
+    in_blocks: int  # parameters
+    seen: int  # characters
     loss: float
     is_adamw: bool
 
 
-def rows_of(page: Path) -> list[Row]:
-    """The experiments in the tables of a page with steps no larger than the recipe's.
+def rows_of(file: Path) -> list[Row]:
+    """The runs of the law's table with steps no larger than the recipe's.
 
     Of those that differ in their settings or batch alone, the best counts.
     """
     best: dict[tuple, Row] = {}
-    for line in page.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if len(cells) != HEADER.splitlines()[0].count("|") - 1 or not SHAPE.fullmatch(cells[3]):
+    for run in results_of(file):
+        if run["table"] != LAW_TABLE:
             continue
-        layers, width = map(int, cells[3].split("x"))
-        characters, seen = (int(cells[place].replace(",", "")) for place in (1, 5))
-        numbers = {"mark": float(cells[2]), "loss": float(cells[8]), "is_adamw": "adamw" in cells[6]}
-        windows, context = map(int, cells[4].split("x"))
-        recipe = recipe_for(Text(characters, 0.0, 0.0), parameters=12 * layers * width**2, seen=seen, optimizer="muon")
+        layers, width = map(int, run["shape"].split("x"))
+        windows, context = map(int, run["batch"].split("x"))
+        characters, seen, in_blocks = run["characters"], run["seen"], 12 * layers * width**2
+        recipe = recipe_for(Text(characters, 0.0, 0.0), parameters=in_blocks, seen=seen, optimizer="muon")
         if windows * context > 1.5 * recipe.characters_per_step:
             continue
-        row = Row(cells[0], characters, in_blocks=12 * layers * width**2, seen=seen, **numbers)
+        row = Row(run["text"], characters, run["baseline"], in_blocks, seen, run["loss"], "adamw" in run["settings"])
         alike = (row.text, row.in_blocks, round(seen / characters, 1), row.is_adamw)
         best[alike] = min(best.get(alike, row), row, key=lambda row: row.loss)
     return list(best.values())
@@ -211,12 +216,12 @@ PRIOR = (0.65, 0.12, 0.35, 0.18, 0.4, 15.0, 15.0, 0.05, 0.05, 0.4)
 LOOSE = (0.1, 1.0, 0.5, 1.0, 0.3, 0.7, 0.7, 1.0, 1.0, 0.5)  # how far the logarithms of the constants may be from it
 
 
-def fit(pages: list[Path]) -> None:
+def fit(file: Path) -> None:
     """Print the constants with the least error, a factor for each text that the n-gram model does not explain, and residuals."""
-    rows = [row for page in pages for row in rows_of(page)]
+    rows = rows_of(file)
     n, d, text, loss = (
         torch.tensor([value(row) for row in rows], dtype=torch.float64)
-        for value in (lambda r: r.in_blocks, lambda r: r.seen, lambda r: r.characters, lambda r: r.loss / r.mark)
+        for value in (lambda r: r.in_blocks, lambda r: r.seen, lambda r: r.characters, lambda r: r.loss / r.baseline)
     )
     adamw = torch.tensor([row.is_adamw for row in rows])
     texts = sorted({(row.text, row.characters) for row in rows})
@@ -241,7 +246,7 @@ def fit(pages: list[Path]) -> None:
     with torch.no_grad():
         print(*(f"{name} = {value:.3g}" for name, value in zip(NAMES, constants.exp())), sep="\n")
         print(*(f"{name} ({count:,}): {value:.3f}" for (name, count), value in zip(texts, factors.exp())), sep="\n")
-        for row, value in zip(rows, predicted() * torch.tensor([row.mark for row in rows])):
+        for row, value in zip(rows, predicted() * torch.tensor([row.baseline for row in rows])):
             print(f"{row.text} {row.in_blocks:,} {row.seen:,}: {row.loss:.4f} expected {value:.4f}, {row.loss - value:+.4f}")
 
 
@@ -329,7 +334,7 @@ def cell(result: dict, best: float) -> str:
 
 def expected_range(result: dict) -> str:
     layers, width = map(int, result["experiment"].split()[3].split("x"))
-    text = Text(result["train"], math.inf, result["mark"])
+    text = Text(result["train"], math.inf, result["baseline"])
     loss = expected_loss(text, parameters=12 * layers * width**2, seen=result["seen"], optimizer="muon")
     return f"{loss * (1 - SPREAD):.2f} to {loss * (1 + SPREAD):.2f}"
 
@@ -341,10 +346,10 @@ def main() -> None:
     parts.add_argument("plan", type=Path)
     parts.add_argument("results", type=Path)
     parts.add_argument("--jobs", type=int, default=max(1, os.cpu_count() or 1))
-    parts = commands.add_parser("table", help="print results as Markdown")
+    parts = commands.add_parser("rows", help="print results as rows of the laboratory")
     parts.add_argument("results", type=Path)
-    parts = commands.add_parser("fit", help="fit the law to tables in Markdown")
-    parts.add_argument("pages", type=Path, nargs="+")
+    parts = commands.add_parser("fit", help="fit the law to the rows of the laboratory")
+    parts.add_argument("rows", type=Path, nargs="?", default=ROWS)
     parts = commands.add_parser("plan", help="print experiments: the choice for a time, and other ways")
     parts.add_argument("texts", nargs="+")
     parts.add_argument("--minutes", type=float, required=True)
@@ -359,10 +364,10 @@ def main() -> None:
         compared(options.plan, options.results)
     elif options.command == "run":
         run(options.plan, options.results, options.jobs)
-    elif options.command == "table":
-        table(options.results)
+    elif options.command == "rows":
+        rows(options.results)
     else:
-        fit(options.pages)
+        fit(options.rows)
 
 
 if __name__ == "__main__":

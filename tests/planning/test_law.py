@@ -60,7 +60,7 @@ def test_what_is_announced_keeps_the_order_of_models_and_has_a_range(text, loss,
         assert less.loss == pytest.approx(min(loss, text.entropy)) and less.high == pytest.approx((1 + SPREAD) * less.loss)
 
 
-# Short texts of docs/recipes.md, with the parameters in the blocks, the epochs, the optimizer and the lowest loss of a run.
+# Short texts of docs/lab/choice.md, with the parameters in the blocks, the epochs, the optimizer and the lowest loss of a run.
 SHORT_RUNS = {
     "verse": (Text(8730, 3.27, 2.15, 58, 0.995), 98_304, 60, "muon", 2.05),
     "Python source": (Text(2821, 2.94, 2.32, 58, 0.987), 98_304, 60, "muon", 2.35),
@@ -138,7 +138,7 @@ def test_a_recipe_is_one_that_can_be_trained(text, parameters, seen, optimizer):
     ],
 )
 def test_rate_momentum_and_batch_follow_the_size_and_the_length(parameters, seen, optimizer, rate, momentum, step):
-    """Of a text that is seen once at most: docs/recipes.md has the rules."""
+    """Of a text that is seen once at most: docs/minutes.md has the rules."""
     recipe = recipe_for(TEXT._replace(characters=10**9), parameters=int(parameters), seen=seen, optimizer=optimizer)
     assert (recipe.learning_rate, recipe.momentum, recipe.characters_per_step) == (rate, momentum, step)
 
