@@ -16,8 +16,7 @@ import math
 import sys
 import time
 
-from chargpt.analysis.metrics_log import read_metrics
-from chargpt.analysis.observation import observe
+from chargpt.analysis.metrics_log import extra_metrics, read_metrics
 from chargpt.interrupt import Interrupt
 from chargpt.pages.final_report import write_final_report
 from chargpt.parallel.join import join_group
@@ -165,7 +164,7 @@ def evaluate_and_sample(trainer: Trainer, corpus: Corpus, monitor: Monitor, inte
     trainer.group.exchange()  # a signal may have come
     if not interrupt():
         trainer.record_evaluation(loss)
-        seen = observe(trainer.weights.working, corpus, trainer.config.train, sample=sample) if is_first else {}
+        seen = extra_metrics(trainer.weights.working, corpus, trainer.config.train, sample=sample) if is_first else {}
         monitor.log_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, seen=seen)
 
 
@@ -271,6 +270,6 @@ def conclude(training: Training, interrupt: Interrupt, monitor: Monitor, writer:
     result = verdict(progress, trainer.config, mark=mark, train_loss=train_loss, is_adapted=is_adapted, command=command)
     say("verdict", result)
     if not interrupt():
-        say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), mark=mark))
+        say(*write_final_report(run.folder, corpus, device=str(trainer.runtime.device), ngram_loss=mark))
     say("sample", next_command(trainer.config, name=name, stopped=bool(interrupt())))
     return interrupt.exit_code if trainer.config.train.pupil_minutes else 0  # a signal that comes late ends what follows

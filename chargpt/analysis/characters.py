@@ -1,7 +1,7 @@
-"""The characters of a vocabulary one by one: as text, and as a person can see them."""
+"""The characters of a text one by one: as a person can see them, and their classes (letters, digits, spaces and so on)."""
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -9,13 +9,25 @@ from chargpt.terminal import escape_controls
 from chargpt.text.tokenizer import Tokenizer
 
 SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥"}
+CLASSES = (
+    "first of a word",
+    "rest of a word",
+    "digit",
+    "punctuation",
+    "space",
+    "newline",
+    "symbol and other",
+)
+FIRST, REST, DIGIT, PUNCTUATION, SPACE, NEWLINE, OTHER = range(len(CLASSES))
+# By the first letter of the category in Unicode. A mark belongs to the letter before it.
+BY_CATEGORY = {"L": REST, "M": REST, "N": DIGIT, "P": PUNCTUATION, "Z": SPACE}
 
 
 def characters_of(ids: Iterable[int] | np.ndarray, tokenizer: Tokenizer) -> list[str]:
     """The character of each id. Of a vocabulary of bytes, those beyond ASCII are half characters: \\xe9 in four letters."""
     ids = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
     if tokenizer.characters is None:
-        return [chr(id) if id < 128 else f"\\x{id:02x}" for id in ids.tolist()]
+        return [chr(byte) if byte < 128 else f"\\x{byte:02x}" for byte in ids.tolist()]
     return list(tokenizer.decode(ids))
 
 
@@ -28,3 +40,26 @@ def shown_character(character: str) -> str:
     if unicodedata.category(character[0]) in ("Zs", "Cf", "Cs", "Co", "Cn"):  # cannot be seen, or not everywhere
         return character.encode("unicode_escape").decode()
     return escape_controls(character)
+
+
+def classes_of(characters: Sequence[str]) -> np.ndarray:
+    """The class of each character of a text, as its place in CLASSES, (T,) int64.
+
+    A word is a run of letters and marks; its first letter is one that does not follow a letter. Scripts without spaces between
+    words, such as Chinese, have runs of many words. Of a vocabulary of bytes, those beyond ASCII count as letters.
+    """
+    kinds = {character: _class_of(character) for character in set(characters)}
+    found = np.array([kinds[character] for character in characters], np.int64)
+    is_letter = found == REST
+    found[is_letter & ~np.append(False, is_letter[:-1])[: len(found)]] = FIRST
+    return found
+
+
+def _class_of(character: str) -> int:
+    if character in "\n\r":
+        return NEWLINE
+    if character == "\t":
+        return SPACE
+    if len(character) > 1:  # a byte of a character, such as \xe9
+        return REST
+    return BY_CATEGORY.get(unicodedata.category(character)[0], OTHER)

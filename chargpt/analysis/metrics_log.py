@@ -1,12 +1,36 @@
-"""What a training has logged, read back from metrics.jsonl: curves, and the samples with their steps."""
+"""The metrics of a training: what an evaluation records besides the loss, and what metrics.jsonl has recorded, read back."""
 
 import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LARGEST = 1e30  # a larger number is no measurement, and would overflow in a chart
+import numpy as np
+
+from chargpt.analysis.copies import longest_copy
+from chargpt.analysis.heads import draw_attention
+from chargpt.config import TrainConfig
+from chargpt.text.corpus import Corpus
+from model import GPT
+
+# A larger number is not a measurement, and would overflow in a chart.
+LARGEST = 1e30
 METRICS = "metrics.jsonl"
+
+
+def extra_metrics(model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str) -> dict[str, float | np.ndarray]:
+    """The metrics of `model` at an evaluation besides its loss: numbers and pictures (height, width, 3). Uses no random state.
+
+    `novelty/longest_copy` is the length of the longest passage of `sample` that occurs in the training text; absent without a
+    sample or an index. `attention` is a picture of all heads at the start of the validation split, if the settings ask for it.
+    """
+    metrics: dict[str, float | np.ndarray] = {}
+    longest = longest_copy(corpus, sample)
+    if longest is not None:
+        metrics["novelty/longest_copy"] = float(longest)
+    if config.log_attention:
+        metrics["attention"] = draw_attention(model, corpus.val)
+    return metrics
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
 def main(argv: Sequence[str]) -> int:
     """Write the page that the options ask for. Returns the exit code."""
     options = parse_options(argv)
-    from chargpt.analysis.attention_patterns import measure_heads
     from chargpt.analysis.characters import characters_of
+    from chargpt.analysis.heads import measure_heads
     from chargpt.commands.loaded_run import load_run, part_of_text
     from chargpt.pages.attention_page import attention_page
     from chargpt.pages.page import publish_page

@@ -5,9 +5,20 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from chargpt.analysis.floor import sampling_floor, training_floor, training_flop
-from chargpt.analysis.machine import copy_speed, machine_name, product_speed, read_speed, three_digits
-from chargpt.analysis.rates import Size, runtime_for, sampling_speed, training_seconds
+from chargpt.analysis.speed import (
+    Size,
+    copy_speed,
+    machine_name,
+    product_speed,
+    read_speed,
+    runtime_for,
+    sampling_floor,
+    sampling_speed,
+    three_digits,
+    training_floor,
+    training_flop,
+    training_seconds,
+)
 from chargpt.terminal import notice_line
 from model import GPT, GPTConfig
 

@@ -5,8 +5,7 @@ import itertools
 import json
 from typing import Any
 
-from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
-from chargpt.analysis.summary import HEAD, LABEL, Summary
+from chargpt.analysis.scored_text import HEAD, LABEL, Line, Summary, Total, lines_of, score_pieces
 from chargpt.commands.options import stride_within
 from chargpt.commands.texts import Text, check_not_empty
 from chargpt.sampling.loaded_model import LoadedModel

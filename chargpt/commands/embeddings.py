@@ -73,8 +73,7 @@ def counts_of(loaded: Any) -> np.ndarray | None:
 
 def character_files(vectors: np.ndarray, characters: Sequence[str], counts: np.ndarray | None) -> dict[str, str]:
     """The projector's tables for the embeddings (V, C) of `characters`: names and contents."""
-    from chargpt.analysis.characters import shown_character
-    from chargpt.analysis.classes import CLASSES, classes_of
+    from chargpt.analysis.characters import CLASSES, classes_of, shown_character
 
     labels = ["\t".join(["character", "id", "class", *(["count"] if counts is not None else [])])]
     for id, character in enumerate(characters):

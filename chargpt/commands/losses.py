@@ -1,12 +1,16 @@
 """`python -m chargpt losses`: where the loss of a model sits: classes of characters, positions in the context, confusions."""
 
 import argparse
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from chargpt.commands.options import add_run_options, add_text_option, print_json, say
 from chargpt.terminal import Parser, one_line, whole_number
+
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.analysis.losses import LossBreakdown
 
 MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
 
@@ -14,16 +18,17 @@ MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
 def main(argv: Sequence[str]) -> int:
     """Print what the options ask for. Returns the exit code."""
     options = parse_options(argv)
-    from chargpt.analysis.loss_parts import predict, report_of
+    from chargpt.analysis.losses import loss_breakdown, predict
     from chargpt.commands.loaded_run import load_run, part_of_text
 
     loaded = load_run(options.run, device=options.device)
     ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
-    report = report_of(
-        predict(loaded.model, ids), loaded.tokenizer, block_size=loaded.model.config.block_size, most=options.pairs
-    )
+    predictions, block_size = predict(loaded.model, ids.numpy()), loaded.model.config.block_size
+    report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
     if options.json:
-        print_json({"run": loaded.run, "step": loaded.step, **report})
+        values = dataclasses.asdict(report)
+        values["classes"] = [{"class": row.pop("name"), **row} for row in values["classes"]]
+        print_json({"run": loaded.run, "step": loaded.step, **values})
     else:
         say(f"{place}; each window of {loaded.model.config.block_size:,} characters starts without context")
         print(*tables(report), sep="\n")
@@ -47,29 +52,29 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(argv)
 
 
-def tables(report: dict[str, Any]) -> list[str]:
+def tables(report: "LossBreakdown") -> list[str]:
     """The report as lines for a terminal."""
-    lines = [f"loss             {report['loss']:.4f} nats per character ({report['loss'] / math.log(2):.4f} bits)", ""]
+    lines = [f"loss             {report.loss:.4f} nats per character ({report.loss / math.log(2):.4f} bits)", ""]
     lines += [f"{'class':<18}{'characters':>11}{'share':>8}{'loss':>8}{'of all loss':>13}{'right':>8}"]
-    for row in report["classes"]:
-        counts = f"{row['characters']:>11,}{row['share']:>8.1%}{row['loss']:>8.3f}"
-        lines.append(f"{row['class']:<18}{counts}{row['share_of_loss']:>13.1%}{row['right']:>8.1%}")
+    for row in report.classes:
+        counts = f"{row.characters:>11,}{row.share:>8.1%}{row.loss:>8.3f}"
+        lines.append(f"{row.name:<18}{counts}{row.share_of_loss:>13.1%}{row.right:>8.1%}")
     lines += ["", f"{'position':<18}{'characters':>11}{'loss':>8}  ± of the mean"]
-    for row in report["positions"]:
-        name = f"{row['first']:,}" if row["first"] == row["last"] else f"{row['first']:,} to {row['last']:,}"
-        lines.append(f"{name:<18}{row['characters']:>11,}{row['loss']:>8.3f}  {row['error']:.3f}")
+    for row in report.positions:
+        name = f"{row.first:,}" if row.first == row.last else f"{row.first:,} to {row.last:,}"
+        lines.append(f"{name:<18}{row.characters:>11,}{row.loss:>8.3f}  {row.error:.3f}")
     lines += [f"longer context?  {advice(report)}", ""]
     lines += [f"{'text has':<10}{'model says':<12}{'times':>7}{'of all mistakes':>17}"]
-    for row in report["confused"]:
-        pair = f"{one_line(row['character']):<10}{one_line(row['prediction']):<12}"
-        lines.append(f"{pair}{row['times']:>7,}{row['share_of_mistakes']:>17.1%}")
+    for row in report.confused:
+        pair = f"{one_line(row.character):<10}{one_line(row.prediction):<12}"
+        lines.append(f"{pair}{row.times:>7,}{row.share_of_mistakes:>17.1%}")
     return lines
 
 
-def advice(report: dict[str, Any]) -> str:
+def advice(report: "LossBreakdown") -> str:
     """Whether a longer context would help, judging by what the last doubling of it gained."""
-    gain, error = report["last_doubling"]["gain"], report["last_doubling"]["error"]
-    if gain is None:
+    gain, error = report.last_doubling.gain, report.last_doubling.error
+    if gain is None or error is None:
         return "not known: the text has no whole window"
     direction = "lower" if gain >= 0 else "higher"
     said = (
@@ -77,6 +82,6 @@ def advice(report: dict[str, Any]) -> str:
     )
     if gain < 2 * error:
         return f"{said}, which may be chance; a longer one will help little"
-    if gain < MIN_SHARE * report["loss"]:
+    if gain < MIN_SHARE * report.loss:
         return f"{said}; a longer one will help little"
     return f"{said}; a longer one (model.block_size) will probably help"

@@ -56,7 +56,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
 
 def measured(name: str, *, device: str) -> Any:
     """The RunReport of the run `name`."""
-    from chargpt.analysis.report_data import WHOLE, measure_run
+    from chargpt.analysis.run_report import WHOLE, measure_run
     from chargpt.commands.loaded_run import corpus_of_run, load_run
     from chargpt.text.suffix_array import open_or_make_index
 

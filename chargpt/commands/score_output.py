@@ -1,16 +1,12 @@
 """What `score` prints: the table of totals, and the text as lines, in colour or as JSON."""
 
-import itertools
 import math
-from collections.abc import Sequence
 from typing import Any, TextIO
 
-import numpy as np
-
-from chargpt.analysis.scored_text import Line
-from chargpt.analysis.summary import Summary
+from chargpt.analysis.scored_text import Line, Summary
 from chargpt.commands.options import json_line
-from chargpt.sampling.printing import STYLES, coloured, level
+from chargpt.sampling.printing import coloured
+from chargpt.sampling.surprisal import stretches
 from chargpt.terminal import escape_controls, one_line
 
 
@@ -46,9 +42,9 @@ class ColourPrinter:
 
     def add(self, line: Line) -> None:
         """Print a line."""
-        for style, start, stop in runs(line.bits):
+        for surprise, start, stop in stretches(line.bits):
             text = line.text[start:stop]
-            self._file.write(coloured(escape_controls(text), STYLES[style]) if self._is_terminal else text)
+            self._file.write(coloured(escape_controls(text), surprise) if self._is_terminal else text)
 
     def end(self, summary: Summary) -> None:
         """The totals are printed elsewhere."""
@@ -78,14 +74,3 @@ class JsonLinePrinter:
 
 
 Printer = LinePrinter | ColourPrinter | JsonLinePrinter
-
-
-def runs(bits: np.ndarray) -> list[tuple[int, int, int]]:
-    """Stretches of characters that are equally surprising: index of the style, first character, and the one after the last."""
-    levels: Sequence[int] = [1 if math.isnan(value) else level(value) for value in bits.tolist()]
-    stretches, start = [], 0
-    for style, group in itertools.groupby(levels):
-        stop = start + len(list(group))
-        stretches.append((style, start, stop))
-        start = stop
-    return stretches

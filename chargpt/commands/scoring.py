@@ -8,8 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.analysis.baselines import Baselines, NgramMark
-from chargpt.analysis.scored_text import UNKNOWN_BITS, Piece, Total, describe_unknown, lines_of, score_pieces
-from chargpt.analysis.summary import Summary
+from chargpt.analysis.scored_text import UNKNOWN_BITS, Piece, Summary, Total, describe_unknown, lines_of, score_pieces
 from chargpt.commands.compare import compare
 from chargpt.commands.loaded_run import corpus_of_run, load_run
 from chargpt.commands.options import say, stride_within

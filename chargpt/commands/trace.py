@@ -21,7 +21,7 @@ COUNTED = 2**22  # ids at a time: memory does not depend on the size of the text
 def main(argv: Sequence[str]) -> int:
     """Print what the options ask for. Returns the exit code."""
     options = parse_options(argv)
-    from chargpt.analysis.novelty import Novelty
+    from chargpt.analysis.copies import Novelty
     from chargpt.commands.loaded_run import corpus_of_run, load_run
     from chargpt.project import project_root
     from chargpt.text.places import find_places

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch import Tensor
 
-from chargpt.analysis.attention_patterns import MIN_CHARACTERS, MIN_SCORE, MIN_TIMES, PATTERNS, HeadFacts
 from chargpt.analysis.characters import shown_character
+from chargpt.analysis.heads import MIN_CHARACTERS, MIN_SCORE, MIN_TIMES, PATTERNS, HeadFacts
 from chargpt.markup import escape
 from chargpt.pages.page import page, source
 

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from chargpt.analysis.attention_picture import shrunk
+from chargpt.analysis.heads import shrunk
 
 COLOUR = (66, 128, 226)  # between the accents of page.css for light and for dark screens
 WIDTHS = (128, 64, 32)  # pixels of a map; the largest that fits is taken

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from chargpt.analysis.report_data import RunReport
+from chargpt.analysis.run_report import RunReport
 from chargpt.markup import escape
 from chargpt.pages.charts import COLOURS, Line, line_chart
 from chargpt.pages.page import page, source
@@ -60,7 +60,7 @@ def comparison(runs: Sequence[RunReport]) -> str:
         speed = typical_speed(run)
         cells = [
             "" if run.val_loss is None else f"{run.val_loss:.4f} ({run.val_loss / math.log(2):.3f})",
-            "" if run.mark is None else f"{run.mark:.4f}",
+            "" if run.ngram_loss is None else f"{run.ngram_loss:.4f}",
             f"{run.parameters:,}",
             f"{run.step:,} of {run.config.train.max_steps:,}",
             "" if speed is None else f"{speed:,.0f}",
@@ -113,7 +113,7 @@ def curves(runs: Sequence[RunReport]) -> str:
         losses.append(Line(name=f"{before}validation", points=run.log.curve("val/loss"), colour=i, has_dots=True))
     if not any(line.points for line in losses):
         return '<h2>Curves</h2><p class="quiet">Nothing was logged: the run has no metrics.jsonl.</p>'
-    marks = [] if named or runs[0].mark is None else [("n-gram model", runs[0].mark)]
+    marks = [] if named or runs[0].ngram_loss is None else [("n-gram model", runs[0].ngram_loss)]
     title = "loss over steps, nats per character"
     drawn = [
         f'<div class="wide-chart">{line_chart(losses, title=title, width=1000, height=360, is_log=True, marks=marks)}</div>'

@@ -2,14 +2,17 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from chargpt.analysis.report_data import Copies, Heads, RunReport
+from chargpt.analysis.copies import Copies
+from chargpt.analysis.heads import Heads
+from chargpt.analysis.losses import LossBreakdown
+from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
 from chargpt.config import to_dict
 from chargpt.markup import escape
@@ -37,8 +40,8 @@ class Part:
 def parts_of_run(run: RunReport, *, runs: int) -> list[Part]:
     """All that a page with `runs` runs shows of one of them after its beginning and its curves."""
     parts = [samples_over_time(run), text_part(run)]
-    if run.parts is not None:
-        parts += [surprise(run), loss_parts(run.parts, run.scored)]
+    if run.losses is not None:
+        parts += [surprise(run), loss_parts(run.losses, run.scored)]
     if run.copies is not None:
         parts.append(copies_part(run.copies))
     if run.heads is not None:
@@ -56,9 +59,9 @@ def verdict(run: RunReport) -> str:
     if run.val_loss is None:
         return "The run was not evaluated, so it has no validation loss."
     said = [f"The validation loss is {with_bits(run.val_loss)} per character"]
-    if run.mark is not None:
-        gain = run.mark - run.val_loss
-        than = f"an n-gram model of the same text ({run.mark:.2f})"
+    if run.ngram_loss is not None:
+        gain = run.ngram_loss - run.val_loss
+        than = f"an n-gram model of the same text ({run.ngram_loss:.2f})"
         how = f"{abs(gain):.2f} {'below' if gain > 0 else 'above'}" if abs(gain) >= CLOSE else "about"
         said[0] += f", {how} that of {than}"
     losses = run.log.curve("val/loss")
@@ -98,10 +101,10 @@ def tiles(run: RunReport) -> str:
     if run.val_loss is not None:
         bits = f"nats per character ({run.val_loss / math.log(2):.3f} bits)"
         facts.append(("validation loss", f"{run.val_loss:.4f}", bits))
-    if run.mark is not None and run.val_loss is not None:
-        better = run.mark - run.val_loss
+    if run.ngram_loss is not None and run.val_loss is not None:
+        better = run.ngram_loss - run.val_loss
         facts.append(
-            ("n-gram model", f"{run.mark:.4f}", f"the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}")
+            ("n-gram model", f"{run.ngram_loss:.4f}", f"the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}")
         )
     steps = max(run.log.last_step, run.step)
     facts.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {run.config.train.max_steps:,} planned"))
@@ -206,16 +209,16 @@ def coloured(line: Line, most: int) -> str:
     return "".join(parts) + (" …" if len(line.text) > most else "")
 
 
-def loss_parts(parts: Mapping[str, Any], characters: int) -> Part:
+def loss_parts(losses: LossBreakdown, characters: int) -> Part:
     """The loss by class of character and by position, and the pairs that the model confuses."""
-    classes = [(row["class"], row["loss"], f"{row['loss']:.2f} · {row['share_of_loss']:.0%}") for row in parts["classes"]]
-    positions = parts["positions"]
-    names = [f"{row['first']:,}" if row["first"] == row["last"] else f"{row['first']:,}–{row['last']:,}" for row in positions]
-    places = [(name, row["loss"], f"{row['loss']:.2f} ± {row['error']:.2f}") for name, row in zip(names, positions)]
+    classes = [(row.name, row.loss, f"{row.loss:.2f} · {row.share_of_loss:.0%}") for row in losses.classes]
+    positions = losses.positions
+    names = [f"{row.first:,}" if row.first == row.last else f"{row.first:,}–{row.last:,}" for row in positions]
+    places = [(name, row.loss, f"{row.loss:.2f} ± {row.error:.2f}") for name, row in zip(names, positions)]
     confused = "".join(
-        f'<tr><td class="mono">{escape(row["character"])}</td><td class="mono">{escape(row["prediction"])}</td>'
-        f'<td class="number">{row["times"]:,}</td><td class="number">{row["share_of_mistakes"]:.1%}</td></tr>'
-        for row in parts["confused"]
+        f'<tr><td class="mono">{escape(row.character)}</td><td class="mono">{escape(row.prediction)}</td>'
+        f'<td class="number">{row.times:,}</td><td class="number">{row.share_of_mistakes:.1%}</td></tr>'
+        for row in losses.confused
     )
     head = '<tr><th>text has</th><th>model says</th><th class="number">times</th><th class="number">of mistakes</th></tr>'
     return Part(

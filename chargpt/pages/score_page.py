@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from chargpt.analysis.scored_text import Line
-from chargpt.analysis.summary import Summary
+from chargpt.analysis.scored_text import Line, Summary
 from chargpt.markup import is_shown
 from chargpt.pages.page import page, publish_page, source
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -11,14 +10,17 @@ from typing import Any, TextIO
 
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import ATTEMPTS, Character
+from chargpt.sampling.surprisal import level
 from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.terminal import escape_controls
 
 DIVIDER = "-" * 15
-BITS = (0.5, 2.0, 4.0)
-STYLES = ("2", "0", "33", "31")  # ANSI codes: dim, plain, yellow, red
-MODEL_STYLE = "35"  # magenta, legible on a dark and on a light background
-LEGEND = "surprise: dim below 0.5 bits, plain below 2, yellow below 4, red from 4 on"
+PLAIN = "0"
+# The ANSI code of each level of surprise: dim, plain, yellow, red, and bold red.
+STYLES = ("2", PLAIN, PLAIN, "33", "33", "31", "31", "1;31", "1;31")
+# Magenta, legible on a dark and on a light background.
+MODEL_STYLE = "35"
+LEGEND = "surprise: dim below 0.5 bits, plain below 2, yellow below 4, red below 8, bold red from 8 on"
 NO_TERMINAL = "--surprise: standard output is not a terminal, so it gets the text without colours; --json writes the numbers"
 
 
@@ -86,8 +88,7 @@ class SurprisePrinter(TextPrinter):
         if not self._is_terminal:
             return super()._render(characters)
         return "".join(
-            coloured(self._shown(character.text), STYLES[level(-character.log_probability / math.log(2))])
-            for character in characters
+            coloured(self._shown(character.text), level(-character.log_probability / math.log(2))) for character in characters
         )
 
 
@@ -96,17 +97,17 @@ class ModelPrinter(TextPrinter):
 
     def _render(self, characters: Sequence[Character]) -> str:
         text = super()._render(characters)
-        return coloured(text, MODEL_STYLE) if text and self._is_terminal else text
+        return styled(text, MODEL_STYLE) if text and self._is_terminal else text
 
 
-def coloured(text: str, style: str) -> str:
+def coloured(text: str, surprise: int) -> str:
+    """`text` in the colour of a level of surprise; plain if it was not predicted."""
+    return styled(text, STYLES[surprise] if surprise >= 0 else PLAIN)
+
+
+def styled(text: str, style: str) -> str:
     """`text` in an ANSI style, which does not reach beyond it."""
     return f"\033[{style}m{text}\033[0m"
-
-
-def level(bits: float) -> int:
-    """How surprising a character of so many bits is: an index of STYLES."""
-    return bisect_right(BITS, bits)
 
 
 class JsonPrinter:

@@ -1,5 +1,7 @@
-"""How surprised a model is by a text: the loss of each character, computed in windows that may overlap."""
+"""How surprised a model is by a text: the loss of each character, and the one scale on which terminals and pages show it."""
 
+import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
@@ -7,38 +9,52 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from chargpt.text.windows import ids_at_once, windows_of
 from model import GPT
 
-NUMBERS_AT_ONCE = 2**22  # logits in a batch: limits the memory for any vocabulary
-IDS_AT_ONCE = 2**14  # ids in a batch
+# Bits at which a deeper level of surprise begins. A character of n bits had the probability 1 / 2^n.
+LEVELS = (0.5, 1, 2, 3, 4, 6, 8, 10)
+# The level of a character that was not predicted: the first one of a text.
+NOT_PREDICTED = -1
 
 
-@torch.inference_mode()
+def level(bits: float) -> int:
+    """The level of surprise of a character of so many bits: 0 to len(LEVELS), NOT_PREDICTED for nan."""
+    return NOT_PREDICTED if math.isnan(bits) else bisect_right(LEVELS, bits)
+
+
+def stretches(bits: np.ndarray) -> list[tuple[int, int, int]]:
+    """The stretches of characters of one level of surprise: the level, the first character, and the one after the last."""
+    if not len(bits):
+        return []
+    levels = np.where(np.isnan(bits), NOT_PREDICTED, np.searchsorted(LEVELS, np.nan_to_num(bits), side="right"))
+    starts = [0, *(np.flatnonzero(np.diff(levels)) + 1).tolist()]
+    return list(zip(levels[starts].tolist(), starts, [*starts[1:], len(levels)]))
+
+
 def surprisals(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iterator[np.ndarray]:
     """The loss of each id of a text but the first: its negative log-likelihood given the ids before it, in nats, float32.
 
-    `pieces` are the ids of the text in consecutive parts. The values come in consecutive parts too, a batch of windows at a
-    time, so memory use does not depend on the length of the text. Use a model in evaluation mode.
-
-    A window of block_size ids begins every `stride` ids. It predicts the ids that no window before it has predicted: the first
-    one all of its ids, each other one the last `stride`, after at least block_size - stride ids of context. With a stride of
-    block_size, each window begins without context: these are the windows of the validation loss.
+    `pieces` are the ids of the text in consecutive pieces. The values come in consecutive pieces too, one for each batch of
+    `windows_of`. Use a model in evaluation mode.
     """
-    size = model.config.block_size
-    assert 1 <= stride <= size, (stride, size)
-    batch_size = max(1, min(NUMBERS_AT_ONCE // model.vocab_size, IDS_AT_ONCE) // size)
-    ids, known = np.empty(0, np.int64), 0  # the ids from the next window on, and how many of its predictions are known
-    for piece in pieces:
-        ids = np.concatenate((ids, piece))
-        while len(ids) >= (batch_size - 1) * stride + size + 1:
-            yield _losses(model, _windows(ids, size, stride)[:batch_size], stride, known)
-            ids, known = ids[batch_size * stride :], size - stride
-    if len(ids) > size:
-        windows = _windows(ids, size, stride)
-        yield _losses(model, windows, stride, known)
-        ids, known = ids[len(windows) * stride :], size - stride
-    if len(ids) - 1 > known:
-        yield _losses(model, torch.from_numpy(ids)[None], stride, known)
+    return (losses for losses, _ in predictions_of(model, pieces, stride=stride))
+
+
+@torch.inference_mode()
+def predictions_of(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """As `surprisals`: the losses, and for each of them the id that the model expected most, int64."""
+    device = model.token_embedding.weight.device
+    for windows in windows_of(pieces, size=model.config.block_size, stride=stride, vocab_size=model.vocab_size):
+        inputs, targets = (torch.from_numpy(ids).to(device) for ids in (windows.inputs, windows.targets))
+        logits = model(inputs).float()
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        yield _new(losses, windows.known, stride), _new(logits.argmax(dim=-1), windows.known, stride)
+
+
+def _new(values: torch.Tensor, known: int, stride: int) -> np.ndarray:
+    """Those of the values (B, T) that are not known yet, in the order of the text. See `windows_of`."""
+    return torch.cat((values[0, known:], values[1:, -stride:].flatten())).cpu().numpy()
 
 
 def total_losses(
@@ -52,7 +68,7 @@ def total_losses(
     windows = [(i, *bounds) for i, ids in enumerate(texts) for bounds in _bounds(len(ids), model.config.block_size, stride)]
     windows.sort(key=lambda window: window[2] - window[1])
     totals = np.zeros(len(texts))
-    most = max(1, min(NUMBERS_AT_ONCE // model.vocab_size, IDS_AT_ONCE))
+    most = ids_at_once(model.vocab_size)
     while windows:
         longest = windows[-1][2] - windows[-1][1]
         batch = windows[-max(1, most // longest) :]
@@ -74,26 +90,10 @@ def total_losses(
 def _bounds(n: int, size: int, stride: int) -> Iterator[tuple[int, int, int]]:
     """The windows of a text of n ids: each reads the ids from `start` up to `end` and predicts those after `known`.
 
-    These are the windows of `surprisals`.
+    These are the windows of `windows_of`.
     """
     start = known = 0
     while known < n - 1:
         end = min(start + size, n - 1)
         yield start, end, known
         start, known = start + stride, end
-
-
-def _windows(ids: np.ndarray, size: int, stride: int) -> torch.Tensor:
-    """Every whole window of `ids` with the id that follows it, (B, size + 1)."""
-    return torch.from_numpy(ids).unfold(0, size + 1, stride)
-
-
-def _losses(model: GPT, windows: torch.Tensor, stride: int, known: int) -> np.ndarray:
-    """The losses of the predictions in `windows` (B, T + 1) that are not known yet, in the order of the text, float32.
-
-    The first `known` predictions of the first window are known, and of each other window all but the last `stride`.
-    """
-    windows = windows.to(model.token_embedding.weight.device)
-    logits = model(windows[:, :-1]).float()
-    losses = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten(), reduction="none").view(len(windows), -1)
-    return torch.cat((losses[0, known:], losses[1:, -stride:].flatten())).cpu().numpy()

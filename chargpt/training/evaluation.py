@@ -1,33 +1,12 @@
 """The loss on text that the model has not trained on: all of it, always in the same order."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
+from chargpt.text.windows import ids_at_once, windows_of
 from model import GPT
-
-LOGITS_AT_ONCE = 2**22  # limits the memory of an evaluation for any vocabulary
-
-
-def validation_batches(ids: np.ndarray, block_size: int, *, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut `ids` into consecutive windows of `block_size`; the last one may be shorter.
-
-    Yields (inputs, targets), (B, T) each. Every id but the first is a target exactly once.
-    """
-    predictions = len(ids) - 1
-    whole = predictions // block_size
-    for first in range(0, whole, batch_size):
-        rows = min(batch_size, whole - first)
-        start = first * block_size
-        chunk = torch.from_numpy(ids[start : start + rows * block_size + 1].astype(np.int64))
-        yield chunk[:-1].view(rows, block_size), chunk[1:].view(rows, block_size)
-    if predictions % block_size:
-        chunk = torch.from_numpy(ids[whole * block_size :].astype(np.int64))
-        yield chunk[None, :-1], chunk[None, 1:]
 
 
 @torch.no_grad()
@@ -42,15 +21,18 @@ def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None,
     model.eval()
     device = model.token_embedding.weight.device
     block_size = model.config.block_size
-    batch_size = max(1, min(LOGITS_AT_ONCE // model.vocab_size, 16384) // block_size)
-    count = -(-(len(ids) - 1) // (batch_size * block_size))
+    batch_ids = max(1, ids_at_once(model.vocab_size) // block_size) * block_size
+    count = -(-(len(ids) - 1) // batch_ids)
+    pieces = (ids[start : start + batch_ids] for start in range(0, len(ids), batch_ids))
+    batches = windows_of(pieces, size=block_size, stride=block_size, vocab_size=model.vocab_size)
     sums = torch.zeros(count + 1, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
     try:
-        for number, (inputs, targets) in enumerate(validation_batches(ids, block_size, batch_size=batch_size)):
+        for number, batch in enumerate(batches):
             if interrupt is not None and interrupt.came:
                 break
             if number % group.size == group.rank:
-                loss = model(inputs.to(device), targets.to(device))
+                inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
+                loss = model(inputs, targets)
                 sums[number] = loss.to(sums.device).to(sums.dtype) * targets.numel()  # in this order: Metal has no float64
     finally:
         model.train(was_training)

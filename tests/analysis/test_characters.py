@@ -1,8 +1,10 @@
-"""Each id is one character, and each character can be seen."""
+"""Each id is one character, which can be seen and has one class."""
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from chargpt.analysis.characters import characters_of, shown_character
+from chargpt.analysis.characters import CLASSES, characters_of, classes_of, shown_character
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -18,3 +20,23 @@ def test_every_character_can_be_seen():
         " ": "␣", "\n": "↵", "\t": "⇥", "\r": "\\r", "\x1b": "\\x1b", "\u202e": "\\u202e", "\u0301": "◌\u0301",
         "a": "a", "中": "中", "\u3000": "\\u3000", "\U000e0001": "\\U000e0001",
     }  # fmt: skip
+
+
+def names(text: str | list[str]) -> list[str]:
+    return [CLASSES[number] for number in classes_of(text)]
+
+
+def test_characters_have_their_classes():
+    first, rest, digit, mark, space, newline, other = CLASSES
+    assert names("Ab, c1\n\t+") == [first, rest, mark, space, first, digit, newline, space, other]
+    assert names("e\u0301a") == [first, rest, rest]
+    assert names(["\\xc3", "\\xa9", "a", "1"]) == [first, rest, rest, digit]
+    assert names("") == []
+
+
+@settings(deadline=None)
+@given(st.text(max_size=30))
+def test_a_word_has_one_first_character(text):
+    found = names(text)
+    letters = [name in CLASSES[:2] for name in found]
+    assert found.count(CLASSES[0]) == sum(is_letter and not before for is_letter, before in zip(letters, [False, *letters]))

@@ -2,12 +2,16 @@
 
 import os
 
+import numpy as np
 import pytest
+import torch
+from helpers import SHAPE
 
-from chargpt.analysis.metrics_log import read_metrics
-from chargpt.config import Config
+from chargpt.analysis.metrics_log import extra_metrics, read_metrics
+from chargpt.config import Config, TrainConfig
 from chargpt.session.monitor import Monitor
 from chargpt.training.trainer import Step
+from model import GPT
 
 
 def test_what_a_training_logs_is_read_back(tmp_path):
@@ -34,3 +38,12 @@ def test_damage_is_left_out(tmp_path):
 def test_a_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "metrics.jsonl")
     assert read_metrics(tmp_path).curves == {}
+
+
+def test_heads_are_drawn_on_request_and_the_model_stays_as_it_was(corpus):
+    model = GPT(SHAPE, corpus.tokenizer.vocab_size)
+    before = torch.get_rng_state()
+    assert extra_metrics(model, corpus, TrainConfig(), sample="") == {}
+    metrics = extra_metrics(model, corpus, TrainConfig(log_attention=True), sample="the sea")
+    assert metrics["novelty/longest_copy"] >= 4 and metrics["attention"].dtype == np.uint8 and metrics["attention"].ndim == 3
+    assert model.training and torch.equal(torch.get_rng_state(), before)

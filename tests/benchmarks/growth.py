@@ -28,9 +28,18 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.analysis.floor import sampling_floor, training_floor, training_flop  # noqa: E402
-from chargpt.analysis.machine import limits, machine_name, product_speed  # noqa: E402
-from chargpt.analysis.rates import Size, runtime_for, sampling_speed, training_seconds  # noqa: E402
+from chargpt.analysis.speed import (  # noqa: E402
+    Size,
+    limits,
+    machine_name,
+    product_speed,
+    runtime_for,
+    sampling_floor,
+    sampling_speed,
+    training_floor,
+    training_flop,
+    training_seconds,
+)
 from chargpt.planning.forecast import memory_needed  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 

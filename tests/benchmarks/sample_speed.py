@@ -33,7 +33,7 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.analysis.machine import limits, machine_name  # noqa: E402
+from chargpt.analysis.speed import limits, machine_name  # noqa: E402
 from chargpt.sampling.c_decoder import choose_decoder, in_large_pages  # noqa: E402
 from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
 from chargpt.sampling.precision import PRECISIONS, round_weights  # noqa: E402

@@ -27,8 +27,7 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.analysis.floor import Floor, training_floor  # noqa: E402
-from chargpt.analysis.machine import limits, machine_name  # noqa: E402
+from chargpt.analysis.speed import Floor, limits, machine_name, training_floor  # noqa: E402  # noqa: E402
 from model import GPTConfig  # noqa: E402
 
 

@@ -6,8 +6,8 @@ import re
 import pytest
 import torch
 
-from chargpt.analysis import machine
-from chargpt.analysis.floor import Floor
+from chargpt.analysis import speed
+from chargpt.analysis.speed import Floor
 from chargpt.commands import bench_tables as tables
 from chargpt.runs.model_shape import blank_model
 from model import GPTConfig
@@ -18,9 +18,9 @@ ROW = re.compile(r"\| (.+?) \| (.*) \|")
 
 @pytest.fixture
 def small_machine(monkeypatch):
-    monkeypatch.setattr(machine, "SIDE", {"cpu": 64})
+    monkeypatch.setattr(speed, "CPU_SIDE", 64)
     for name in ("copy_speed", "read_speed"):
-        monkeypatch.setattr(tables, name, functools.partial(getattr(machine, name), numbers=9999))
+        monkeypatch.setattr(tables, name, functools.partial(getattr(speed, name), numbers=9999))
 
 
 def test_every_measurement_has_a_row(small_machine, capsys):

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from chargpt.analysis.characters import CLASSES
+from chargpt.analysis.losses import LastDoubling, LossBreakdown
 from chargpt.commands.losses import advice, main
 from chargpt.terminal import UserError
 
@@ -12,6 +14,7 @@ def test_tables_and_json(run, tmp_path, capsys):
     assert main([str(run), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert sum(row["share_of_loss"] for row in report["classes"]) == pytest.approx(1)
+    assert all(row["class"] in CLASSES for row in report["classes"]) and report["last_doubling"]["gain"] is not None
     assert main([str(run), "--chars", "500", "--pairs", "3"]) == 0
     printed = capsys.readouterr()
     assert "first of a word" in printed.out and "longer context?" in printed.out
@@ -35,4 +38,6 @@ def test_a_text_of_one_character_is_a_mistake(run, tmp_path):
     ],
 )
 def test_advice_weighs_the_gain_against_chance(gain, error, words):
-    assert words in advice({"loss": 1.5, "last_doubling": {"gain": gain, "error": error}})
+    doubling = LastDoubling(gain=gain, error=error)
+    report = LossBreakdown(loss=1.5, classes=[], positions=[], last_doubling=doubling, confused=[])
+    assert words in advice(report)

@@ -1,12 +1,8 @@
-"""The table and the stretches of one colour."""
+"""The table of `score`."""
 
 import math
 
-import numpy as np
-
-from chargpt.analysis.scored_text import Total
-from chargpt.analysis.summary import HEAD, Summary
-from chargpt.commands.score_output import runs
+from chargpt.analysis.scored_text import HEAD, Summary, Total
 
 
 def test_the_table_lines_up_whatever_the_names():
@@ -34,9 +30,3 @@ def test_each_figure_of_the_table_is_a_total_divided_by_its_own_count():
     figures = summary.to_json()["total"]
     assert figures["bits_per_character"] == round(398 / 99, 6) and figures["bits_per_byte"] == 2.0
     assert figures["loss"] == round(398 / 149 * math.log(2), 6)
-
-
-def test_stretches_cover_the_text_once():
-    bits = np.array([np.nan, 0.1, 0.2, 3.0, 9.0, 9.5, 1.0])
-    assert runs(bits) == [(1, 0, 1), (0, 1, 3), (2, 3, 4), (3, 4, 6), (1, 6, 7)]
-    assert runs(np.empty(0)) == []

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import SHAPE
 
-from chargpt.analysis.attention_patterns import measure_heads, pattern_masks
+from chargpt.analysis.heads import measure_heads, pattern_masks
 from chargpt.pages.attention_page import attention_page, pack
 from model import GPT, causal_mask, reference_attention
 

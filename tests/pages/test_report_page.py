@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from chargpt.analysis.metrics_log import MetricsLog
-from chargpt.analysis.report_data import Effort, measure_run
+from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.commands.loaded_run import load_run
 from chargpt.config import OptimConfig
 from chargpt.pages.page import source
@@ -117,7 +117,7 @@ def test_the_settings_that_differ_are_a_table(report):
 
 
 def test_the_page_begins_with_a_verdict_and_a_sample(report):
-    content = report_page([dataclasses.replace(report, mark=1.75, step=200)])
+    content = report_page([dataclasses.replace(report, ngram_loss=1.75, step=200)])
     verdict, sample = content.index("1.50 nats (2.16 bits) per character, 0.25 below"), content.index("the sea</p>")
     assert verdict < sample < content.index("<dl") < content.index("<h2>Loss</h2>")
 
@@ -127,10 +127,13 @@ def test_hostile_text_stays_text(report):
     log = MetricsLog(LOG.curves, [(0, HOSTILE), (200, HOSTILE)])
     lines = [dataclasses.replace(line, text=HOSTILE.ljust(len(line.text))[: len(line.text)]) for line in report.worst]
     copies = dataclasses.replace(report.copies, samples=[HOSTILE], passages=[(5, 1, HOSTILE)])
-    confused = [{**row, "character": HOSTILE, "prediction": HOSTILE} for row in report.parts["confused"]]
+    confused = [dataclasses.replace(row, character=HOSTILE, prediction=HOSTILE) for row in report.losses.confused]
     changes = {"name": HOSTILE, "texts": [HOSTILE], "excerpt": HOSTILE, "log": log, "worst": lines, "best": lines}
     changes |= {"opening": lines, "copies": copies, "environment": {HOSTILE: HOSTILE}, "missing": [HOSTILE], "engine": HOSTILE}
-    changes |= {"parts": {**report.parts, "confused": confused}, "heads": dataclasses.replace(report.heads, text=HOSTILE)}
+    changes |= {
+        "losses": dataclasses.replace(report.losses, confused=confused),
+        "heads": dataclasses.replace(report.heads, text=HOSTILE),
+    }
     hostile = dataclasses.replace(report, **changes)
     for content in (report_page([hostile]), report_page([hostile, hostile])):
         found = Names(content)
@@ -139,7 +142,9 @@ def test_hostile_text_stays_text(report):
 
 
 def test_a_run_that_logged_nothing_has_a_page(report):
-    bare = dataclasses.replace(report, log=MetricsLog(), parts=None, copies=None, heads=None, mark=None, missing=["reason"])
+    bare = dataclasses.replace(
+        report, log=MetricsLog(), losses=None, copies=None, heads=None, ngram_loss=None, missing=["reason"]
+    )
     content = report_page([bare])
     assert "Nothing was logged" in content and "Not shown: reason" in content
 

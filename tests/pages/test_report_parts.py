@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from chargpt.analysis.attention_patterns import measure_heads
+from chargpt.analysis.heads import Heads, measure_heads
 from chargpt.analysis.metrics_log import MetricsLog
-from chargpt.analysis.report_data import Heads, RunReport
+from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
 from chargpt.config import Config
 from chargpt.pages.report_parts import coloured, cut, duration, heads_part, line_list, setting, tiles, verdict
@@ -31,7 +31,7 @@ def test_the_loss_of_a_listed_line_is_in_nats():
 @pytest.mark.parametrize(("mark", "said"), [(1.75, "0.25 lower"), (1.25, "0.25 higher")])
 def test_the_tiles_say_how_often_the_text_was_seen_and_which_model_is_better(mark, said):
     config = Config()
-    shown = tiles(report(mark=mark, step=600, parameters=7, training_characters=100 * config.chars_per_step))
+    shown = tiles(report(ngram_loss=mark, step=600, parameters=7, training_characters=100 * config.chars_per_step))
     assert f"the model is {said}" in shown and "seen for 6.0 epochs" in shown
 
 
@@ -48,8 +48,8 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"mark": 1.4}, ["1.50 nats (2.16 bits)", "0.10 above that of an n-gram model"]),
-        ({"mark": 1.505}, ["about that of an n-gram model"]),
+        ({"ngram_loss": 1.4}, ["1.50 nats (2.16 bits)", "0.10 above that of an n-gram model"]),
+        ({"ngram_loss": 1.505}, ["about that of an n-gram model"]),
         ({"val_loss": None}, ["not evaluated"]),
         ({"log": MetricsLog({"val/loss": [(0, 4.0), (500, 1.5), (900, 2.1)]})}, ["lowest at step 500 and rose to 2.10"]),
         ({"log": MetricsLog({"train/loss": [(0, 4.0), (480, 0.5), (900, 0.1)]})}, ["training loss is 0.50", "memorised"]),

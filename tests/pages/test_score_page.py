@@ -8,8 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from chargpt.analysis.scored_text import Line, Total
-from chargpt.analysis.summary import Summary
+from chargpt.analysis.scored_text import Line, Summary, Total
 from chargpt.pages import score_page
 from chargpt.pages.score_page import STEPS, Page
 

@@ -17,10 +17,11 @@ from helpers import publish_run
 
 import chargpt
 import sample
-from chargpt.sampling import loaded_model, surprisal, text_generator
+from chargpt.sampling import loaded_model, text_generator
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import UserError
+from chargpt.text import windows
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 from model import GPT
@@ -127,7 +128,7 @@ def test_a_batch_of_texts_is_bounded(model, monkeypatch):
     texts = ["abcdefgh"[: 2 + i % 7] * (1 + i % 5) for i in range(60)]
     whole, sizes = model.score(texts), []
     forward = GPT.forward
-    monkeypatch.setattr(surprisal, "IDS_AT_ONCE", 64)
+    monkeypatch.setattr(windows, "IDS_AT_ONCE", 64)
     monkeypatch.setattr(GPT, "forward", lambda self, idx, **options: sizes.append(idx.numel()) or forward(self, idx, **options))
     assert model.score(texts) == pytest.approx(whole, abs=1e-5)
     assert max(sizes) <= 64 and len(sizes) < len(texts)

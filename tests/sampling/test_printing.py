@@ -41,7 +41,8 @@ def test_json_is_an_object_a_line_with_a_log_probability_a_character():
 
 
 @pytest.mark.parametrize(
-    ("bits", "style"), [(0.0, "2"), (0.49, "2"), (0.51, "0"), (1.9, "0"), (2.1, "33"), (4.1, "31"), (50, "31")]
+    ("bits", "style"),
+    [(0.0, "2"), (0.49, "2"), (0.51, "0"), (1.9, "0"), (2.1, "33"), (4.1, "31"), (7.9, "31"), (8.1, "1;31"), (50, "1;31")],
 )
 def test_surprise_has_a_colour_and_leaves_none_behind(bits, style):
     terminal, pipe = Terminal(), io.StringIO()

@@ -1,11 +1,15 @@
 """The loss of each character: equal to the validation loss in its windows, and to one prediction at a time in any windows."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from chargpt.sampling import surprisal
-from chargpt.sampling.surprisal import surprisals
+from chargpt.sampling.surprisal import LEVELS, NOT_PREDICTED, level, predictions_of, stretches, surprisals
+from chargpt.text import windows
 from chargpt.training.evaluation import evaluate
 from model import GPT, GPTConfig
 
@@ -35,7 +39,7 @@ def one_at_a_time(model: GPT, ids: np.ndarray, stride: int) -> np.ndarray:
 @pytest.mark.parametrize("stride", range(1, SIZE + 1))
 @pytest.mark.parametrize("length", [0, 1, 2, SIZE, SIZE + 1, SIZE + 2, 3 * SIZE + 1, 61])
 def test_every_id_is_predicted_once_with_the_context_that_the_stride_leaves(model, stride, length, monkeypatch):
-    monkeypatch.setattr(surprisal, "IDS_AT_ONCE", 3 * SIZE)  # several batches
+    monkeypatch.setattr(windows, "IDS_AT_ONCE", 3 * SIZE)  # several batches
     ids = np.random.default_rng(length).integers(0, V, length)
     expected = one_at_a_time(model, ids, stride)
     np.testing.assert_allclose(all_of(model, [ids], stride), expected, atol=1e-5)
@@ -55,4 +59,26 @@ def test_memory_is_bounded_by_the_batch(model, monkeypatch):
     monkeypatch.setattr(GPT, "forward", lambda self, idx, *rest: sizes.append(idx.numel()) or forward(self, idx, *rest))
     ids = np.zeros(100_000, np.int64)
     assert sum(map(len, surprisals(model, [ids], stride=SIZE))) == len(ids) - 1
-    assert max(sizes) <= surprisal.IDS_AT_ONCE
+    assert max(sizes) <= windows.IDS_AT_ONCE
+
+
+def test_the_most_likely_id_comes_with_each_loss(model):
+    ids = np.random.default_rng(5).integers(0, V, 30)
+    losses, best = (np.concatenate(values) for values in zip(*predictions_of(model, [ids], stride=3)))
+    np.testing.assert_array_equal(losses, all_of(model, [ids], 3))
+    for t in range(1, len(ids)):
+        start = 0 if t <= SIZE else -(-(t - SIZE) // 3) * 3
+        assert best[t - 1] == model(torch.from_numpy(ids[None, start:t]))[0, -1].argmax()
+
+
+@given(st.lists(st.one_of(st.floats(0, 40), st.sampled_from([*LEVELS, math.nan])), max_size=40))
+def test_stretches_cover_the_text_once_and_each_has_one_level(bits):
+    found = stretches(np.array(bits))
+    assert [place for _, start, stop in found for place in range(start, stop)] == list(range(len(bits)))
+    assert all(level(bits[place]) == value for value, start, stop in found for place in range(start, stop))
+    assert all(before != after for (before, *_), (after, *_) in zip(found, found[1:]))
+
+
+def test_a_level_begins_at_its_bits():
+    assert [level(bits) for bits in LEVELS] == list(range(1, len(LEVELS) + 1)) and level(math.nan) == NOT_PREDICTED
+    assert [level(bits - 1e-9) for bits in LEVELS] == list(range(len(LEVELS)))

@@ -5,24 +5,13 @@ import pytest
 import torch
 
 from chargpt.interrupt import Interrupt
-from chargpt.training.evaluation import evaluate, validation_batches, validation_part
+from chargpt.training.evaluation import evaluate, validation_part
 from model import GPT, GPTConfig
 
 
 def make_model(**settings) -> GPT:
     torch.manual_seed(0)
     return GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, bias=True, **settings), 7)
-
-
-@pytest.mark.parametrize("length", [2, 8, 9, 10, 17, 100, 129])
-@pytest.mark.parametrize("batch_size", [1, 3, 1000])
-def test_every_character_but_the_first_is_predicted_once(length, batch_size):
-    ids = np.arange(length, dtype=np.uint16)
-    batches = list(validation_batches(ids, 8, batch_size=batch_size))
-    assert torch.cat([targets.flatten() for _, targets in batches]).tolist() == list(range(1, length))
-    for inputs, targets in batches:
-        assert inputs.shape == targets.shape and inputs.numel() > 0 and len(inputs) <= batch_size
-        assert torch.equal(inputs + 1, targets)
 
 
 def test_loss_is_that_of_single_windows():

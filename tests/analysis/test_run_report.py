@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chargpt.analysis.novelty import Novelty
-from chargpt.analysis.report_data import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
+from chargpt.analysis.copies import Novelty
+from chargpt.analysis.run_report import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
 from chargpt.analysis.scored_text import Line
 from chargpt.commands.loaded_run import load_run
 from chargpt.text.suffix_array import open_or_make_index
@@ -17,10 +17,12 @@ EFFORT = Effort(characters=400, sample_length=30, sample_seconds=10)
 def test_a_run_is_measured_on_its_text(run, corpus):
     loaded = load_run(str(run), device="cpu")
     report = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=EFFORT)
-    again = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=EFFORT, mark=report.mark)
-    assert report.scored == 400 and report.parts == again.parts and report.copies == again.copies and report.missing == []
+    again = measure_run(
+        loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=EFFORT, ngram_loss=report.ngram_loss
+    )
+    assert report.scored == 400 and report.losses == again.losses and report.copies == again.copies and report.missing == []
     part = corpus.tokenizer.decode(corpus.val[:401])
-    assert report.parts["loss"] == pytest.approx(loaded.score(part), abs=1e-5)
+    assert report.losses.loss == pytest.approx(loaded.score(part), abs=1e-5)
     assert report.training_characters == len(corpus.train) and all(len(sample) == 30 for sample in report.copies.samples)
     assert report.heads.weights.shape[-1] == loaded.model.config.block_size
     assert report.worst[0].mean >= report.worst[-1].mean > report.best[-1].mean >= report.best[0].mean
@@ -40,12 +42,12 @@ def test_samples_are_drawn_and_compared_with_as_much_text_that_was_not_read(run,
 
 def test_without_its_text_a_run_has_its_log_and_settings(run):
     report = measure_run(load_run(str(run), device="cpu"), None, folder=run, index=None, effort=EFFORT)
-    assert report.parts is report.copies is report.heads is report.mark is None and len(report.missing) == 1
+    assert report.losses is report.copies is report.heads is report.ngram_loss is None and len(report.missing) == 1
 
 
 def test_without_an_index_only_the_copies_are_missing(run, corpus):
     report = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=None, effort=EFFORT)
-    assert report.copies is None and report.parts is not None and "index" in report.missing[0]
+    assert report.copies is None and report.losses is not None and "index" in report.missing[0]
 
 
 def test_no_path_of_this_machine_is_told(run, corpus):

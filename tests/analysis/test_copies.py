@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chargpt.analysis.novelty import SIZES, Novelty
-from chargpt.text.suffix_array import SuffixIndex, sorted_parts
+from chargpt.analysis import copies
+from chargpt.analysis.copies import SIZES, Novelty, longest_copy
+from chargpt.text.suffix_array import SuffixIndex, open_or_make_index, sorted_parts
 
 
 def index_of(ids: list[int]) -> SuffixIndex:
@@ -49,3 +50,22 @@ def test_planted_passages_are_listed_with_their_place_and_copies():
 def test_a_passage_inside_another_is_not_listed():
     passages = Novelty([np.arange(8)], index_of([0, 1, 2, 3, 4, 5, 6, 7, 0, 0])).passages(10)
     assert [(p.start, p.length) for p in passages] == [(0, 8)]
+
+
+def test_the_longest_copy_is_that_of_the_sample(corpus):
+    copied = corpus.tokenizer.decode(corpus.train[200:260])
+    unknown = "~" * 5
+    assert longest_copy(corpus, unknown + copied + unknown) == 60
+    assert longest_copy(corpus, "~") == 0 and longest_copy(corpus, "") is None
+
+
+def test_a_long_text_has_the_number_only_with_an_index(corpus, monkeypatch):
+    monkeypatch.setattr(copies, "MAX_INDEXED", 100)
+    assert longest_copy(corpus, "the") is None
+    open_or_make_index(corpus)
+    assert longest_copy(corpus, "the") == 3
+
+
+def test_a_cache_that_cannot_be_written_ends_nothing(corpus, monkeypatch):
+    monkeypatch.setattr("chargpt.text.suffix_array.shutil.disk_usage", lambda path: type("usage", (), {"free": 0}))
+    assert longest_copy(corpus, "the") is None

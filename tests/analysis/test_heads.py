@@ -1,4 +1,4 @@
-"""Measures of heads equal their definitions, and a head that follows a pattern is named after it."""
+"""Measures of heads equal their definitions, a head is named after the pattern that it follows; a picture shows all heads."""
 
 import math
 
@@ -8,10 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chargpt.analysis.attention_patterns import (
+from chargpt.analysis.heads import (
+    COLOUR,
+    GAP,
     MIN_CHARACTERS,
     PATTERNS,
+    WIDTH,
     HeadFacts,
+    attention_picture,
     line_starts,
     measure_heads,
     open_brackets,
@@ -122,3 +126,24 @@ def test_without_a_pattern_the_most_telling_head_is_the_farthest_above_chance():
     assert facts.most_telling() == (0, 0)
     nothing = HeadFacts(entropy=np.zeros((1, 2)), distance=np.zeros((1, 2)), scores={}, chance={})
     assert nothing.most_telling() == (0, 0)
+
+
+def test_each_head_has_its_place():
+    weights = torch.zeros(2, 3, 5, 5)
+    weights[1, 2, 4, 0] = 1
+    weights[0, 0, 1, 1] = 0.25
+    picture = attention_picture(weights)
+    assert picture.shape == (2 * (5 + GAP) + GAP, 3 * (5 + GAP) + GAP, 3) and picture.dtype == np.uint8
+    rows, columns = GAP + (5 + GAP) + 4, GAP + 2 * (5 + GAP)
+    assert picture[rows, columns].tolist() == COLOUR.tolist()
+    assert np.abs(picture[GAP + 1, GAP + 1] - (255 + COLOUR) / 2).max() <= 1
+    assert picture[GAP, GAP].tolist() == [255] * 3 and picture[0, 0].tolist() == [200] * 3
+
+
+def test_a_sharp_weight_survives_in_a_smaller_picture():
+    weights = torch.zeros(1, 1, 1000, 1000)
+    for t in range(0, 1000, 37):
+        weights[0, 0, t, t // 2] = 1
+    picture = attention_picture(weights)
+    assert picture.shape[0] == WIDTH + 2 * GAP
+    assert (picture == COLOUR).all(axis=-1).sum() >= 25

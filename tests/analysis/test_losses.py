@@ -1,5 +1,6 @@
 """The parts of the loss add up to the loss that training reports."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from helpers import SHAPE, TOKENIZER
 
-from chargpt.analysis.loss_parts import Predictions, confused_pairs, last_doubling, predict, report_of
+from chargpt.analysis.losses import Confusion, LastDoubling, Predictions, confused_pairs, last_doubling, loss_breakdown, predict
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 from model import GPT
@@ -17,24 +18,24 @@ from model import GPT
 def test_the_loss_is_that_of_training_and_the_sum_of_its_parts(length):
     torch.manual_seed(0)
     model = GPT(SHAPE, TOKENIZER.vocab_size).eval()
-    ids = torch.randint(0, TOKENIZER.vocab_size, (length,))
+    ids = torch.randint(0, TOKENIZER.vocab_size, (length,)).numpy()
     predictions = predict(model, ids)
-    report = report_of(predictions, TOKENIZER, block_size=SHAPE.block_size, most=5)
-    assert report["loss"] == pytest.approx(evaluate(model, ids.numpy()), abs=1e-5)
-    for rows in (report["classes"], report["positions"]):
-        assert sum(row["characters"] for row in rows) == length - 1
-        assert sum(row["characters"] * row["loss"] for row in rows) == pytest.approx(report["loss"] * (length - 1))
-    assert report["positions"][-1]["last"] <= SHAPE.block_size
+    report = loss_breakdown(predictions, TOKENIZER, block_size=SHAPE.block_size, most=5)
+    assert report.loss == pytest.approx(evaluate(model, ids), abs=1e-5)
+    for rows in (report.classes, report.positions):
+        assert sum(row.characters for row in rows) == length - 1
+        assert sum(row.characters * row.loss for row in rows) == pytest.approx(report.loss * (length - 1))
+    assert report.positions[-1].last <= SHAPE.block_size
     if length == 100:
-        logits = model(ids[None, 16:32])[0, 4]  # of the second window, after 5 characters
+        logits = model(torch.from_numpy(ids[None, 16:32]))[0, 4]  # of the second window, after 5 characters
         assert predictions.losses[20] == pytest.approx(-logits.log_softmax(-1)[ids[21]].item(), abs=1e-5)
         assert predictions.best[20] == logits.argmax() and predictions.positions[20] == 5
 
 
 def test_few_logits_at_once_change_nothing(monkeypatch):
-    model, ids = GPT(SHAPE, TOKENIZER.vocab_size).eval(), torch.arange(200) % TOKENIZER.vocab_size
+    model, ids = GPT(SHAPE, TOKENIZER.vocab_size).eval(), np.arange(200) % TOKENIZER.vocab_size
     whole = predict(model, ids)
-    monkeypatch.setattr("chargpt.analysis.loss_parts.LOGITS_AT_ONCE", 1)
+    monkeypatch.setattr("chargpt.text.windows.LOGITS_AT_ONCE", 1)
     assert np.allclose(predict(model, ids).losses, whole.losses, atol=1e-5)
 
 
@@ -43,22 +44,22 @@ def test_what_the_last_doubling_gained_is_measured_within_windows():
     predictions = Predictions(
         ids=np.zeros(41, int), losses=losses, best=np.zeros(40, int), positions=np.tile(np.arange(1, 9), 5)
     )
-    assert last_doubling(predictions, 8) == {"gain": 2.0, "error": 0.0}
-    assert last_doubling(predictions, 64)["gain"] is None
+    assert last_doubling(predictions, 8) == LastDoubling(gain=2.0, error=0.0)
+    assert last_doubling(predictions, 64).gain is None
 
 
 def test_confused_pairs_are_counted():
     ids, best = np.array([0, 2, 2, 3, 2]), np.array([3, 3, 3, 4])
     predictions = Predictions(ids=ids, losses=np.ones(4), best=best, positions=np.ones(4, int))
     rows = confused_pairs(predictions, TOKENIZER, 1)
-    assert rows == [{"character": "a", "prediction": "b", "times": 2, "share_of_mistakes": 2 / 3}]
+    assert rows == [Confusion(character="a", prediction="b", times=2, share_of_mistakes=2 / 3)]
 
 
 def test_a_text_without_any_loss_has_shares_of_zero():
     """A vocabulary of one character: each prediction is certain."""
     tokenizer = Tokenizer("a")
-    predictions = predict(GPT(SHAPE, tokenizer.vocab_size).eval(), torch.zeros(40, dtype=torch.long))
+    predictions = predict(GPT(SHAPE, tokenizer.vocab_size).eval(), np.zeros(40, np.int64))
     assert predictions.losses.sum() == 0
-    report = report_of(predictions, tokenizer, block_size=SHAPE.block_size, most=5)
-    assert [(row["characters"], row["share"], row["share_of_loss"]) for row in report["classes"]] == [(39, 1.0, 0.0)]
-    json.dumps(report, allow_nan=False)
+    report = loss_breakdown(predictions, tokenizer, block_size=SHAPE.block_size, most=5)
+    assert [(row.characters, row.share, row.share_of_loss) for row in report.classes] == [(39, 1.0, 0.0)]
+    json.dumps(dataclasses.asdict(report), allow_nan=False)

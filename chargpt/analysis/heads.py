@@ -1,8 +1,8 @@
-"""What the heads of a model do: how far and how widely each one looks, and how well it fits patterns that have a name.
+"""What the heads of a model attend to: measures of each head, the pattern that it follows, and pictures of its weights.
 
 A pattern says for each character which earlier ones it points to. Its score for a head is the share of the attention that goes
-there, averaged over the characters for which the pattern points to any. Beside it stands the score of a head that attends to
-all characters alike. The patterns other than the first two leave out the character before, which is a pattern of its own.
+there, averaged over the characters for which the pattern points to any. Its score by chance is that of a head that attends to
+all characters alike. Patterns other than the first two leave out the previous character, which is a pattern of its own.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+
+from chargpt.analysis.characters import characters_of
+from chargpt.sampling.loaded_model import LoadedModel
+from model import GPT
 
 PATTERNS = {  # name: what it points to
     "itself": "the character itself",
@@ -22,8 +26,20 @@ PATTERNS = {  # name: what it points to
 }
 PAIRS = dict(zip(")]}>”’»」』》）】", "([{<“‘«「『《（【"))
 STRAIGHT = "\"'"  # quotes that open and close with the same character
-MIN_CHARACTERS = 8  # for which a pattern must point to something, so that its score means something
-MIN_SCORE, MIN_TIMES = 0.3, 2.0  # a head is named after a pattern with this score, and this many times that of chance
+# A pattern is measured if it points to something for at least this many characters.
+MIN_CHARACTERS = 8
+# A head is named after a pattern with at least this score, ...
+MIN_SCORE = 0.3
+# ... and at least this many times the score of uniform attention.
+MIN_TIMES = 2.0
+# Characters of the map of a head in a report.
+MAX_MAPPED = 128
+# Characters of the picture of all heads that training logs.
+MAX_DRAWN = 256
+# The colour of a weight of 1 in that picture, the accent of base.css. A weight of 0 is white.
+COLOUR = np.array([31, 95, 191])
+# Pixels: the most that a head takes in that picture, and the gap between two heads.
+WIDTH, GAP = 128, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +55,7 @@ class HeadFacts:
         """The pattern that the head follows; empty if none stands out."""
         scores = {pattern: values[layer, head] for pattern, values in self.scores.items()}
         fitting = [p for p, score in scores.items() if score >= max(MIN_SCORE, MIN_TIMES * self.chance[p])]
-        return max(fitting, key=scores.get, default="")
+        return max(fitting, key=lambda pattern: scores[pattern], default="")
 
     def most_telling(self) -> tuple[int, int]:
         """The layer and the head that a reader sees first: of those named after a pattern, the one with the highest score.
@@ -66,8 +82,8 @@ def measure_heads(weights: Tensor, characters: Sequence[str]) -> HeadFacts:
     masks = {name: torch.from_numpy(mask).to(weights.device) for name, mask in pattern_masks(characters).items()}
     pointing = {name: mask.any(dim=1) for name, mask in masks.items()}
     masks = {name: mask for name, mask in masks.items() if pointing[name].sum() >= MIN_CHARACTERS}
-    seen = (rows + 1).double()
-    chance = {name: (mask.sum(dim=1) / seen)[pointing[name]].mean().item() for name, mask in masks.items()}
+    readable = (rows + 1).double()
+    chance = {name: (mask.sum(dim=1) / readable)[pointing[name]].mean().item() for name, mask in masks.items()}
     entropy, distance = [], []
     scores: dict[str, list[Tensor]] = {name: [] for name in masks}
     for layer in weights:  # (h, T, T); one at a time bounds the memory
@@ -118,8 +134,8 @@ def line_starts(characters: Sequence[str]) -> np.ndarray:
 def open_brackets(characters: Sequence[str]) -> np.ndarray:
     """For each character, the place of the innermost bracket or quote that is open before it, -1 if there is none, (T,).
 
-    For one that closes a bracket or quote, the place of that. An apostrophe is no quote: a single quote opens only after what
-    is no letter or digit, and closes only before what is none. An empty line closes everything.
+    For one that closes a bracket or quote, the place of that. Apostrophes are not quotes: ' opens only after a character that
+    is not alphanumeric, and closes only before one. An empty line closes everything.
     """
     places, stack = [], []  # the stack holds (place, character) of what is open
     for place, character in enumerate(characters):
@@ -144,3 +160,61 @@ def open_brackets(characters: Sequence[str]) -> np.ndarray:
         ):
             stack.append((place, character))
     return np.array(places, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads:
+    """The attention of all heads on a text."""
+
+    text: str
+    weights: Tensor  # (n_layer, n_head, T, T), float32
+    facts: HeadFacts
+
+
+@torch.inference_mode()
+def measure_attention(loaded: LoadedModel, ids: np.ndarray) -> Heads:
+    """The attention of all heads on the first of `ids` (T,), at most MAX_MAPPED."""
+    read = ids[: min(len(ids), loaded.model.config.block_size, MAX_MAPPED)]
+    idx = torch.from_numpy(read).to(loaded.model.token_embedding.weight.device)
+    weights = loaded.model.attention(idx[None])[:, 0].float().cpu()
+    facts = measure_heads(weights, characters_of(read, loaded.tokenizer))
+    return Heads(text=loaded.tokenizer.decode(read.tolist()), weights=weights, facts=facts)
+
+
+def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:
+    """The `attention_picture` of all heads on the first of `ids` (T,), at most MAX_DRAWN. The mode of the model stays."""
+    length = min(len(ids), model.config.block_size, MAX_DRAWN)
+    idx = torch.from_numpy(ids[:length].astype(np.int64)).to(model.token_embedding.weight.device)
+    was_training = model.training
+    model.eval()
+    try:
+        return attention_picture(model.attention(idx[None])[:, 0])
+    finally:
+        model.train(was_training)
+
+
+def attention_picture(weights: Tensor) -> np.ndarray:
+    """All heads of weights (n_layer, n_head, T, T) as one picture (height, width, 3), uint8: a row for each layer.
+
+    A row of a head is a character, and a column is what it attends to. The shade is the square root of the weight; of weights
+    that share a pixel, the largest.
+    """
+    n_layer, n_head, T, _ = weights.shape
+    width = min(T, WIDTH)
+    levels = shrunk(shrunk(weights.sqrt().float().cpu().numpy(), -2, width), -1, width)
+    cell = width + GAP
+    picture = np.zeros((n_layer * cell + GAP, n_head * cell + GAP), np.float32)
+    grey = np.ones_like(picture, bool)
+    for layer in range(n_layer):
+        for head in range(n_head):
+            rows, columns = (slice(GAP + i * cell, GAP + i * cell + width) for i in (layer, head))
+            picture[rows, columns] = levels[layer, head]
+            grey[rows, columns] = False
+    shaded = 255 - picture[..., None] * (255 - COLOUR)
+    return np.where(grey[..., None], 200, shaded).round().astype(np.uint8)
+
+
+def shrunk(levels: np.ndarray, axis: int, width: int) -> np.ndarray:
+    """The largest of each of `width` groups of neighbours along an axis."""
+    starts = (np.arange(width) * levels.shape[axis] + width - 1) // width
+    return np.maximum.reduceat(levels, starts, axis=axis)

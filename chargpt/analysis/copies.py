@@ -1,0 +1,141 @@
+"""What a text has copied: its longest passages that occur in the training text, and the share of its n-grams that are new."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.printing import text_of
+from chargpt.sampling.rules import Sampling
+from chargpt.terminal import UserError
+from chargpt.text.corpus import Corpus
+from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index, open_or_make_index
+
+# The sizes n of the n-grams.
+SIZES = range(2, 33)
+# Training makes the index of a text of up to this many characters, once, in about a second. For a longer one it uses the index
+# that `python -m chargpt trace` has made.
+MAX_INDEXED = 2**21
+# Samples of a report, and passages that it lists.
+SAMPLES, PASSAGES = 3, 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A maximal passage: it occurs verbatim in the training text, and no longer passage contains it."""
+
+    text: int  # which of the texts
+    start: int  # where it begins in that text, in ids
+    length: int
+    place: int  # where it begins in the training text: one place, if there are several
+    copies: int  # how often it occurs there
+
+
+class Novelty:
+    """The matches of some texts, each a sequence of ids (T,), with the training text behind `index`.
+
+    An id of -1 is a character that the training text does not have. A passage of more than 65,536 characters may be found in
+    several pieces.
+    """
+
+    def __init__(self, texts: Sequence[np.ndarray], index: SuffixIndex) -> None:
+        self._texts, self._index = texts, index
+        self._matches = [index.longest_matches(text) for text in texts]
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest passage."""
+        return max((int(lengths.max(initial=0)) for lengths, _ in self._matches), default=0)
+
+    def novel_shares(self) -> dict[int, float]:
+        """For each size n, the share of n-grams that the training text does not have; sizes without n-grams are absent."""
+        shares = {}
+        for n in SIZES:
+            novel = [lengths[: len(lengths) - n + 1] < n for lengths, _ in self._matches if len(lengths) >= n]
+            if novel:
+                shares[n] = float(np.concatenate(novel).mean())
+        return shares
+
+    def passages(self, most: int) -> list[Passage]:
+        """The longest passages, at most `most`, longest first. None overlaps another by more than half of its length."""
+        candidates = []
+        for text, (lengths, _) in enumerate(self._matches):
+            inside = np.append(False, lengths[:-1] > lengths[1:])  # the passage that begins one id earlier contains it
+            candidates += [(-int(lengths[i]), text, int(i)) for i in np.flatnonzero((lengths > 0) & ~inside)]
+        covered = [np.zeros(len(text), bool) for text in self._texts]
+        chosen: list[Passage] = []
+        for negative, text, start in sorted(candidates):
+            length = -negative
+            if len(chosen) == most:
+                break
+            if covered[text][start : start + length].mean() > 0.5:
+                continue
+            covered[text][start : start + length] = True
+            chosen.append(self._passage(text, start, length))
+        return chosen
+
+    def _passage(self, text: int, start: int, length: int) -> Passage:
+        copies = self._index.count(self._texts[text][start : start + min(length, OVERLAP)])
+        place = int(self._matches[text][1][start])
+        return Passage(text=text, start=start, length=length, place=place, copies=copies)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copies:
+    """What the samples of a model have copied from its training text, compared with as much of the validation split."""
+
+    samples: list[str]
+    longest: int
+    unseen_longest: int
+    passages: list[tuple[int, int, str]]  # length, how often it occurs in the training text, the passage
+    novel: dict[int, float]  # for each n, the share of n-grams that the training text does not have
+    unseen_novel: dict[int, float]
+
+
+def measure_copies(
+    loaded: LoadedModel, corpus: Corpus, index: SuffixIndex, *, sample_length: int, sample_seconds: float
+) -> Copies:
+    """Samples of the model, and what they have copied. See `write_samples`."""
+    samples = write_samples(loaded, length=sample_length, seconds=sample_seconds)
+    ids = [loaded.tokenizer.ids_of(sample) for sample in samples]
+    novelty = Novelty(ids, index)
+    unseen = Novelty([np.asarray(corpus.val[: sum(map(len, ids))])], index)
+    passages = [
+        (p.length, p.copies, corpus.tokenizer.decode(ids[p.text][p.start : p.start + p.length].tolist()))
+        for p in novelty.passages(PASSAGES)
+    ]
+    return Copies(
+        samples=samples,
+        longest=novelty.longest,
+        unseen_longest=unseen.longest,
+        passages=passages,
+        novel=novelty.novel_shares(),
+        unseen_novel=unseen.novel_shares(),
+    )
+
+
+def write_samples(loaded: LoadedModel, *, length: int, seconds: float) -> list[str]:
+    """SAMPLES texts of `length` characters by the model at temperature 1: always the same ones, cut short after `seconds`."""
+    started, samples = time.monotonic(), [""] * SAMPLES
+    generator = loaded.text_generator(Sampling(temperature=1.0), length=length)
+    for added in generator.write([], range(SAMPLES)):
+        samples = [sample + text_of(new) for sample, new in zip(samples, added)]
+        if time.monotonic() - started > seconds:
+            break
+    return samples
+
+
+def longest_copy(corpus: Corpus, text: str) -> int | None:
+    """The length of the longest passage of `text` that occurs in the training split; None without a text or an index."""
+    index = index_for_training(corpus) if text else None
+    return None if index is None else Novelty([corpus.tokenizer.ids_of(text)], index).longest
+
+
+def index_for_training(corpus: Corpus) -> SuffixIndex | None:
+    """The index of the training split; None if there is none, making it would take long, or the cache cannot be written."""
+    try:
+        return open_or_make_index(corpus) if len(corpus.train) <= MAX_INDEXED else open_index(corpus)
+    except UserError:  # a training does not need it
+        return None

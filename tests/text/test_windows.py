@@ -1,0 +1,34 @@
+"""Windows predict each id but the first once, with at least the context that the stride leaves."""
+
+import numpy as np
+import pytest
+
+from chargpt.text import windows
+from chargpt.text.windows import windows_of
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 8, 9, 10, 17, 100, 129])
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+@pytest.mark.parametrize("stride", [1, 3, 8])
+def test_every_id_but_the_first_is_predicted_once(length, rows, stride, monkeypatch):
+    monkeypatch.setattr(windows, "IDS_AT_ONCE", rows * 8)
+    ids = np.arange(length, dtype=np.uint16)
+    predicted: list[int] = []
+    for inputs, targets, known in windows_of(np.array_split(ids, 3), size=8, stride=stride, vocab_size=7):
+        assert inputs.shape == targets.shape and inputs.size > 0 and len(inputs) <= rows and inputs.dtype == np.int64
+        assert np.array_equal(inputs + 1, targets)
+        assert len(inputs[0]) == 8 or len(inputs) == 1  # only the last window is shorter
+        predicted += [*targets[0, known:], *targets[1:, -stride:].flatten()]
+        assert targets[0, known] - inputs[0, 0] > 8 - stride or inputs[0, 0] == 0
+    assert predicted == list(range(1, length))
+
+
+@pytest.mark.parametrize("cut", [1, 5, 16, 40])
+def test_the_batches_do_not_depend_on_the_pieces(cut, monkeypatch):
+    monkeypatch.setattr(windows, "IDS_AT_ONCE", 16)
+    ids = np.arange(50)
+    whole, parts = (
+        [batch.inputs.tolist() for batch in windows_of(pieces, size=8, stride=8, vocab_size=7)]
+        for pieces in ([ids], [ids[:cut], ids[cut:]])
+    )
+    assert whole == parts
