@@ -8,6 +8,7 @@ The letters in shape comments:
 """
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -154,7 +155,7 @@ class CausalSelfAttention(nn.Module):
     n_head and the rotary table, and returns the outputs of the heads side by side, (B, T, C).
     """
 
-    fused = None
+    fused: Callable[[Tensor, int, Tensor | None], Tensor] | None = None
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -238,6 +239,13 @@ class Block(nn.Module):
         return x + self.mlp(self.norm_2(x))
 
 
+class Blocks(nn.ModuleList):
+    """The blocks of a model in their order: a ModuleList whose entries have a type."""
+
+    def __iter__(self) -> Iterator[Block]:
+        return (block for block in super().__iter__() if isinstance(block, Block))
+
+
 class GPT(nn.Module):
     """Token and position embeddings, a stack of blocks, and logits by the token embedding (weight tying).
 
@@ -252,9 +260,10 @@ class GPT(nn.Module):
         self.token_embedding = Embedding(vocab_size, config.n_embd)
         if config.positions == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.blocks = Blocks(Block(config) for _ in range(config.n_layer))
         self.norm = LayerNorm(config.n_embd, bias=config.bias)
         rows = min(config.block_size, max(1, TABLE_NUMBERS // config.n_embd))
+        self._table: Tensor | None
         self.register_buffer("_table", None if config.positions == "learned" else self._new_table(rows), persistent=False)
         self._initialise()
 
@@ -263,7 +272,7 @@ class GPT(nn.Module):
 
         Learned and sinusoidal: the vectors (T, C) to add to token embeddings. Rotary: cosines and sines (2, T, d/2).
         """
-        if self.config.positions == "learned":
+        if self._table is None:
             return self.position_embedding.weight[start:end]
         if end > self._table.size(-2):
             rows = min(self.config.block_size, max(end, 2 * self._table.size(-2)))
@@ -311,7 +320,8 @@ class GPT(nn.Module):
         """
         x, rotary = self._embed(idx, start=cache[0].length if cache else 0)
         x = F.dropout(x, self.config.dropout, self.training)
-        for block, layer_cache in zip(self.blocks, cache or [None] * len(self.blocks)):
+        caches: Sequence[KVCache | None] = cache or [None] * len(self.blocks)
+        for block, layer_cache in zip(self.blocks, caches):
             x = block(x, rotary, layer_cache)
         logits = F.linear(self.norm(x), self.token_embedding.weight)  # (B, T, V)
         if targets is None:

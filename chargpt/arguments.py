@@ -60,11 +60,12 @@ def check_number(name: str, value: object) -> None:
 
 
 def whole_number(name: str, value: object, *, least: int = 0, most: int = 10**18) -> int:
-    """`value` as an int. Raises UserError unless it is a whole number of `least` or more."""
+    """`value` as an int. Raises UserError unless it is a whole number of `least` or more, and less than `most`."""
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
     if least <= number < most:
         return number
-    raise UserError(f"{name}={value!r}: use a whole number of {least} or more")
+    allowed = f"of {least} or more" if number < least else f"from {least} to {most - 1}"
+    raise UserError(f"{name}={value!r}: use a whole number {allowed}")

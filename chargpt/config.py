@@ -150,7 +150,7 @@ class DataConfig:
     pattern: str = "*.txt"
     # encoding of the text files
     encoding: str = "utf-8"
-    # field of JSON lines, or column of CSV and TSV, that holds the text
+    # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data
     field: str = "text"
     # auto: JSON lines by a field, all other files as they are; fields: CSV, TSV and JSON by a field too (data.field sets
     # it); text: all files as they are

@@ -9,6 +9,9 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
+from typing import Any
+
+Handler = Callable[[int, FrameType | None], Any] | int | None  # as signal.getsignal returns it
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
@@ -70,16 +73,16 @@ def ending_at_once(undo: Callable[[], None] = lambda: None) -> Iterator[None]:
         _restore(previous)
 
 
-def _install(handler: object) -> dict[int, object]:
+def _install(handler: Handler) -> dict[signal.Signals, Handler]:
     """Set `handler` for every signal, except those that are ignored already, as nohup does. Returns the previous handlers."""
-    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    previous: dict[signal.Signals, Handler] = {number: signal.getsignal(number) for number in SIGNALS}
     for number, before in previous.items():
         if number == signal.SIGINT or before != signal.SIG_IGN:
             signal.signal(number, handler)
     return previous
 
 
-def _restore(handlers: dict[int, object]) -> None:
+def _restore(handlers: dict[signal.Signals, Handler]) -> None:
     for number, handler in handlers.items():
         signal.signal(number, signal.SIG_DFL if handler is None else handler)
 

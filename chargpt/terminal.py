@@ -282,7 +282,7 @@ def best_effort_messages() -> Any:
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations. It raises UserError instead of printing its usage and leaving."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
     def format_help(self) -> str:
@@ -322,7 +322,8 @@ def whole_number(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if WHOLE_NUMBER.fullmatch(text) and len(text) <= 18 and int(text) >= least:
             return int(text)
-        raise argparse.ArgumentTypeError(f"{text!r} given; use a whole number of {least} or more")
+        digits = ", with at most 18 digits" if WHOLE_NUMBER.fullmatch(text) and len(text) > 18 else ""
+        raise argparse.ArgumentTypeError(f"{text!r} given; use a whole number of {least} or more{digits}")
 
     return parse
 

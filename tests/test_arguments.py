@@ -43,7 +43,9 @@ def test_an_error_is_raised_again_with_the_message_of_the_library():
 
 def test_numbers_are_numbers():
     assert whole_number("length", 7) == 7
-    for value in (-1, 1.0, "7", True, None, math.nan, 10**18):
+    with pytest.raises(UserError, match=f"^seed={2**63}: use a whole number from 0 to {2**63 - 1}$"):
+        whole_number("seed", 2**63, most=2**63)
+    for value in (-1, 1.0, "7", True, None, math.nan):
         with pytest.raises(UserError, match="^length=.*: use a whole number of 0 or more$"):
             whole_number("length", value)
     check_number("top_p", 1), check_number("top_p", 0.5)

@@ -95,10 +95,26 @@ def test_an_unreadable_checkpoint_or_run_is_named(run, folder):
     folder.chmod(0o755)
     publish_run(folder / "run", steps=(500, 600))
     (folder / "run/step-00000500/model.safetensors").chmod(0)
-    ended = run("sample", folder / "run", "--length", "5")
-    assert ended.returncode == 0 and b"step-00000500/model.safetensors: Permission denied; using the newest" in ended.stderr
+    where = "step-00000500/model.safetensors: Permission denied; make it readable"
+    assert is_one_line(run("sample", folder / "run", "--length", "5"), where)
     (folder / "run").chmod(0)
     assert is_one_line(run("sample", folder / "run"), "run: Permission denied; give the folder of a run")
+
+
+def test_an_unreadable_checkpoint_is_not_damaged_so_the_run_is_not_trained_again_from_an_older_one(run, folder):
+    place = ["--run", folder / "mine/run", f"data.cache={folder}/mine/cache"]
+    assert run("train", "sea.txt", *WORDS, *place, "checkpoint.interval=1").returncode == 0
+    newest = folder / "mine/run/step-00000002"
+    for hidden in (newest / "state.json", newest / "training.safetensors", newest):
+        before = sorted(path.name for path in newest.parent.iterdir() if path.name.startswith("step-"))
+        mode = hidden.stat().st_mode
+        hidden.chmod(0)
+        ended = run("train", "--resume", *place, "train.max_steps=4")
+        hidden.chmod(mode)
+        (line,) = ended.stderr.decode().splitlines()
+        assert ended.returncode == 2 and "step-00000002" in line and "Permission denied; make it readable" in line, line
+        assert sorted(path.name for path in newest.parent.iterdir() if path.name.startswith("step-")) == before
+    assert run("train", "--resume", *place, "train.max_steps=4").returncode == 0
 
 
 def test_names_that_may_not_be_replaced_cost_a_warning_or_nothing(run, folder):

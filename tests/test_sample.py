@@ -163,7 +163,10 @@ def test_unique_lines_are_whole_different_and_not_blank(write, call, run):
     samples = write("--lines", "5", "--unique", *wild, "--samples", "2").split("---------------\n")
     assert samples == [write("--lines", "5", "--unique", *wild, "--seed", seed) for seed in ("1", "2")]
     begun = write("--lines", "4", "--unique", *wild, "--prompt", "b").splitlines()
-    assert len(begun) == len(set(begun)) == 4 and begun[0].startswith("b")
+    assert len(begun) == len(set(begun)) == 4 and all(line.startswith("b") for line in begun)
+    titled = write("--lines", "4", "--unique", *wild, "--prompt", "a b\nb").splitlines()
+    assert titled[0] == "a b" and len(set(titled[1:])) == 4 and all(line.startswith("b") for line in titled[1:])
+    assert write("--lines", "1", "--unique", *wild, "--prompt", "b") == write("--lines", "1", *wild, "--prompt", "b")
 
 
 def test_a_model_that_has_no_more_lines_says_so_in_one_line(call, run):
@@ -223,7 +226,17 @@ def test_unknown_characters_of_the_prompt_are_listed_or_skipped(call, run):
     assert code == 2 and not out and err.count("\n") == 1
     assert all(part in err for part in ("U+00C9", "U+0000", "U+D800", "--unknown skip"))
     code, out, err = call(run, "--prompt", "aÉb\0\ud800É", "--unknown", "skip", "--length", "0")
-    assert (code, out) == (0, "ab\n") and "skipped 4 characters" in err
+    assert (code, out) == (0, "ab\n") and "left out 4 characters" in err
+
+
+def test_what_is_typed_is_not_refused_but_named(call, run, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("b’é\n"))
+    code, out, err = call(run, "--interactive", "--prompt", "a’", "--length", "0")
+    assert (code, out) == (0, "a\nb\n") and "left out 1 character that the model has never seen: ’\n" in err
+    assert "left out 2 characters that the model has never seen: ’ é\n" in err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("b’\n"))
+    code, out, err = call(run, "--interactive", "--unknown", "error", "--length", "0")
+    assert (code, out) == (0, "") and "error: prompt: " in err and "U+2019" in err
 
 
 def test_a_prompt_of_which_nothing_is_known_is_no_prompt(write):

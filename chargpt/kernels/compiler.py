@@ -1,15 +1,20 @@
 """Compiles the C sources of this package for this CPU when they are first needed, and loads them."""
 
 import ctypes
+import errno
 import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
+import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from chargpt.files import publish_file
+from chargpt.project import user_cache_folder
 from chargpt.terminal import one_line, shown
 
 COMPILERS = ("cc", "gcc", "clang")
@@ -24,6 +29,7 @@ INSTALL = (  # of Linux, the first whose program exists
 )
 ELSEWHERE = {"Darwin": "xcode-select --install", "Windows": "winget install BrechtSanders.WinLibs.POSIX.UCRT"}
 SECONDS = 120  # after which a compiler is given up
+SET_CACHE = "; set XDG_CACHE_HOME to a folder that can be written" if sys.platform == "linux" else ""
 
 
 class Unavailable(Exception):
@@ -31,17 +37,22 @@ class Unavailable(Exception):
 
 
 def load(source: Path, *, flags: tuple[str, ...], link: tuple[str, ...], cache: Path | None = None) -> ctypes.CDLL:
-    """The library of `source`, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU with `flags` and `link`.
+    """The library of `source`, from `cache` or compiled for this CPU with `flags` and `link`.
 
-    Raises Unavailable where there is no compiler, where `cache` cannot be written, or where the source does not compile.
+    Without a `cache`, it is kept in the user's folder for caches or, if that cannot be written, in a folder for this user alone
+    in that for temporary files. Raises Unavailable where there is no compiler, where no folder can be written, or where the
+    source does not compile.
     """
+    caches = [_user_folder, _private_folder] if cache is None else [lambda: cache]
     try:
-        return ctypes.CDLL(str(_library(source, flags, link, cache or Path.home() / ".cache" / "chargpt")))
+        return ctypes.CDLL(str(_library(source, flags, link, caches)))
     except subprocess.CalledProcessError as error:
         raise Unavailable(one_line(f"{Path(error.cmd[0]).name}: {_first_error(error.stderr)}")) from error
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        what = isinstance(error, OSError) and error.filename and f"{shown(error.filename)}: {error.strerror}"
-        raise Unavailable(one_line(what or str(error))) from error
+        what = str(error)
+        if isinstance(error, OSError) and error.filename:
+            what = f"{shown(error.filename)}: {error.strerror}" + (SET_CACHE if cache is None else "")
+        raise Unavailable(one_line(what)) from error
 
 
 def how_to_install() -> str:
@@ -58,21 +69,57 @@ def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> No
         assert function() == ctypes.sizeof(structure), (name, function(), ctypes.sizeof(structure))
 
 
-def _library(source: Path, flags: tuple[str, ...], link: tuple[str, ...], cache: Path) -> Path:
-    """The compiled source. Raises OSError or subprocess.SubprocessError where it cannot be compiled."""
+def _user_folder() -> Path:
+    """The folder of the project among the user's caches. Raises OSError if the user has no home folder."""
+    try:
+        return user_cache_folder() / "chargpt"
+    except RuntimeError as error:
+        raise FileNotFoundError(errno.ENOENT, str(error), "~") from None
+
+
+def _private_folder() -> Path:
+    """A folder among the temporary files that only this user may write. Raises OSError where there is none.
+
+    Anybody may write beside it, and a library is code: the folder must belong to this user, and be closed to all others.
+    """
+    if not hasattr(os, "getuid"):
+        raise PermissionError("this system has no owners of files")
+    folder = Path(tempfile.gettempdir()) / f"chargpt-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise PermissionError(errno.EACCES, "open to other users", str(folder)) from None
+    return folder
+
+
+def _library(source: Path, flags: tuple[str, ...], link: tuple[str, ...], caches: Sequence[Callable[[], Path]]) -> Path:
+    """The compiled source, in the first of the `caches` that has it or can be written.
+
+    Raises OSError or subprocess.SubprocessError where it cannot be compiled or kept.
+    """
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise FileNotFoundError(f"no C compiler found; {how_to_install()}")
     native, macros = _target(compiler, flags)
     key = hashlib.sha256(b"\0".join((source.read_bytes(), " ".join((*native, *flags, "", *link)).encode(), macros)))
-    library = cache / f"{source.stem}-{key.hexdigest()[:32]}.so"
-    record = library.with_suffix(".sha256")
-    if not _is_intact(library, record):
-        data = _compiled(compiler, source, (*native, *flags), link)
-        cache.mkdir(parents=True, exist_ok=True)
-        publish_file(record, hashlib.sha256(data).hexdigest().encode() + b"\n")
-        publish_file(library, data)
-    return library
+    name, data = f"{source.stem}-{key.hexdigest()[:32]}.so", b""
+    problems: list[OSError] = []
+    for folder in caches:
+        try:
+            library = folder() / name
+            record = library.with_suffix(".sha256")
+            if _is_intact(library, record):
+                return library
+            data = data or _compiled(compiler, source, (*native, *flags), link)
+            library.parent.mkdir(parents=True, exist_ok=True)
+            publish_file(record, hashlib.sha256(data).hexdigest().encode() + b"\n")
+            publish_file(library, data)
+            return library
+        except OSError as error:
+            problems.append(error)
+    raise problems[0]
 
 
 def _target(compiler: str, flags: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:

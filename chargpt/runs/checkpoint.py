@@ -27,7 +27,7 @@ from torch import Tensor
 
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.saved_state import FORMAT, SavedState
-from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, read_bounded, seal, unseal
+from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, UnreadableError, read_bounded, seal, unseal
 from chargpt.runs.tensor_header import in_file_order, tensor_bytes, tensor_header
 from chargpt.terminal import shown
 
@@ -149,6 +149,8 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     """
     try:
         return _load(path, training=training)
+    except UnreadableError:
+        raise
     except CheckpointError as error:
         raise CheckpointError(f"{error}; use another checkpoint") from error
 
@@ -162,7 +164,7 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
     """The newest checkpoint of `run` that passes every check, and a line for each newer one that does not.
 
     Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
-    when there is none.
+    when there is none, and UnreadableError for one that this user may not read.
     """
     tried: set[Path] = set()
     skipped: list[str] = []
@@ -171,6 +173,8 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
             tried.add(path)
             try:
                 return _load(path, training=training), skipped
+            except UnreadableError:
+                raise
             except CheckpointError as error:
                 if os.path.lexists(path):
                     skipped.append(f"skipped {error}")
@@ -180,7 +184,10 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
 
 
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
-    """The checkpoint with the lowest validation loss, weights only; otherwise the newest, with lines that say why."""
+    """The checkpoint with the lowest validation loss, weights only; otherwise the newest, with lines that say why.
+
+    Raises CheckpointError when there is none, and UnreadableError for one that this user may not read.
+    """
     try:
         while name := _best_name(run):
             try:
@@ -189,6 +196,8 @@ def best(run: Path) -> tuple[Checkpoint, list[str]]:
                 if os.path.lexists(run / name) or name == _best_name(run):
                     raise  # otherwise another process has found a better one meanwhile, and removed this one
         reason = f"{shown(run / BEST)}: missing"
+    except UnreadableError:
+        raise
     except CheckpointError as error:
         reason = str(error)
     checkpoint, skipped = newest(run, training=False)
@@ -218,7 +227,9 @@ def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *
 
 def _order(path: Path) -> tuple[int, int]:
     """Step and attempt: the position of a checkpoint among those of its run."""
-    step, attempt = STEP_NAME.fullmatch(path.name).groups()
+    match = STEP_NAME.fullmatch(path.name)
+    assert match is not None, path
+    step, attempt = match.groups()
     return int(step), int(attempt or 1)
 
 
@@ -267,7 +278,8 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     def pieces() -> Iterator[bytes | memoryview]:
         nonlocal size
         header = tensor_header(((name, tensor.dtype, tensor.shape) for name, tensor in ordered), {"format": "pt"})
-        for piece in itertools.chain([header], (tensor_bytes(tensor) for _, tensor in ordered)):
+        content: Iterator[bytes | memoryview] = itertools.chain([header], (tensor_bytes(tensor) for _, tensor in ordered))
+        for piece in content:
             digest.update(piece)
             size += len(piece)
             yield piece
@@ -304,7 +316,7 @@ def _read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
     """The state in a state.json, and the fingerprints of the tensor files."""
     document = unseal(path)
     try:
-        state = SavedState.from_json(document.get("state"), format=document.get("format"))
+        state = SavedState.from_json(document.get("state"), written_as=document.get("format"))
     except Exception as error:  # any kind of invalid state is reported in the same way
         raise CheckpointError(f"{shown(path)}: not the state of a run ({str(error):.200})") from error
     if not isinstance(document.get("files"), dict):

@@ -163,14 +163,15 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
         block_size = config.model.block_size
         corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
     else:
-        saved = {"root": root, "fingerprint": state.fingerprint}
-        corpus = cached_corpus(state.texts, config.data, **saved) or cached_corpus(state.texts, state.config.data, **saved)
-        if corpus is None:
+        found = cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
+        found = found or cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
+        if found is None:
             folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
             raise UserError(
                 f"{'standard input' if once[0] == '-' else once[0]}: cannot be read again, and its encoded copy is not in "
                 f"{folders}; restore it, or start a new run with --run NAME"
             )
+        corpus = found
     if corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
         run = shown(checkpoint.path.parent)
         raise UserError(

@@ -19,8 +19,11 @@ from chargpt.text.tokenizer import Tokenizer
 FORMAT = 4
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
+MAX_SECONDS = 1e12  # of a time limit
 LARGEST_LOSS = 1e39  # nats per character; training computes losses in float32, whose range this is
-MAX_ENTRIES, MAX_TEXT_LENGTH = 100_000, 10_000  # of lists, and of texts in them
+MAX_ENTRIES = 100_000  # of a list
+MAX_ENVIRONMENT = 100  # entries
+MAX_TEXT_LENGTH = 10_000  # characters
 
 
 @dataclass(kw_only=True)
@@ -74,27 +77,28 @@ class SavedState:
         return {**plain, "progress": dataclasses.asdict(self.progress)}
 
     @classmethod
-    def from_json(cls, data: object, *, format: int) -> "SavedState":
-        """The state that `to_json` wrote in `format`. Raises ValueError for everything else."""
-        if type(format) is not int or not 1 <= format <= FORMAT:
-            raise ValueError(f"format {str(format):.20}, and this version of chargpt reads 1 to {FORMAT}")
+    def from_json(cls, data: object, *, written_as: object = FORMAT) -> "SavedState":
+        """The state that `to_json` wrote in the format `written_as`. Raises ValueError for everything else."""
+        if not isinstance(written_as, int) or isinstance(written_as, bool) or not 1 <= written_as <= FORMAT:
+            raise ValueError(f"format {str(written_as):.20}, and this version of chargpt reads 1 to {FORMAT}")
         if not isinstance(data, dict):
-            raise ValueError("no state")
-        for older in range(format, FORMAT):
+            raise ValueError("state: not an object")
+        for older in range(written_as, FORMAT):
             data = MIGRATIONS[older](dict(data))
-        names = {field.name for field in dataclasses.fields(cls)}
-        _require(data.keys() == names, "state", f"its keys are not {', '.join(sorted(names))}")
-        _require(isinstance(data["config"], dict), "config", "not an object")
-        config, tokenizer = apply(Config(), data["config"], where="settings"), Tokenizer.from_json(data["tokenizer"])
+        state = _object(data, "state", {field.name for field in dataclasses.fields(cls)})
+        if not isinstance(state["config"], dict):
+            raise ValueError("config: not an object")
+        config, tokenizer = apply(Config(), state["config"], where="settings"), Tokenizer.from_json(state["tokenizer"])
         check_size(config.model, tokenizer.vocab_size)
+        left = state["seconds_left"]
         return cls(
             config=config,
             tokenizer=tokenizer,
-            texts=_texts(data["texts"]),
-            fingerprint=_fingerprint(data["fingerprint"]),
-            progress=_progress(data["progress"]),
-            environment=_environment(data["environment"]),
-            seconds_left=_number(data["seconds_left"], "seconds_left", most=1e12, optional=True),
+            texts=[_text(text, "texts") for text in _list(state["texts"], "texts")],
+            fingerprint=_fingerprint(state["fingerprint"]),
+            progress=_progress(state["progress"]),
+            environment=_environment(state["environment"]),
+            seconds_left=None if left is None else _number(left, "seconds_left", most=MAX_SECONDS),
         )
 
     def expected_weights(self) -> Mapping[str, Tensor]:
@@ -126,70 +130,72 @@ def _from_format_3(data: dict[str, Any]) -> dict[str, Any]:
 MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3}
 
 
-def _require(ok: bool, name: str, problem: str) -> None:
-    if not ok:
-        raise ValueError(f"{name}: {problem}")
+def _object(value: object, name: str, keys: set[str]) -> dict[str, Any]:
+    """`value`, a JSON object with exactly these keys."""
+    if isinstance(value, dict) and value.keys() == keys:
+        return value
+    raise ValueError(f"{name}: not an object whose keys are {', '.join(sorted(keys))}")
 
 
-def _number(value: object, name: str, *, most: float, optional: bool = False) -> float | None:
-    if value is None and optional:
-        return None
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    _require(is_number and 0 <= value <= most, name, f"not a number from 0 to {most:g}")
-    return float(value)
+def _number(value: object, name: str, *, most: float) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most:
+        return float(value)
+    raise ValueError(f"{name}: not a number from 0 to {most:g}")
 
 
-def _whole(value: object, name: str, *, most: int, optional: bool = False) -> int | None:
-    if value is None and optional:
-        return None
-    _require(type(value) is int and 0 <= value <= most, name, f"not a whole number from 0 to {most}")
-    return value
+def _whole(value: object, name: str, *, most: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    raise ValueError(f"{name}: not a whole number from 0 to {most}")
 
 
-def _texts(value: object) -> list[str]:
-    is_list = isinstance(value, list) and len(value) <= MAX_ENTRIES
-    _require(is_list and all(_is_text(text) and "\0" not in text for text in value), "texts", "not a list of names")
-    return value
+def _list(value: object, name: str) -> list[Any]:
+    if isinstance(value, list) and len(value) <= MAX_ENTRIES:
+        return value
+    raise ValueError(f"{name}: not a list of at most {MAX_ENTRIES:,} entries")
+
+
+def _text(value: object, name: str) -> str:
+    if isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH and "\0" not in value:
+        return value
+    raise ValueError(f"{name}: not a text of at most {MAX_TEXT_LENGTH:,} characters")
 
 
 def _fingerprint(value: object) -> str:
-    _require(isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None, "fingerprint", "not a SHA-256")
-    return value
+    if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
+        return value
+    raise ValueError("fingerprint: not a SHA-256")
 
 
 def _environment(value: object) -> dict[str, str | int | bool]:
-    ok = isinstance(value, dict) and len(value) <= 100
-    ok = ok and all(_is_text(key) and (_is_text(item) or type(item) in (int, bool)) for key, item in value.items())
-    _require(ok, "environment", "not an object of texts and numbers")
-    return value
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH
+    if not isinstance(value, dict) or len(value) > MAX_ENVIRONMENT:
+        raise ValueError(f"environment: not an object of at most {MAX_ENVIRONMENT} entries")
+    return {
+        _text(key, "environment"): item if type(item) in (int, bool) else _text(item, "environment")
+        for key, item in value.items()
+    }
 
 
 def _progress(value: object) -> Progress:
-    names = {field.name for field in dataclasses.fields(Progress)}
-    _require(isinstance(value, dict) and value.keys() == names, "progress", "not that of a run")
-    step = _whole(value["step"], "progress.step", most=MAX_STEPS - 1)
-    evaluated = _whole(value["evaluated"], "progress.evaluated", most=step, optional=True)
-    best_step = _whole(value["best_step"], "progress.best_step", most=step if evaluated is None else evaluated, optional=True)
-    losses = {
-        name: _number(value[name], f"progress.{name}", most=LARGEST_LOSS, optional=True) for name in ("val_loss", "best_loss")
-    }
-    known = {entry is None for entry in (evaluated, best_step, *losses.values())}
-    _require(len(known) == 1, "progress", "some of evaluated, val_loss, best_loss and best_step are missing")
-    _require(evaluated is None or losses["best_loss"] <= losses["val_loss"], "progress.best_loss", "above val_loss")
-    skipped = value["skipped"]
-    _require(isinstance(skipped, list) and len(skipped) <= MAX_ENTRIES, "progress.skipped", "not a list of steps")
-    loss_count = _whole(value["loss_count"], "progress.loss_count", most=step)
-    return Progress(
+    entries = _object(value, "progress", {field.name for field in dataclasses.fields(Progress)})
+    step = _whole(entries["step"], "progress.step", most=MAX_STEPS - 1)
+    loss_count = _whole(entries["loss_count"], "progress.loss_count", most=step)
+    progress = Progress(
         step=step,
-        evaluated=evaluated,
-        best_step=best_step,
-        without_gain=_whole(value["without_gain"], "progress.without_gain", most=step),
-        **losses,
+        without_gain=_whole(entries["without_gain"], "progress.without_gain", most=step),
         loss_count=loss_count,
-        loss_sum=_number(value["loss_sum"], "progress.loss_sum", most=LARGEST_LOSS * (1 + loss_count)),
-        skipped=[_whole(entry, "progress.skipped", most=MAX_STEPS) for entry in skipped],
+        loss_sum=_number(entries["loss_sum"], "progress.loss_sum", most=LARGEST_LOSS * (1 + loss_count)),
+        skipped=[_whole(entry, "progress.skipped", most=MAX_STEPS) for entry in _list(entries["skipped"], "progress.skipped")],
+    )
+    evaluation = [entries[name] for name in ("evaluated", "best_step", "val_loss", "best_loss")]
+    if all(entry is None for entry in evaluation):
+        return progress
+    evaluated = _whole(entries["evaluated"], "progress.evaluated", most=step)
+    val_loss = _number(entries["val_loss"], "progress.val_loss", most=LARGEST_LOSS)
+    return dataclasses.replace(
+        progress,
+        evaluated=evaluated,
+        val_loss=val_loss,
+        best_step=_whole(entries["best_step"], "progress.best_step", most=evaluated),
+        best_loss=_number(entries["best_loss"], "progress.best_loss", most=val_loss),
     )

@@ -21,6 +21,10 @@ class CheckpointError(UserError):
     """A checkpoint that cannot be written or cannot be trusted. The message names its path."""
 
 
+class UnreadableError(CheckpointError):
+    """A checkpoint that this user may not read. It may be whole, so nothing is used in its place."""
+
+
 def seal(document: dict[str, Any], path: Path) -> bytes:
     """The content of a sealed file. Raises CheckpointError, naming `path`, when it is too large to be read again."""
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
@@ -44,7 +48,10 @@ def unseal(path: Path) -> dict[str, Any]:
 
 
 def read_bounded(path: Path, *, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes. It is read once, so what is checked is what is used."""
+    """The bytes of a regular file of at most `limit` bytes. It is read once, so what is checked is what is used.
+
+    Raises CheckpointError; UnreadableError if this user may not read the file.
+    """
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
@@ -54,6 +61,9 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
                 raise CheckpointError(f"{shown(path)}: {status.st_size:,} bytes, more than expected")
             return file.read(status.st_size)
     except OSError as error:
+        if isinstance(error, PermissionError) and not os.path.isdir(path):  # Windows opens no folder
+            what_to_do = "make it readable for this user, for example with chmod u+r, or ask its owner"
+            raise UnreadableError(f"{shown(path)}: {error.strerror}; {what_to_do}") from error
         raise CheckpointError(f"{shown(path)}: {error.strerror}") from error
 
 

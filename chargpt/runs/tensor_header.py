@@ -6,6 +6,7 @@ header as 8 bytes, the header, then the tensors one after another, row by row, l
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,8 @@ def in_file_order(tensors: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
 
 def tensor_header(entries: Iterable[tuple[str, torch.dtype, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:
     """The first bytes of a file with these tensors (name, type, shape), which follow in this order."""
-    described, end = {"__metadata__": dict(metadata)}, 0
+    described: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
     for name, dtype, shape in entries:
         start, end = end, end + dtype.itemsize * torch.Size(shape).numel()
         described[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
@@ -44,4 +46,4 @@ def tensor_header(entries: Iterable[tuple[str, torch.dtype, Sequence[int]]], met
 
 def tensor_bytes(tensor: Tensor) -> memoryview:
     """The bytes of a tensor, row by row. A tensor on another device is copied."""
-    return memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data

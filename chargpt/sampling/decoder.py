@@ -137,4 +137,4 @@ def stream(
 def first_id(tokenizer: Tokenizer) -> int:
     """The id that a text without a prompt starts from: a newline, or the first id that may be sampled if there is none."""
     newline, _ = tokenizer.encode_known("\n")
-    return next(int(id) for id in (*newline, *range(tokenizer.vocab_size)) if id not in tokenizer.never_sampled)
+    return next(int(i) for i in (*newline, *range(tokenizer.vocab_size)) if i not in tokenizer.never_sampled)

@@ -59,8 +59,8 @@ class LoadedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle or a copy: the precision in place of a compiled decoder, which belongs to this process."""
-        compiled = isinstance(self.decoder, functools.partial)
-        return vars(self) | ({"decoder": self.decoder.keywords["precision"]} if compiled else {})
+        decoder = self.decoder
+        return vars(self) | ({"decoder": decoder.keywords["precision"]} if isinstance(decoder, functools.partial) else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if isinstance(precision := state["decoder"], str):
@@ -104,7 +104,7 @@ class LoadedModel:
     @overload
     def generate(
         self,
-        prompt: Sequence[str],
+        prompt: list[str] | tuple[str, ...],
         *,
         length: int | None = None,
         lines: int = 0,
@@ -145,7 +145,7 @@ class LoadedModel:
 
         A text has at most `length` characters after the prompt (None: 500, or 1000 for each of `lines`). It ends with `lines`
         lines (0: no limit), or before the first of the texts `stop`. With `unique`, its lines are whole and not blank, no line
-        occurs twice, and a warning says so if the model writes fewer than `lines` of them.
+        occurs twice, each begins with the last line of the prompt, and a warning says so if there are fewer than `lines`.
 
         The same `seed` and options give the same text; None is a random seed. The prompt with index i of a list draws from
         `seed` + i, so its text is the one that this prompt gives alone with that seed, up to the rounding of float32.
@@ -163,9 +163,9 @@ class LoadedModel:
         _check_choice("overflow", overflow, OVERFLOWS)
         _check_choice("unknown", unknown, UNKNOWN)
         stops, _ = _listed("stop", stop)
-        for name, value in (("allow", allow), ("ban", ban)):
-            if not isinstance(value, (str, type(None))):
-                raise UserError(f"{name}={_short(value)}: use a str")
+        for name, characters in (("allow", allow), ("ban", ban)):
+            if not isinstance(characters, (str, type(None))):
+                raise UserError(f"{name}={_short(characters)}: use a str")
         lines = whole_number("lines", lines)
         first = secrets.randbits(32) if seed is None else whole_number("seed", seed, most=2**63)
         length = default_length(lines, unique=unique) if length is None else whole_number("length", length)
@@ -198,7 +198,9 @@ class LoadedModel:
     def score(self, text: str, *, stride: int = 0, unknown: Literal["error", "skip"] = "error") -> float: ...
 
     @overload
-    def score(self, text: Sequence[str], *, stride: int = 0, unknown: Literal["error", "skip"] = "error") -> list[float]: ...
+    def score(
+        self, text: list[str] | tuple[str, ...], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"
+    ) -> list[float]: ...
 
     def score(
         self, text: str | Sequence[str], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"

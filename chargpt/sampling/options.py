@@ -81,6 +81,8 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         given.length = default_length(given.lines, unique=given.unique)
     if given.seed is None:
         given.seed = secrets.randbits(32)
+    if given.unknown is None:
+        given.unknown = "skip" if given.interactive else "error"
     options = SampleOptions(**vars(given))
     _check_combination(options)
     return options
@@ -114,8 +116,8 @@ def _add_prompt_options(group: Any) -> None:
     group.add_argument(
         "--unknown",
         choices=("error", "skip"),
-        default="error",
-        help="what to do with characters of the prompt that the model has never seen (default: error)",
+        help="what to do with characters of the prompt that the model has never seen: skip leaves them out and names them "
+        "(default: error; with --interactive: skip)",
     )
 
 
@@ -133,8 +135,8 @@ def _add_text_options(group: Any) -> None:
     add(
         "--unique",
         action="store_true",
-        help="with --lines: no line twice in a text, no blank line, no part of a line; the text ends early after 1,000 lines "
-        "in a row that were removed",
+        help="with --lines: no line twice in a text, no blank line, no part of a line; each line begins with the last line of "
+        "the prompt; the text ends early after 1,000 lines in a row that were removed",
     )
     add(
         "--stop",

@@ -3,8 +3,10 @@
 import sys
 from pathlib import Path
 
-from chargpt.terminal import UserError, one_line, plural
+from chargpt.terminal import UserError, log, plural
 from chargpt.text.tokenizer import Tokenizer
+
+MAX_LISTED = 40  # characters that a message lists
 
 
 def read_prompt(text: str, file: str | None) -> str:
@@ -25,15 +27,23 @@ def read_prompt(text: str, file: str | None) -> str:
 
 
 def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]:
-    """The ids of `text`. For characters that the model does not know, `unknown` is "error" (UserError) or "skip".
+    """The ids of `text`. For characters that the model has never seen, `unknown` is "error" (UserError) or "skip".
 
-    Skipped characters are listed on standard error.
+    A message on standard error lists those that are left out, and those that are read as the folded character.
     """
     if unknown == "error":
-        return tokenizer.encode(text).tolist()
-    ids, skipped = tokenizer.encode_known(text)
-    if skipped:
-        distinct = "".join(dict.fromkeys(skipped))
-        count = plural(len(skipped), "character")
-        print(f"skipped {count} that the model has never seen: {one_line(distinct)}", file=sys.stderr)
+        ids = tokenizer.encode(text)
+    else:
+        ids, skipped = tokenizer.encode_known(text)
+        if skipped:
+            log(f"left out {plural(len(skipped), 'character')} that the model has never seen: {_distinct(skipped)}")
+    if folded := tokenizer.folded_in(text):
+        log(f"read as one unknown character, since they were rare or absent in the training text: {_distinct(folded)}")
     return ids.tolist()
+
+
+def _distinct(characters: str) -> str:
+    """Each of `characters` once, separated by spaces, the first ones if there are many."""
+    distinct = list(dict.fromkeys(characters))
+    more = f" and {len(distinct) - MAX_LISTED:,} more" if len(distinct) > MAX_LISTED else ""
+    return " ".join(distinct[:MAX_LISTED]) + more

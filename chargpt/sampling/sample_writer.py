@@ -39,6 +39,13 @@ class SampleWriter:
 
     def _text(self, model: GPT, interrupt: Interrupt) -> str:
         prompt = torch.tensor([[first_id(self._tokenizer)]], device=self._device)
-        settings = {"generator": torch.Generator().manual_seed(self._seed), "never_sampled": self._tokenizer.never_sampled}
-        ids = stream(model, prompt, self._length, SAMPLING, decoder=self._decoder, **settings)
-        return self._tokenizer.decode(int(id) for id in itertools.takewhile(lambda _: not interrupt.came, ids))
+        ids = stream(
+            model,
+            prompt,
+            self._length,
+            SAMPLING,
+            decoder=self._decoder,
+            generator=torch.Generator().manual_seed(self._seed),
+            never_sampled=self._tokenizer.never_sampled,
+        )
+        return self._tokenizer.decode(int(new) for new in itertools.takewhile(lambda _: not interrupt.came, ids))

@@ -42,12 +42,12 @@ class StopRules:
         self._excluded, self._continues_line = excluded, continues_line
         self._held: list[Character] = []
 
-    def push(self, id: int, log_probability: float = 0.0) -> list[Character]:
+    def push(self, new: int, log_probability: float = 0.0) -> list[Character]:
         """Take the next id. Returns the characters that are now certain, often one; none after the end of the sample."""
         if self.stopped:
             return []
         self._log_probability += log_probability
-        self._decode(self._decoder.push([id]))
+        self._decode(self._decoder.push([new]))
         if self._excluded is not None and self._held and self._held[-1].text == "\n":
             self._remove_line(len(self._held) - 1)
         text = "".join(character.text for character in self._held)
@@ -78,7 +78,7 @@ class StopRules:
         """Remove the held line that ends at index `end`, with its newline, if it is excluded."""
         text = "".join(character.text for character in self._held[:end])
         start = text.rfind("\n") + 1
-        if not self._continues_line and text[start:] and text[start:] in self._excluded:
+        if not self._continues_line and text[start:] and text[start:] in (self._excluded or ()):
             del self._held[start:]
         self._continues_line = False
 
@@ -99,7 +99,10 @@ class UniqueLines:
     def __init__(
         self, rules: StopRules, *, lines: int, excluded: Container[str] | None = None, begun: str = "", attempts: int = ATTEMPTS
     ) -> None:
-        """`rules` end the sample at a stop text. `begun` is the beginning of the first line, which the prompt has."""
+        """`rules` end the sample at a stop text.
+
+        `begun` is the last line of the prompt: the ids continue it in each line. It is added to each line but the first.
+        """
         self.stopped = False
         self._rules = rules
         self._lines_left, self._attempts, self._attempts_left = lines, attempts, attempts
@@ -109,10 +112,10 @@ class UniqueLines:
         self._line: list[Character] = []
         self._newline: list[Character] = []  # what ends the last line that was kept; released with the next one
 
-    def push(self, id: int, log_probability: float = 0.0) -> list[Character]:
+    def push(self, new: int, log_probability: float = 0.0) -> list[Character]:
         """Take the next id. Returns the line that it completes, unless that is removed."""
         released: list[Character] = []
-        for character in [] if self.stopped else self._rules.push(id, log_probability):
+        for character in [] if self.stopped else self._rules.push(new, log_probability):
             if character.text != "\n":
                 self._line.append(character)
             elif not self.stopped:
@@ -126,13 +129,14 @@ class UniqueLines:
 
     def _end_line(self, newline: Character) -> list[Character]:
         text = self._begun + "".join(character.text for character in self._line)
-        removed = not text.strip() or text in self._written or (not self._begun and text in self._excluded)
-        line, self._line, self._begun = self._line, [], ""
+        removed = not text.strip() or text in self._written or text in self._excluded
+        line, self._line = self._line, []
         if removed:
             self._attempts_left -= 1
             self.stopped = self._attempts_left == 0
             return []
-        released = self._newline + line
+        begun = [Character(character, 0.0) for character in self._begun] if self._written else []
+        released = self._newline + begun + line
         self._written.add(text)
         self._newline, self._attempts_left = [newline], self._attempts
         self._lines_left -= 1

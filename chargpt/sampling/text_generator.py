@@ -1,6 +1,6 @@
 """Text from a model: which characters it may write, when a sample ends, several samples at a time."""
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,8 @@ from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import Character, StopRules, UniqueLines
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
+
+Batches = Generator[list[list[Character]], None, None]  # the next characters of each sample, again and again
 
 BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
 
@@ -26,7 +28,7 @@ class TextGenerator:
     sampling: Sampling
     length: int  # in ids: characters, or bytes if the tokenizer's ids are bytes
     lines: int = 0  # a sample ends with this many lines; 0 is no limit
-    unique: bool = False  # blank lines and lines that a sample has already are removed; see `UniqueLines`
+    unique: bool = False  # no line twice, and each line begins with the last line of the prompt; see `UniqueLines`
     stop: Sequence[str] = ()  # a sample ends before the first of these texts
     allow: str | None = None  # the only characters to write; None allows all
     ban: str | None = None  # characters that are never written
@@ -45,7 +47,7 @@ class TextGenerator:
         if self.unique and not self.lines:
             raise ValueError("unique: removes lines, so it needs a number of lines to write; add --lines N")
 
-    def write(self, prompt: Sequence[int], seeds: Sequence[int]) -> Iterator[list[list[Character]]]:
+    def write(self, prompt: Sequence[int], seeds: Sequence[int]) -> Batches:
         """Continue the ids `prompt` once for each seed, all samples together, until every sample has ended.
 
         An empty prompt starts a text: the model continues a newline (see `first_id`) that is not part of the text. Each item is
@@ -53,9 +55,50 @@ class TextGenerator:
         """
         return self.write_each([prompt] * len(seeds), seeds)
 
-    def write_each(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> Iterator[list[list[Character]]]:
+    def write_each(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> Batches:
         """The same for several `prompts` of one length, each with its own seed."""
+        if self.unique and any(self._last_line(prompt) for prompt in prompts):
+            for i, (prompt, seed) in enumerate(zip(prompts, seeds)):
+                for characters in self._write_lines(prompt, seed):
+                    yield [characters if other == i else [] for other in range(len(prompts))]
+            return
         samples = [self._stop_rules(prompt) for prompt in prompts]
+        for made in self._steps(prompts, seeds, self.length):
+            yield [[character for step in steps for character in sample.push(*step)] for sample, steps in zip(samples, made)]
+            if all(sample.stopped for sample in samples):
+                return
+        yield [sample.finish() for sample in samples]
+
+    def _write_lines(self, prompt: Sequence[int], seed: int) -> Iterator[list[Character]]:
+        """The different lines of one sample, each of which continues the ids `prompt`, as the first line does.
+
+        Lines are made BATCH at a time, the first of them by `seed`, the others by seeds that are drawn from it.
+        """
+        newline = set(self.tokenizer.encode_known("\n")[0].tolist())
+        sample, left = self._stop_rules(prompt), self.length
+        random, first = torch.Generator().manual_seed(seed), [seed]
+        while left > 0 and not sample.stopped:
+            drawn = torch.randint(2**62, (min(BATCH, self.lines) - len(first),), generator=random).tolist()
+            batch, first = first + drawn, []
+            lines: list[list[tuple[int, float]]] = [[] for _ in batch]
+            for made in self._steps([prompt] * len(batch), batch, left):
+                yield []
+                for line, steps in zip(lines, made):
+                    if not (line and line[-1][0] in newline):
+                        end = next((i for i, (new, _) in enumerate(steps, 1) if new in newline), len(steps))
+                        line += steps[:end]
+                if all(line[-1][0] in newline for line in lines):
+                    break
+            released: list[Character] = []
+            for line in lines:
+                released += [character for step in line[:left] for character in sample.push(*step)]
+                left = max(0, left - len(line))
+            yield released
+
+    def _steps(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], length: int
+    ) -> Iterator[list[list[tuple[int, float]]]]:
+        """For each of the `prompts` of one length, the next ids with their log-probabilities, up to `length` in all."""
         ids = [list(prompt) or [first_id(self.tokenizer)] for prompt in prompts]
         start = torch.tensor(ids, device=self.model.token_embedding.weight.device)  # (B, T)
         with torch.inference_mode():
@@ -63,16 +106,12 @@ class TextGenerator:
         for piece in pieces(
             decoder,
             start,
-            self.length,
+            length,
             self.sampling,
             generator=[torch.Generator().manual_seed(seed) for seed in seeds],
             never_sampled=sorted(self._forbidden()),
         ):
-            made = zip(samples, piece.ids.T.tolist(), piece.log_probabilities.T.tolist())
-            yield [[character for step in zip(ids, values) for character in sample.push(*step)] for sample, ids, values in made]
-            if all(sample.stopped for sample in samples):
-                return
-        yield [sample.finish() for sample in samples]
+            yield [list(zip(new, values)) for new, values in zip(piece.ids.T.tolist(), piece.log_probabilities.T.tolist())]
 
     def continuations(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[list[Character]]:
         """The whole samples that continue the ids `prompts`, of any lengths, each with its own seed.
@@ -93,11 +132,15 @@ class TextGenerator:
 
     def _stop_rules(self, prompt: Sequence[int]) -> StopRules | UniqueLines:
         """What ends a sample that continues the ids `prompt`."""
-        begun = self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
+        begun = self._last_line(prompt)
         stops = self._stop_texts()
         if self.unique:
             return UniqueLines(StopRules(self.tokenizer, stops=stops), lines=self.lines, excluded=self.excluded, begun=begun)
         return StopRules(self.tokenizer, stops=stops, lines=self.lines, excluded=self.excluded, continues_line=begun != "")
+
+    def _last_line(self, prompt: Sequence[int]) -> str:
+        """The line of the ids `prompt` that a sample continues; empty if the sample begins a line."""
+        return self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
 
     def _stop_texts(self) -> list[str]:
         """The stop texts in the form that the model writes: for example in lower case if its training text was."""

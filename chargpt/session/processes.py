@@ -17,7 +17,7 @@ from chargpt.planning.cli import TrainOptions
 from chargpt.planning.teachers import check_teachers, models_of, reopen_teachers
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import Run, SharedRun
-from chargpt.runs.saved_state import FORMAT, SavedState
+from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError, say
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.distillation import environment
@@ -57,7 +57,7 @@ def publish_start(group: Group, start: Start) -> None:
 def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
     """The training that the first process has begun or resumed, without its time limit. Raises UserError."""
     data, saved, worth_compiling, teachers_at = json.loads(group.read("start"))
-    state = SavedState.from_json(data, format=FORMAT)
+    state = SavedState.from_json(data)
     runtime = choose_runtime(state.config, worth_compiling=worth_compiling, group=group)
     corpus = None
     if group.local_rank == 0:  # on a machine of its own

@@ -123,7 +123,7 @@ class Cache:
             folder.mkdir()
             with SyncedFile(folder / "train.ids") as train, SyncedFile(folder / "val.ids") as val:
                 yield train, val
-            write_synced(folder / "counts.int64", memoryview(counts.astype("<i8")).cast("B"))
+            write_synced(folder / "counts.int64", counts.astype("<i8").data.cast("B"))
             write_synced(folder / "entry.json", json.dumps(meta).encode())
             sync_folder(folder)
 

@@ -72,17 +72,15 @@ def load_corpus(
     Raises UserError, also if a part is too short for sequences of `block_size` characters, or if a given setting has no effect.
     """
     if tokenizer is not None:
-        vocabulary = "bytes" if tokenizer.characters is None else "characters"
-        normalizer = dataclasses.asdict(tokenizer.normalizer)
-        config = dataclasses.replace(config, vocabulary=vocabulary, min_count=1, max_vocab=0, **normalizer)
-    origin = {"name": run_name(texts), "texts": [absolute_text(text) for text in texts]}
+        config = tokenizer.settings(config)
     cache = Cache(cache_folders(config, root=root)[0])
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
         check_effect(given, texts, config, sources)
         warnings = warnings_about(sources.train + sources.val, config)
         encoded = _find_or_encode(sources, config, tokenizer, cache)
-    corpus = Corpus(**{**vars(encoded), "notes": sources.notes + encoded.notes}, **origin, warnings=warnings)
+    found = {**vars(encoded), "notes": sources.notes + encoded.notes}
+    corpus = Corpus(**found, name=run_name(texts), texts=[absolute_text(text) for text in texts], warnings=warnings)
     _check_length(corpus, config, block_size)
     return corpus
 
@@ -167,6 +165,7 @@ def _encode(
             config = dataclasses.replace(config, newlines="fold")
             progress.reset()
             found = count_characters(TextReader(sources, config, progress=progress), config)
+            assert found is not None, "only a reader that stops early finds nothing"
             found.notes.append(FOLDED_NOTE)
         if found.n_train + found.n_val == 0:
             what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
@@ -176,7 +175,7 @@ def _encode(
         fingerprint = _fingerprint(found, config, tokenizer)
         if encoded := cache.open(fingerprint):
             return encoded
-        meta = {
+        meta: dict[str, Any] = {
             "tokenizer": tokenizer.to_json(),
             "n_train": found.n_train,
             "n_val": found.n_val,
@@ -192,14 +191,17 @@ def _encode(
                 if config.shuffle == "none":
                     write_ids(reader, tokenizer, train=train, val=val, n_train=found.n_train)
                 else:
-                    parts = {"train": train, "val": val, "folder": cache.folder}
-                    meta["n_train"] = write_shuffled_ids(reader, tokenizer, n_train=found.n_train, **parts)
+                    meta["n_train"] = write_shuffled_ids(
+                        reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder
+                    )
                     meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
                 if sources.signature() != signature if signature else reader.digest() != found.digest:
                     raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
         except OSError as error:
             raise UserError(f"{shown(cache.folder)}: {error.strerror}; {MAKE_ROOM}") from None
-    return cache.open(fingerprint)
+    written = cache.open(fingerprint)
+    assert written is not None, fingerprint
+    return written
 
 
 def _check_free_space(cache: Cache, size: int) -> None:

@@ -34,7 +34,7 @@ def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: 
     pairs = np.zeros(2**16, np.int64)
     sizes = [0, 0]
     for part, piece in reader:
-        if stop_at_return and (b"\r" if isinstance(piece, bytes) else "\r") in piece:
+        if stop_at_return and (b"\r" in piece if isinstance(piece, bytes) else "\r" in piece):
             return None
         points = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else code_points(piece)
         sizes[part] += len(points)
@@ -89,17 +89,17 @@ def write_shuffled_ids(
         if newline < 0 or newline in tokenizer.never_sampled or newline not in ids[:-1]:
             raise UserError("data.shuffle: lines given, but the text is one line; leave it out")
         is_full = False
-        for piece in shuffled_lines(ids, newline):
-            size = len(piece)
+        for line in shuffled_lines(ids, newline):
+            size = len(line)
             if is_full:
                 size = 0
             elif written + size >= n_train:
-                line_ends = np.flatnonzero(piece == newline) + 1
+                line_ends = np.flatnonzero(line == newline) + 1
                 after = line_ends[line_ends >= n_train - written]
                 is_full = len(after) > 0
                 size = int(after[0]) if is_full else size
-            train.write(memoryview(piece[:size]))
-            val.write(memoryview(piece[size:]))
+            train.write(line[:size].data)
+            val.write(line[size:].data)
             written += size
         del ids
     return written
@@ -108,16 +108,22 @@ def write_shuffled_ids(
 def _encoder(tokenizer: Tokenizer) -> Callable[[Piece], memoryview]:
     """A function that returns the ids of a piece. All of its characters must be known."""
     if tokenizer.characters is None:
-        return memoryview
+        return _bytes_as_ids
     table = tokenizer.table().clip(0).astype(tokenizer.dtype)
     ascii_table = np.take(table, np.arange(256), mode="clip")
     translation = ascii_table.tobytes() if tokenizer.dtype == np.uint8 else None
 
     def encode(piece: Piece) -> memoryview:
         if isinstance(piece, str):
-            return memoryview(np.take(table, code_points(piece), mode="clip"))
+            return np.take(table, code_points(piece), mode="clip").data
         if translation is not None:
             return memoryview(piece.translate(translation))
-        return memoryview(ascii_table[np.frombuffer(piece, np.uint8)])
+        return ascii_table[np.frombuffer(piece, np.uint8)].data
 
     return encode
+
+
+def _bytes_as_ids(piece: Piece) -> memoryview:
+    """The ids of a piece of a text whose vocabulary is bytes."""
+    assert isinstance(piece, bytes), type(piece)
+    return memoryview(piece)

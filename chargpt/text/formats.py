@@ -6,7 +6,7 @@ import gzip
 import lzma
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from chargpt.terminal import UserError, shell_word
 
@@ -44,7 +44,30 @@ ZIP_CONTENTS = {  # what the beginning of a zip archive contains if it is a docu
 TAR_OFFSET = 257  # of the mark in the header of a tar archive
 
 
-def _open_zst(file: Path | BinaryIO, mode: str) -> BinaryIO:
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # how the name of a file ends that is read decompressed
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether the name of a file says that it is compressed."""
+    return path.suffix.lower() in COMPRESSED
+
+
+def open_unpacked(path: Path, *, packed: BinaryIO | None = None) -> IO[bytes] | gzip.GzipFile:
+    """A reader of the content of a file. `packed` is the same file, already open: its position tells how much was read.
+
+    Raises OSError, and UserError where this Python has no decompressor for it.
+    """
+    suffix, file = path.suffix.lower(), packed or path
+    if suffix == ".gz":
+        return gzip.open(file, "rb")
+    if suffix == ".xz":
+        return lzma.open(file, "rb")
+    if suffix == ".bz2":
+        return bz2.open(file, "rb")
+    return _open_zst(file, path.name) if suffix == ".zst" else open(path, "rb")
+
+
+def _open_zst(file: Path | BinaryIO, name: str) -> IO[bytes]:
     try:
         from compression import zstd  # Python 3.14
     except ImportError:
@@ -52,24 +75,8 @@ def _open_zst(file: Path | BinaryIO, mode: str) -> BinaryIO:
             from backports import zstd
         except ImportError:
             what_to_do = "unpack it (zstd -d), or pip install backports.zstd"
-            raise UserError(f"{Path(file.name).name}: this Python cannot read .zst; {what_to_do}") from None
-    return zstd.open(file, mode)
-
-
-OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zst}
-
-
-def is_compressed(path: Path) -> bool:
-    """Whether the name of a file says that it is compressed."""
-    return path.suffix.lower() in OPENERS
-
-
-def open_unpacked(path: Path, *, packed: BinaryIO | None = None) -> BinaryIO:
-    """A reader of the content of a file. `packed` is the same file, already open: its position tells how much was read.
-
-    Raises OSError, and UserError where this Python lacks the decompressor.
-    """
-    return OPENERS.get(path.suffix.lower(), open)(packed or path, "rb")
+            raise UserError(f"{name}: this Python cannot read .zst; {what_to_do}") from None
+    return zstd.open(file, "rb")
 
 
 def plain_name(path: Path) -> Path:

@@ -1,15 +1,21 @@
-"""JSON lines, and JSON: one document in each record, in a named field of a JSON object."""
+"""JSON lines, and JSON: one document in each record, in a named field of a JSON object.
+
+A name such as `data.text` is that of a field, or of the field `text` in the object `data`.
+"""
 
 import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 from chargpt.terminal import UserError, shell_word
-from chargpt.text.structure import named
+from chargpt.text.structure import end_of, named
 
+MISSING = object()  # in place of the value of a field that a record does not have
 KINDS = {int: "a number", float: "a number", bool: "true or false", list: "a list", dict: "an object", type(None): "null"}
+MAX_DEPTH = 4  # objects in objects whose fields a message names
 MAX_LINE = 2**28  # characters, which must fit into memory
 BETWEEN = re.compile(r"[\s,\[\]]*")  # what is between the records of a list
 
@@ -39,7 +45,7 @@ def json_list_documents(pieces: Iterable[bytes | str], *, field: str, label: str
     unread, text, at, line, wanted = iter(pieces), "", 0, 1, 1
     decoder = json.JSONDecoder()
     while True:
-        start = BETWEEN.match(text, at).end()
+        start = end_of(BETWEEN, text, at)
         line += text.count("\n", at, start)
         at = start
         where = f"{label}: line {line:,}"
@@ -68,25 +74,55 @@ def json_list_documents(pieces: Iterable[bytes | str], *, field: str, label: str
 
 def _inner_records(record: object, field: str) -> list[object]:
     """The objects in the only list of objects that `record`, which has no `field`, has in a field; otherwise `record` alone."""
-    values = record.values() if isinstance(record, dict) and field not in record else []
+    values = record.values() if isinstance(record, dict) and _value_of(record, field) is MISSING else []
     lists = [value for value in values if isinstance(value, list) and value and all(isinstance(v, dict) for v in value)]
     return lists[0] if len(lists) == 1 else [record]
+
+
+def _value_of(record: dict[str, Any], field: str) -> Any:
+    """The value of the field of that name, or of the one at the end of a path such as data.text; MISSING if there is none."""
+    if field in record:
+        return record[field]
+    value: Any = record
+    for name in field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return MISSING
+        value = value[name]
+    return value
+
+
+def _texts_in(record: dict[str, Any], *, depth: int = MAX_DEPTH) -> dict[str, str]:
+    """The texts in `record` and in the objects in it, by name or path."""
+    texts: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, str):
+            texts[name] = value
+        elif isinstance(value, dict) and depth > 1:
+            texts |= {f"{name}.{inner}": text for inner, text in _texts_in(value, depth=depth - 1).items()}
+    return texts
 
 
 def _text_of(record: object, field: str, where: str) -> str:
     if not isinstance(record, dict):
         raise UserError(f"{where}: not a JSON object; give an object with the text in a field in each line")
-    if field not in record:
-        names = list(map(str, record))
-        close = difflib.get_close_matches(field, names, n=1)
-        longest = max((name for name in names if isinstance(record[name], str)), key=lambda name: len(record[name]), default="")
+    text = _value_of(record, field)
+    if text is MISSING:
+        texts = _texts_in(record)
+        names = list(dict.fromkeys([*record, *texts]))
+        inner = [name for name in texts if name.endswith(f".{field}")]
+        close = inner[:1] or difflib.get_close_matches(field, names, n=1)
+        longest = max(texts, key=lambda name: len(texts[name]), default="")
         what_to_do = "name the one with the text in data.field"
         what_to_do += f", for example data.field={shell_word(longest)}" if longest else ""
         what_to_do = f"did you mean data.field={shell_word(close[0])}?" if close else what_to_do
         raise UserError(f"{where}: no field {field!r}, its fields are: {named(names)}; {what_to_do}")
-    text = record[field]
     if not isinstance(text, str):
-        raise UserError(f"{where}: field {field!r} is {KINDS[type(text)]}; name one with text in data.field")
+        inside = _texts_in(text) if isinstance(text, dict) else {}
+        what_to_do = "name one with text in data.field"
+        if inside:
+            longest = max(inside, key=lambda name: len(inside[name]))
+            what_to_do += f", for example data.field={shell_word(f'{field}.{longest}')}"
+        raise UserError(f"{where}: field {field!r} is {KINDS[type(text)]}; {what_to_do}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from chargpt.config import DataConfig
 
@@ -13,8 +14,8 @@ MAX_HELD = 2**16  # characters that `safe_cut` looks back over
 class TextNormalizer:
     """Changes a text before it becomes ids. Applied to training text and prompts alike."""
 
-    newlines: str = "keep"  # or "fold": \r\n and \r become \n
-    normalize: str = "none"  # or "NFC", "NFKC"
+    newlines: Literal["keep", "fold"] = "keep"  # fold: \r\n and \r become \n
+    normalize: Literal["none", "NFC", "NFKC"] = "none"
     lowercase: bool = False
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The file and the line in which a place of the training text stands."""
+"""Where a character of the training text occurs: the file and the line."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ class Place:
 def find_places(
     wanted: Iterable[int], encoded: EncodedText, config: DataConfig, *, texts: list[str], root: Path
 ) -> dict[int, Place]:
-    """Where each of the numbers `wanted` of characters of the training part (from 0) stands in the files `texts`.
+    """Where each of the characters with the numbers `wanted` (from 0) of the training part occurs in the files `texts`.
 
     `config` and `texts` are those of the run. The files are read up to the last place, and compared with the training part. A
     place is absent if they cannot be read again, or if what they hold up to there is no longer the training text. The run may
@@ -50,8 +50,7 @@ def find_places(
             # A file without a size is empty, or it is one of /proc, which may block its reader.
             train, val = ([source for source in part if source.size != 0] for part in (sources.train, sources.val))
             sources, tokenizer = dataclasses.replace(sources, train=train, val=val), encoded.tokenizer
-            settings = _settings(config, tokenizer)
-            reader = TextReader(sources, settings, progress=tqdm(disable=True), hashed=False)
+            reader = TextReader(sources, tokenizer.settings(config), progress=tqdm(disable=True), hashed=False)
             with contextlib.closing(reader.pieces()) as pieces:
                 for number, place in _places(sorted(set(wanted)), encoded.train, pieces, _encoder(tokenizer)):
                     found[number] = place
@@ -63,12 +62,6 @@ def is_on_a_share(path: str, *, drive_of: Callable[[str], tuple[str, str]] = os.
     return drive_of(path)[0].replace("/", "\\").startswith("\\\\")
 
 
-def _settings(config: DataConfig, tokenizer: Tokenizer) -> DataConfig:
-    """`config` with the vocabulary and the normaliser of `tokenizer`, which may be those of another run."""
-    vocabulary = "bytes" if tokenizer.characters is None else "characters"
-    return dataclasses.replace(config, vocabulary=vocabulary, **dataclasses.asdict(tokenizer.normalizer))
-
-
 def _places(
     wanted: list[int],
     train: np.ndarray,
@@ -78,7 +71,8 @@ def _places(
     """Each of the ascending numbers `wanted` with its place, as long as the `pieces` are those of `train`."""
     done, waiting = 0, iter(wanted)
     number = next(waiting, None)
-    origin, line = None, 1
+    origin: Origin | None = None
+    line = 1
     for begins, part, piece in pieces:
         if number is None:
             return
@@ -89,17 +83,22 @@ def _places(
         ids = encode(piece)[: len(train) - done]
         if not np.array_equal(ids, train[done : done + len(ids)]):
             return
-        newline = b"\n" if isinstance(piece, bytes) else "\n"
+        assert origin is not None, "a separator comes after a document"
         counted = 0
         while number is not None and number < done + len(ids):
             place = number - done
             if not origin.is_record:
-                line += piece.count(newline, counted, place)
+                line += _newlines(piece, counted, place)
             yield number, Place(file=origin.source.label, line=line)
             counted, number = place, next(waiting, None)
         if not origin.is_record:
-            line += piece.count(newline, counted)
+            line += _newlines(piece, counted, len(piece))
         done += len(ids)
+
+
+def _newlines(piece: Piece, start: int, end: int) -> int:
+    """The number of newlines in a part of `piece`."""
+    return piece.count(b"\n", start, end) if isinstance(piece, bytes) else piece.count("\n", start, end)
 
 
 def _encoder(tokenizer: Tokenizer) -> Callable[[Piece], np.ndarray]:

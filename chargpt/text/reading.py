@@ -8,7 +8,7 @@ import codecs
 import hashlib
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -60,9 +60,10 @@ class TextReader:
 
     def digest(self) -> str:
         """SHA-256 of everything that was read, and of how it was divided into sources."""
+        assert self._hash is not None, "a reader that does not hash has no digest"
         return self._hash.hexdigest()
 
-    def pieces(self) -> Iterator[tuple[Origin | None, int, Piece]]:
+    def pieces(self) -> Generator[tuple[Origin | None, int, Piece], None, None]:
         """The same text in smaller pieces, each with the document that it is from; None for a separator between documents."""
         separator = self._narrow(self._normalizer.apply(self._config.unescaped_separator))
         sizes = [0, 0]
@@ -72,7 +73,9 @@ class TextReader:
                 # documents evenly, and does not need to know how many documents there are.
                 part = VAL if sizes[VAL] < self._config.val_fraction * sum(sizes) else TRAIN
             before = sizes[part]
-            for piece in filter(None, document):
+            for piece in document:
+                if not piece:
+                    continue
                 if before and sizes[part] == before and separator:
                     yield None, part, separator
                 sizes[part] += len(piece)
@@ -131,13 +134,13 @@ class TextReader:
         self, source: Source, structure: Structure, pieces: Iterator[Piece]
     ) -> Iterator[tuple[int, Iterable[Piece]]]:
         """The text in the field of each record: the line where the record begins, and its pieces."""
-        where = {"field": self._config.field, "label": source.label}
+        field, label = self._config.field, source.label
         if structure.kind == JSON_LINES:
-            documents = json_documents(pieces, **where)
+            documents = json_documents(pieces, field=field, label=label)
         elif structure.kind == JSON:
-            documents = json_list_documents(pieces, **where)
+            documents = json_list_documents(pieces, field=field, label=label)
         else:
-            documents = table_documents(pieces, structure=structure, **where)
+            documents = table_documents(pieces, field=field, structure=structure, label=label)
         for line, text in documents:
             self.records[structure.kind] += 1
             self.empty_records += not text
@@ -180,9 +183,16 @@ def _join_small(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Piec
     held_part, size = TRAIN, 0
     for part, piece in pieces:
         if held and (part != held_part or type(piece) is not type(held[0]) or size > CHUNK // 8):
-            yield held_part, held[0][:0].join(held)
+            yield held_part, _joined(held)
             held, size = [], 0
         held.append(piece)
         held_part, size = part, size + len(piece)
     if held:
-        yield held_part, held[0][:0].join(held)
+        yield held_part, _joined(held)
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    """One piece of `pieces`, which have one type."""
+    if isinstance(pieces[0], bytes):
+        return b"".join(piece for piece in pieces if isinstance(piece, bytes))
+    return "".join(piece for piece in pieces if isinstance(piece, str))

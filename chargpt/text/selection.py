@@ -35,7 +35,8 @@ def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: P
     A stream that can be read only once (standard input, a pipe) is first copied to an unnamed file in the folder `copies`.
     Raises UserError.
     """
-    texts, skipped = list(texts) or [DEFAULT], Counter()
+    texts = list(texts) or [DEFAULT]
+    skipped: Counter[str] = Counter()
     _check_given_once([*texts, val_text])
     train = [source for text in texts for source in _sources(text, pattern, root, copies, skipped)]
     val = _sources(val_text, pattern, root, copies, skipped) if val_text else []

@@ -1,5 +1,6 @@
 """A source is one text: a file, a copy of a pipe, or bytes in memory. It can be read several times. A folder holds many."""
 
+import gzip
 import hashlib
 import io
 import os
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from chargpt.terminal import UserError
 from chargpt.text.formats import is_compressed, open_unpacked
@@ -32,7 +33,7 @@ class Source:
     in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
     turn: threading.Lock = field(default_factory=threading.Lock)  # held while the copy is read
 
-    def open(self) -> BinaryIO:
+    def open(self) -> IO[bytes] | gzip.GzipFile:
         """A buffered reader from the beginning."""
         if self.copy is not None:
             return io.BufferedReader(_CopyReader(self.copy, self.turn))
@@ -47,7 +48,7 @@ class Source:
         """
         try:
             if self.path is not None and is_compressed(self.path):
-                yield from self._unpacked_chunks(size)
+                yield from self._unpacked_chunks(self.path, size)
                 return
             with self.open() as file:
                 left = self.size or sys.maxsize  # files in /proc have a size of 0
@@ -60,10 +61,10 @@ class Source:
             reason = getattr(error, "strerror", None) or f"damaged or cut off ({error})"
             raise UserError(f"{self.label}: {reason}; give a file that can be read") from None
 
-    def _unpacked_chunks(self, size: int) -> Iterator[bytes]:
+    def _unpacked_chunks(self, path: Path, size: int) -> Iterator[bytes]:
         """The same for a compressed file. Raises UserError early for one that unpacks to far more than a text would."""
         done = 0
-        with open(self.path, "rb") as packed, open_unpacked(self.path, packed=packed) as file:
+        with open(path, "rb") as packed, open_unpacked(path, packed=packed) as file:
             while chunk := file.read(size):
                 done += len(chunk)
                 if done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):
@@ -118,12 +119,13 @@ class _CopyReader(io.RawIOBase):
             self._at = self._copy.seek(offset, whence)
         return self._at
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         with self._turn:
             self._copy.seek(self._at)
-            size = self._copy.readinto(buffer)
-        self._at += size
-        return size
+            data = self._copy.read(len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +145,8 @@ class Sources:
     def size(self) -> int | None:
         """The number of bytes to read; None if it is known only after reading."""
         sizes = [source.size for source in self.train + self.val]
-        return None if None in sizes else sum(sizes)
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
 
     def signature(self) -> list[Any] | None:
         """The signature of all sources together; None if one of them has none."""

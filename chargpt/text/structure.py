@@ -7,9 +7,10 @@ reader here: they are trained on as they are, with a warning that names a comman
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from chargpt.config import DataConfig
 from chargpt.files import WINDOWS
@@ -18,11 +19,15 @@ from chargpt.text.charsets import byte_order_mark
 from chargpt.text.formats import plain_name
 from chargpt.text.sources import Source
 
+if TYPE_CHECKING:
+    import _csv
+
 HEAD = 2**16  # bytes at the beginning of a file that are looked at
 MAX_NAMED = 12  # columns or fields that a message lists
 MAX_SNIFFED = 16  # files without a telling name that are looked into
 ROWS = 200  # rows of the head that are compared
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
+BETWEEN = re.compile(r"[\s,]*")  # what is between the objects of a list
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is no sentence
 JSON_LINES, JSON, CSV, TSV, HTML, XML, SRT, VTT = "JSON lines", "JSON", "CSV", "TSV", "HTML", "XML", "SRT", "WebVTT"
 SUFFIXES = {
@@ -178,11 +183,11 @@ def _json(kind: str | None, start: str) -> Structure | None:
     return Structure(kind=kind, fields=tuple(records[0]) if records else (), longest=_longest(texts) if is_list else "")
 
 
-def _records(text: str) -> Iterator[dict]:
-    """The JSON objects at the beginning of `text`, up to the first thing that is none."""
+def _records(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects at the beginning of `text`, up to the first thing that is not an object."""
     at, decoder = 0, json.JSONDecoder()
     for _ in range(ROWS):
-        at = re.compile(r"[\s,]*").match(text, at).end()
+        at = end_of(BETWEEN, text, at)
         try:
             record, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
@@ -234,9 +239,8 @@ def _rows(head: str, delimiter: str, *, quoted: bool) -> list[list[str]] | None:
     """The rows at the beginning of `head`, which may end inside a row; None if its quotes are not those of a table."""
     rows: list[list[str]] = []
     try:
-        for row in csv.reader(
-            head.replace("\r\n", "\n").replace("\r", "\n").split("\n"), delimiter=delimiter, **quoting(quoted)
-        ):
+        lines = head.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        for row in csv_reader(lines, delimiter=delimiter, quoted=quoted):
             rows += [row] if row else []
             if len(rows) > ROWS:
                 break
@@ -245,12 +249,18 @@ def _rows(head: str, delimiter: str, *, quoted: bool) -> list[list[str]] | None:
     return rows[:-1] or rows
 
 
-def quoting(quoted: bool) -> dict[str, object]:
-    """The settings of csv.reader for a table whose fields may be in quotes, or never are."""
-    return {"strict": True} if quoted else {"quoting": csv.QUOTE_NONE}
+def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> "_csv.Reader":
+    """A csv.reader of a table whose fields may be in quotes, or never are."""
+    return csv.reader(lines, delimiter=delimiter, strict=quoted, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
 
-def _longest(texts: dict[str, Sequence[str]]) -> str:
+def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where the match of `pattern` ends that begins at index `at`; `at` if there is none."""
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+def _longest(texts: Mapping[str, Sequence[str]]) -> str:
     """The name whose texts are longest on average."""
     return max(texts, key=lambda name: sum(map(len, texts[name])) / max(1, len(texts[name])), default="")
 

@@ -1,4 +1,4 @@
-"""An index of the training part of an encoded text: where the longest match of a sequence stands.
+"""An index of the training part of an encoded text: it finds the longest match of any sequence.
 
 It is a suffix array ("Suffix arrays: a new method for on-line string searches", Manber and Myers 1990) of each PART of the
 text, beside the ids in the cache: `train.suffixes` holds, for each part, the places of its suffixes in ascending order. Parts
@@ -21,13 +21,15 @@ from chargpt.files import SyncedFile, publishing, remove_left_behind
 from chargpt.terminal import UserError, shown
 from chargpt.text.cache import EncodedText
 
-PART, OVERLAP = 2**22, 2**16  # ids
+PART = 2**22  # ids that are sorted together
+OVERLAP = 2**16  # ids after a part that are sorted with it
 NAME = "train.suffixes"
 FORMAT = 1  # increase it whenever the same ids give another file
 TRAILER = struct.Struct("<16s5Q")  # what follows the suffixes: MAGIC, FORMAT, ids, PART, OVERLAP, CRC-32 of the suffixes
 MAGIC = b"chargpt suffixes"
 AT_ONCE = 2**22  # suffixes checked at a time
-QUERIES, COMPARED = 4096, 32  # queries searched at a time, and ids of them compared at a time
+QUERIES = 4096  # queries searched at a time
+COMPARED = 32  # ids of a query compared at a time
 
 
 class SuffixIndex:
@@ -41,7 +43,7 @@ class SuffixIndex:
         self._parts = [(start, suffixes[start : start + part]) for start in range(0, len(ids), part)]
 
     def count(self, wanted: np.ndarray) -> int:
-        """How often the sequence `wanted`, of at most OVERLAP ids, stands in the text."""
+        """How often the sequence `wanted`, of at most OVERLAP ids, occurs in the text."""
         return sum(self._count(wanted.tolist(), start, suffixes) for start, suffixes in self._parts)
 
     def _count(self, wanted: list[int], start: int, suffixes: np.ndarray) -> int:
@@ -166,18 +168,19 @@ def sorted_parts(ids: np.ndarray, *, vocab_size: int, part: int = PART, overlap:
 
 def open_index(text: EncodedText) -> SuffixIndex | None:
     """The index of the training part, if it is kept beside its ids and undamaged."""
+    path = _index_path(text)
     try:
-        suffixes = _read(Path(text.train.filename).with_name(NAME), len(text.train))
-    except (OSError, ValueError, AttributeError):  # ids that are in no file have none beside them
+        return None if path is None else SuffixIndex(text.train, _read(path, len(text.train)))
+    except (OSError, ValueError):
         return None
-    return SuffixIndex(text.train, suffixes)
 
 
 def open_or_make_index(text: EncodedText) -> SuffixIndex:
     """The index of the training part; it is made and kept if there is none yet. Raises UserError if it cannot be written."""
     if index := open_index(text):
         return index
-    path = Path(text.train.filename).with_name(NAME)
+    path = _index_path(text)
+    assert path is not None, "only an encoded text in the cache has an index"
     try:
         free, size = shutil.disk_usage(path.parent).free, 4 * len(text.train)
         if size > free:
@@ -191,13 +194,19 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
         raise UserError(f"{shown(path)}: {error.strerror}; make its folder writable, or free some space") from None
 
 
+def _index_path(text: EncodedText) -> Path | None:
+    """The file of the index, beside the ids; None for ids in memory, which have no index file."""
+    name = text.train.filename if isinstance(text.train, np.memmap) else None
+    return None if name is None else Path(name).with_name(NAME)
+
+
 def _write(path: Path, text: EncodedText) -> None:
     n, checksum = len(text.train), 0
     with publishing(path) as aside, SyncedFile(aside) as file:
         with tqdm(desc="indexing", total=n, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
             for suffixes in sorted_parts(text.train, vocab_size=text.tokenizer.vocab_size):
-                checksum = zlib.crc32(suffixes, checksum)
-                file.write(memoryview(suffixes).cast("B"))
+                checksum = zlib.crc32(suffixes.data, checksum)
+                file.write(suffixes.data.cast("B"))
                 progress.update(len(suffixes))
         file.write(memoryview(_trailer(n, checksum)))
 
@@ -209,7 +218,7 @@ def _read(path: Path, n: int) -> np.ndarray:
     content = np.memmap(path, np.uint8, mode="r")
     suffixes, checksum = content[: 4 * n].view("<u4"), 0
     for start in range(0, n, AT_ONCE):
-        checksum = zlib.crc32(suffixes[start : start + AT_ONCE], checksum)
+        checksum = zlib.crc32(suffixes[start : start + AT_ONCE].data, checksum)
     if content[4 * n :].tobytes() != _trailer(n, checksum):
         raise ValueError(f"{path}: damaged")
     return suffixes

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from chargpt.terminal import UserError, shell_word
 from chargpt.text.json_lines import MAX_LINE
-from chargpt.text.structure import Structure, named, quoting
+from chargpt.text.structure import Structure, csv_reader, named
 
 MAX_FIELD = 2**24  # characters; more are a sign of a quote that is never closed
 CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it means here
@@ -26,8 +26,9 @@ def table_documents(
     in errors. Raises UserError.
     """
     csv.field_size_limit(MAX_FIELD)
-    rows = csv.reader(_lines(pieces, label), delimiter=structure.delimiter, **quoting(structure.quoted))
-    column = header = None
+    rows = csv_reader(_lines(pieces, label), delimiter=structure.delimiter, quoted=structure.quoted)
+    header: list[str] = []
+    column = 0
     done = 0  # lines before the record
     while True:
         where = f"{label}: line {done + 1:,}"
@@ -41,7 +42,7 @@ def table_documents(
         line, done = done + 1, rows.line_num
         if not row:
             continue
-        if header is None:
+        if not header:
             header = [name.strip() for name in row]
             column = _column(header, field, label=label)
             continue

@@ -4,11 +4,12 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Literal
 
 import numpy as np
 
+from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.normalization import TextNormalizer
 
@@ -55,6 +56,7 @@ class Tokenizer:
 
     def table(self) -> np.ndarray:
         """Code point -> id, int32; the last entry is for all code points beyond. -1 means unknown."""
+        assert self.characters is not None, "bytes are their own ids"
         points = code_points(self.characters)
         table = np.full(int(points[-1]) + 2, self.vocab_size - 1 if self.folded else -1, np.int32)
         table[points] = np.arange(len(points))
@@ -65,7 +67,7 @@ class Tokenizer:
         text, ids = self._normalized_ids(text)
         first = {text[i]: i for i in reversed(np.flatnonzero(ids < 0).tolist())}
         if first:
-            positions = {c: f"at character {first[c] + 1:,}" for c in sorted(first, key=first.get)}
+            positions = {c: f"at character {first[c] + 1:,}" for c in sorted(first, key=first.__getitem__)}
             raise self.unknown("prompt", positions, "change them, or skip them with --unknown skip")
         return ids
 
@@ -73,6 +75,13 @@ class Tokenizer:
         """The ids of the known characters of `text` after normalisation, int64, and the unknown characters in order."""
         text, ids = self._normalized_ids(text)
         return ids[ids >= 0], "".join(text[i] for i in np.flatnonzero(ids < 0))
+
+    def folded_in(self, text: str) -> str:
+        """The characters of `text` after normalisation that are read as the folded character, in order."""
+        if not self.folded:
+            return ""
+        text, ids = self._normalized_ids(text)
+        return "".join(text[i] for i in np.flatnonzero(ids == self.vocab_size - 1))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`."""
@@ -92,6 +101,12 @@ class Tokenizer:
         listed = ", ".join(described)
         message = f"{where}: characters the model has not seen: {listed}{more}; {what_to_do}"
         return UnknownCharacters(message, "".join(positions))
+
+    def settings(self, config: DataConfig) -> DataConfig:
+        """`config` for reading a text with this vocabulary and its normaliser."""
+        normalizer = asdict(self.normalizer)
+        vocabulary: Literal["characters", "bytes"] = "bytes" if self.characters is None else "characters"
+        return replace(config, vocabulary=vocabulary, min_count=1, max_vocab=0, **normalizer)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; `from_json` returns an equal tokenizer."""
@@ -149,12 +164,13 @@ class Tokenizer:
 
     def nearest(self, character: str) -> str | None:
         """A known character similar to `character`: its other case, base letter, plain look-alike, or one of its category."""
+        known = self.characters or ""
         plain = unicodedata.normalize("NFKD", character)[0].translate(LOOK_ALIKES)
         for candidate in (character.swapcase(), plain, plain.swapcase()):
-            if candidate in self.characters and len(candidate) == 1:
+            if candidate in known and len(candidate) == 1:
                 return candidate
         category = unicodedata.category(character)
-        alike = [c for c in self.characters if unicodedata.category(c) == category and category[0] in "PSZN"]
+        alike = [c for c in known if unicodedata.category(c) == category and category[0] in "PSZN"]
         return min(alike, key=lambda c: abs(ord(c) - ord(character)), default=None)
 
 

@@ -21,7 +21,7 @@ def test_a_part_of_a_text(run, corpus, tmp_path, capsys):
     (tmp_path / "a\x1b.txt").write_text("the~sea")
     ids, place = part_of_text(str(tmp_path / "a\x1b.txt"), loaded, start=0, length=50)
     assert corpus.tokenizer.decode(ids.tolist()) == "thesea" and "\x1b" not in place
-    assert "skipped 1 character that" in capsys.readouterr().err
+    assert "left out 1 character that" in capsys.readouterr().err
 
 
 def test_mistakes_are_one_line(run, tmp_path):

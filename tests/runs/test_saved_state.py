@@ -14,22 +14,22 @@ def plain(step: int = 40) -> dict:
 
 
 def test_a_state_comes_back_through_json():
-    assert SavedState.from_json(plain(), format=FORMAT) == saved_state(40, seconds_left=12.5)
+    assert SavedState.from_json(plain()) == saved_state(40, seconds_left=12.5)
     fresh = saved_state(0, val_loss=None)
-    assert SavedState.from_json(json.loads(json.dumps(fresh.to_json())), format=FORMAT) == fresh
+    assert SavedState.from_json(json.loads(json.dumps(fresh.to_json()))) == fresh
 
 
 def test_format_3_is_still_read_and_has_all_its_patience():
     older = plain()
     del older["progress"]["without_gain"]
-    assert SavedState.from_json(older, format=3).progress.without_gain == 0
+    assert SavedState.from_json(older, written_as=3).progress.without_gain == 0
 
 
 def test_format_2_is_still_read_and_is_of_one_chunk():
     older = plain()
     del older["progress"]["without_gain"]
     del older["config"]["train"]["chunks"]
-    assert SavedState.from_json(older, format=2).config.train.chunks == 1
+    assert SavedState.from_json(older, written_as=2).config.train.chunks == 1
 
 
 def test_format_1_is_still_read():
@@ -37,27 +37,27 @@ def test_format_1_is_still_read():
     del older["seconds_left"]
     del older["progress"]["without_gain"]
     older["val_loss"] = 1.5
-    assert SavedState.from_json(older, format=1).seconds_left is None
+    assert SavedState.from_json(older, written_as=1).seconds_left is None
 
 
-@pytest.mark.parametrize("format", [0, FORMAT + 1, True, "1", None, 1.0])
-def test_an_unknown_format_is_refused(format):
+@pytest.mark.parametrize("written_as", [0, FORMAT + 1, True, "1", None, 1.0])
+def test_an_unknown_format_is_refused(written_as):
     with pytest.raises(ValueError, match="format"):
-        SavedState.from_json(plain(), format=format)
+        SavedState.from_json(plain(), written_as=written_as)
 
 
 @pytest.mark.parametrize("state", [{}, None, [], {"config": 1}])
 def test_what_is_no_state_is_refused(state):
     with pytest.raises(ValueError):
-        SavedState.from_json(state, format=FORMAT)
+        SavedState.from_json(state)
 
 
 @pytest.mark.parametrize("name", sorted(plain()))
 def test_every_entry_is_needed_and_no_other_is_accepted(name):
     with pytest.raises(ValueError, match="keys"):
-        SavedState.from_json({key: value for key, value in plain().items() if key != name}, format=FORMAT)
+        SavedState.from_json({key: value for key, value in plain().items() if key != name})
     with pytest.raises(ValueError, match="keys"):
-        SavedState.from_json({**plain(), f"{name}2": 1}, format=FORMAT)
+        SavedState.from_json({**plain(), f"{name}2": 1})
 
 
 WRONG = {
@@ -74,7 +74,7 @@ WRONG = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_value_is_refused(name, value):
     with pytest.raises(ValueError):
-        SavedState.from_json({**plain(), name: value}, format=FORMAT)
+        SavedState.from_json({**plain(), name: value})
 
 
 WRONG_PROGRESS = {
@@ -95,7 +95,7 @@ def test_a_wrong_progress_is_refused(name, value):
     state = plain()
     state["progress"][name] = value
     with pytest.raises(ValueError, match="progress"):
-        SavedState.from_json(state, format=FORMAT)
+        SavedState.from_json(state)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_state_cannot_ask_for_an_absurd_model(hostile):
     state = plain()
     state["config"]["model"] = hostile
     with pytest.raises(ValueError, match="weights|model.block_size"):
-        SavedState.from_json(state, format=FORMAT)
+        SavedState.from_json(state)
 
 
 def test_progress_keeps_the_best_evaluation_and_the_mean_loss():

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from chargpt.sampling.prompt import encode_prompt, read_prompt
+from chargpt.sampling.prompt import MAX_LISTED, encode_prompt, read_prompt
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
@@ -33,4 +33,18 @@ def test_unknown_characters_are_an_error_or_skipped(capsys):
     with pytest.raises(UserError, match="U\\+00C9"):
         encode_prompt("aÉb", tokenizer, unknown="error")
     assert encode_prompt("aÉbÉ\x1b", tokenizer, unknown="skip") == [0, 1]
-    assert capsys.readouterr().err == "skipped 3 characters that the model has never seen: É\\x1b\n"
+    assert capsys.readouterr().err == "left out 3 characters that the model has never seen: É \\x1b\n"
+
+
+def test_characters_that_are_read_as_the_folded_one_are_named(capsys):
+    tokenizer = Tokenizer("ab", folded=True)
+    for unknown in ("error", "skip"):
+        assert encode_prompt("aÉb’É", tokenizer, unknown=unknown) == [0, 2, 1, 2, 2]
+        err = capsys.readouterr().err
+        assert err.endswith(": É ’\n") and err.count("\n") == 1
+    assert encode_prompt("ab", tokenizer, unknown="error") == [0, 1] and not capsys.readouterr().err
+
+
+def test_a_message_names_the_first_of_many_characters(capsys):
+    encode_prompt("".join(map(chr, range(0x400, 0x500))), Tokenizer("ab"), unknown="skip")
+    assert capsys.readouterr().err.endswith(f" and {256 - MAX_LISTED} more\n")

@@ -61,7 +61,7 @@ def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
     [
         ('[{"body": "fine"},\n{"body": "a"', "a.json: line 2: not JSON"),
         ('[{"body": "fine"},\n 5]', "a.json: line 2: not a JSON object"),
-        ('{"poems": {"body": "a"}}', "a.json: line 1: no field 'body', its fields are: poems; name the one"),
+        ('{"poems": {"body": "a"}}', "a.json: line 1: no field 'body', its fields are: poems, poems.body; did you mean data.field=poems.body"),
         ('[{"bodies": "a"}]', "did you mean data.field=bodies?"),
         ('[{"n": "1", "verse": "the sea"}]', "for example data.field=verse"),
         ("[" * 10**5, "a.json: empty; give"),
@@ -92,3 +92,36 @@ def test_json_lines_may_be_longer_than_a_chunk(load, tmp_path):
     texts = ["a" * 3_000_000, "海" * 1_000_000, "b" * 10]
     (tmp_path / "all.ndjson").write_text("\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts))
     assert text_of(load(tmp_path / "all.ndjson")) == "\n".join(texts)
+
+
+def test_a_field_in_a_field_is_named_by_its_path(load, tmp_path):
+    path = tmp_path / "all.jsonl"
+    path.write_text('{"data": {"body": "the sea"}}\n{"data": {"body": "a stone", "n": 1}}\n')
+    assert text_of(load(path, field="data.body")) == "the sea\na stone"
+    path.write_text('{"data.body": "the sea and the stone", "data": {"body": "not this"}}\n')
+    assert text_of(load(path, field="data.body")) == "the sea and the stone"
+    (tmp_path / "all.json").write_text('{"poems": [{"data": {"body": "the sea"}}, {"data": {"body": "a stone"}}]}')
+    assert text_of(load(tmp_path / "all.json", field="data.body", format="fields")) == "the sea\na stone"
+
+
+@pytest.mark.parametrize(
+    "record, field, message",
+    [
+        (
+            '{"data": {"body": "the sea"}}',
+            "body",
+            "no field 'body', its fields are: data, data.body; did you mean data.field=data.body",
+        ),
+        ('{"data": {"body": "the sea"}}', "data", "field 'data' is an object; .* for example data.field=data.body"),
+        ('{"data": {"body": "the sea"}}', "data.n", "no field 'data.n'"),
+        ('{"data": {"body": "the sea"}}', "data.body.n", "no field 'data.body.n'"),
+        ('{"data": {"body": 5}}', "data.body", "field 'data.body' is a number"),
+        ('{"data": {}}', "data", "field 'data' is an object; name one with text in data.field$"),
+        ('{"data": [{"body": "the sea"}]}', "data.body", "no field 'data.body'"),
+        ('{"a":' * 800 + '"deep"' + "}" * 800, "text", "no field 'text'"),
+    ],
+)
+def test_a_path_that_leads_to_no_text_is_one_line_that_names_paths_that_do(record, field, message, load, tmp_path):
+    (tmp_path / "all.jsonl").write_text(record)
+    with pytest.raises(UserError, match=f"line 1: {message}"):
+        load(tmp_path / "all.jsonl", field=field)
