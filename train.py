@@ -19,7 +19,7 @@ import time
 from chargpt.analysis.metrics_log import extra_metrics, read_metrics
 from chargpt.interrupt import Interrupt
 from chargpt.pages.final_report import write_final_report
-from chargpt.parallel.join import join_group
+from chargpt.parallel.processes import join_group
 from chargpt.planning.advice import better_training
 from chargpt.planning.cli import parse_options
 from chargpt.planning.clock import TimeBudget, longest_run

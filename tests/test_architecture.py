@@ -30,7 +30,7 @@ BELOW = {
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
     "chargpt/terminal.py": "NO_COLOR and TERM: whether a terminal gets colours",
-    "chargpt/parallel/join.py": "what torchrun sets: the number and the ranks of the processes",
+    "chargpt/parallel/processes.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",
     "chargpt/planning/cli.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
     "chargpt/training/thread_waiting.py": "OpenMP's own variables, which the user may have set and which then stay",

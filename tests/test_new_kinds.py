@@ -15,8 +15,7 @@ import train
 from chargpt import __main__ as verbs
 from chargpt.config import OptimConfig
 from chargpt.kernels import attention, decode
-from chargpt.parallel.group import Group
-from chargpt.parallel.parts import even_cuts
+from chargpt.parallel.group import Group, even_cuts
 from chargpt.planning import law
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -39,7 +38,7 @@ class PlainDescent(Optimizer):
     @torch.no_grad()
     def step(self, rate):
         cuts = self.regions[0]
-        for part in self._owned:
+        for part in self._own:
             self._weights.vector[cuts[part] : cuts[part + 1]].sub_(
                 self._weights.gradient[cuts[part] : cuts[part + 1]], alpha=rate
             )

@@ -1,23 +1,23 @@
-"""A group of several processes: exchanges between pairs over torch.distributed, and what happens when one of them ends.
+"""A group of several processes: collectives of torch.distributed, and what happens when one of the processes ends.
 
-Everything is made of one operation, in which two processes send each other a range of a vector. Sums halve the range in each
-of log2(size) rounds (recursive halving), and sharing the result doubles it again (Rabenseifner 2004; Thakur, Rabenseifner and
-Gropp 2005). That is the traffic of a ring all-reduce, 2 (size - 1) / size vectors a process, in fewer messages. Unlike
-an all-reduce of torch, it sums in an order that is fixed, and it lets a process update its part between the two halves.
-Neighbours come first, so that most of the traffic stays inside a machine.
+A sum has two halves (Rabenseifner 2004), and each process updates its parts between them. `reduce` gives a process its parts of
+all vectors, by one all-to-all, which it adds in a fixed order. `share` gives the updated parts to all, by one broadcast from
+each process. This is the traffic of a ring all-reduce, 2 (size - 1) / size vectors a process. An all-reduce of torch would add
+in an order that depends on the number of processes, and leaves no room for the update between its halves.
 """
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,6 @@ from torch import Tensor
 
 from chargpt.interrupt import SAVING, Interrupt
 from chargpt.parallel.group import Group
-from chargpt.parallel.parts import owned_by, rounds
 from chargpt.terminal import UserError, message_for, one_line
 
 JOINING = 300.0  # seconds until all processes have joined
@@ -33,6 +32,37 @@ PATIENCE = 3.0  # seconds at the start before a process says that it waits
 LAST_WORDS = 5.0  # seconds to agree on who reports a failure
 FAILURE = "failure"
 BEGUN = "chargpt/begun"  # in the store of the launcher, which stays when it starts the processes again
+PROBE = 99  # the tag of messages that are never sent
+
+Answer = TypeVar("Answer")
+
+
+def join_group() -> contextlib.AbstractContextManager[Group]:
+    """The group that this process belongs to: that of torchrun's processes, or one by itself. A context manager.
+
+    Raises UserError if the number of processes is not a power of two, or a variable of torchrun is not a number.
+    """
+    size = _number("WORLD_SIZE", default=1)
+    if size == 1:
+        return Group()
+    rank = _number("RANK")
+    if size & (size - 1):
+        least = 1 << (size.bit_length() - 1)
+        if rank:
+            raise SystemExit(2)  # the first process says it
+        raise UserError(f"--nproc-per-node: {size} processes in all; use a power of two, such as {least} or {2 * least}")
+    if os.environ.get("MASTER_PORT", "").strip() == "0":  # each process would take another port
+        raise UserError("MASTER_PORT: '0' given; use the same free port for all processes, such as 29500")
+    local_rank, restarts = _number("LOCAL_RANK"), _number("TORCHELASTIC_RESTART_COUNT")
+    return Processes(rank, size, local_rank=local_rank, restarts=restarts)
+
+
+def _number(name: str, *, default: int = 0) -> int:
+    """The number in an environment variable that torchrun sets; `default` if it is missing or empty."""
+    given = os.environ.get(name) or str(default)
+    if not re.fullmatch("[0-9]{1,6}", given) or int(given) < default:
+        raise UserError(f"{name}: {given!r} given; torchrun sets this variable to a number. Without torchrun, unset it")
+    return int(given)
 
 
 class PeerLost(Exception):
@@ -68,8 +98,8 @@ class Processes(Group):
         self._joining, self._patience = joining, patience
         self.timeout = timedelta(minutes=5)
         self._interrupt, self._launcher = SharedInterrupt(), os.getppid()  # another parent later means that torchrun is gone
-        self._devices: dist.ProcessGroup | None = None
-        self._buffer = torch.empty(0)
+        self._devices: dist.ProcessGroup | None = None  # of GPUs; processors use the default one
+        self._buffer = torch.empty(0)  # kept, since the system takes long to give a new one in each step
         self._stack = contextlib.ExitStack()
 
     # How processes come and go
@@ -93,7 +123,8 @@ class Processes(Group):
 
         torch waits in C++, where no signal is noticed, so it waits in another thread.
         """
-        timeout, errors = timedelta(seconds=self._joining), []
+        timeout = timedelta(seconds=self._joining)
+        errors: list[Exception] = []
 
         def connect() -> None:
             try:
@@ -114,7 +145,7 @@ class Processes(Group):
         if errors:
             raise errors[0]
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None or isinstance(error, SystemExit):
             dist.destroy_process_group()
             self._stack.close()
@@ -127,7 +158,7 @@ class Processes(Group):
         who = "" if self.is_first or isinstance(error, PeerLost) else f"rank {self.rank} on {self._hosts[self.rank]}: "
         if self._reports(f"{who}{message or type(error).__name__}", is_mistake=code == 2):
             if message is None and not stopped:
-                sys.__excepthook__(kind, error, trace)
+                sys.__excepthook__(type(error), error, trace)
             line = f"error: {one_line(who + (message or f'{type(error).__name__}, see above'))}"
             print("stopped" if stopped else line, file=sys.stderr)
         sys.stdout.flush()
@@ -162,6 +193,8 @@ class Processes(Group):
 
     def prepare(self, device: torch.device, *, timeout: int) -> torch.device:
         self.timeout = timedelta(seconds=timeout)
+        if dist.group.WORLD is not None:
+            dist.group.WORLD.set_timeout(self.timeout)
         if device.type != "cuda":
             return device
         if device.index is not None:
@@ -196,21 +229,45 @@ class Processes(Group):
                 has_said = True
         return self._ask(lambda: self._store.get(key)).decode()
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
         try:
             return question()
         except dist.DistError as error:
             raise PeerLost(f"the launcher of the first machine does not answer ({_first_line(error)})") from None
 
-    # Exchanges
+    # The step
+
+    @torch.no_grad()
+    def reduce(self, vector: Tensor, regions: Sequence[Sequence[int]]) -> None:
+        for cuts in regions:
+            ends = self._ends(cuts)
+            own = vector[ends[self.rank] : ends[self.rank + 1]]
+            received = self._room(self.size * len(own), like=vector)
+            each, lengths = [len(own)] * self.size, [stop - start for start, stop in zip(ends, ends[1:])]
+            with self._noticing_loss():
+                dist.all_to_all_single(received, vector[ends[0] : ends[-1]], each, lengths, group=self._group_of(vector))
+            rows = received.view(self.size, len(own))
+            while len(rows) > 2:
+                rows = rows[::2].add_(rows[1::2])
+            torch.add(rows[0], rows[1], out=own)
+
+    @torch.no_grad()
+    def share(self, vector: Tensor, regions: Sequence[Sequence[int]]) -> None:
+        with self._noticing_loss():
+            work = []
+            for ends in map(self._ends, regions):
+                for rank, (start, stop) in enumerate(zip(ends, ends[1:])):
+                    if start < stop:
+                        work.append(dist.broadcast(vector[start:stop], rank, group=self._group_of(vector), async_op=True))
+            for item in work:
+                item.wait()
 
     def exchange(self, values: Sequence[float] = ()) -> list[list[float]]:
-        table = torch.zeros(self.size, 1 + len(values), dtype=torch.float64)
         wanted = self._interrupt.signal or (0 if os.getppid() == self._launcher else signal.SIGTERM)
-        table[self.rank] = torch.tensor([wanted, *values], dtype=torch.float64)
-        for bit in range(self.size.bit_length() - 1):
-            first, other = self.rank >> bit << bit, (self.rank >> bit ^ 1) << bit
-            self._swap(self.rank ^ 1 << bit, [table[first : first + (1 << bit)]], [table[other : other + (1 << bit)]])
+        row = torch.tensor([wanted, *values], dtype=torch.float64)
+        table = torch.empty(self.size, len(row), dtype=torch.float64)
+        with self._noticing_loss():
+            dist.all_to_all_single(table, row.repeat(self.size, 1))
         rows = table.tolist()
         agreed = int(max(row[0] for row in rows))
         if agreed and not self._interrupt.agreed and self.is_first:
@@ -218,16 +275,29 @@ class Processes(Group):
         self._interrupt.agreed = agreed or self._interrupt.agreed
         return [row[1:] for row in rows]
 
+    def _ends(self, cuts: Sequence[int]) -> Sequence[int]:
+        """The cuts of a region between processes."""
+        return cuts[:: (len(cuts) - 1) // self.size]
+
+    def _room(self, length: int, *, like: Tensor) -> Tensor:
+        """A vector of this length in a buffer that is used again."""
+        if len(self._buffer) < length:
+            self._buffer = like.new_empty(length)
+        return self._buffer[:length]
+
+    def _group_of(self, tensor: Tensor) -> "dist.ProcessGroup | None":  # some builds of torch lack the class
+        return self._devices if tensor.is_cuda else None
+
+    # The state
+
     def from_first(self, values: Sequence[float]) -> list[float]:
         return self.exchange(values)[0]
 
+    @torch.no_grad()
     def broadcast(self, tensor: Tensor) -> None:
         data = tensor.cpu()
-        for bit in range(self.size.bit_length() - 1):
-            if self.rank < 1 << bit:
-                self._swap(self.rank | 1 << bit, [data], [])
-            elif self.rank < 2 << bit:
-                self._swap(self.rank ^ 1 << bit, [], [data])
+        with self._noticing_loss():
+            dist.broadcast(data, 0)
         if data is not tensor:
             tensor.copy_(data)
 
@@ -238,68 +308,51 @@ class Processes(Group):
         self.broadcast(data)
         return bytes(data.tolist()).decode()
 
-    def owned(self, count: int) -> range:
-        return owned_by(self.rank, self.size, count)
-
-    @torch.no_grad()
-    def sum_parts(self, vector: Tensor, regions: Sequence[Sequence[int]]) -> None:
-        for partner, kept, given in rounds(self.rank, self.size, len(regions[0]) - 1):
-            send, keep = ([vector[cuts[part.start] : cuts[part.stop]] for cuts in regions] for part in (given, kept))
-            received = self._room_for(keep)
-            self._swap(partner, send, received)
-            for own, other in zip(keep, received):
-                own += other
-
-    @torch.no_grad()
-    def gather_parts(self, vector: Tensor, regions: Sequence[Sequence[int]]) -> None:
-        for partner, kept, given in reversed([*rounds(self.rank, self.size, len(regions[0]) - 1)]):
-            own, other = ([vector[cuts[part.start] : cuts[part.stop]] for cuts in regions] for part in (kept, given))
-            self._swap(partner, own, other)
-
-    def _room_for(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Tensors of these lengths in a buffer that is used again."""
-        total = sum(map(len, tensors))
-        if len(self._buffer) < total:
-            self._buffer = tensors[0].new_empty(total)
-        return list(self._buffer[:total].split([len(tensor) for tensor in tensors]))
-
     def collect(self, own: Tensor, cuts: Sequence[int]) -> Tensor | None:
-        own = own.cpu()
-        if not self.is_first:
-            self._swap(0, [own], [])
-            return None
-        start, whole = cuts[0], torch.empty(cuts[-1] - cuts[0], dtype=own.dtype)
-        for rank in range(self.size):
-            other = owned_by(rank, self.size, len(cuts) - 1)
-            part = whole[cuts[other.start] - start : cuts[other.stop] - start]
-            if rank:
-                self._swap(rank, [], [part])
-            else:
-                part.copy_(own)
-        return whole
+        own, ends = own.cpu(), self._ends(cuts)
+        with self._noticing_loss():
+            if not self.is_first:
+                if len(own):
+                    dist.send(own, 0)
+                return None
+            whole = torch.empty(cuts[-1] - cuts[0], dtype=own.dtype)
+            parts = whole.split([stop - start for start, stop in zip(ends, ends[1:])])
+            parts[0].copy_(own)
+            for rank in range(1, self.size):
+                if len(parts[rank]):
+                    dist.recv(parts[rank], rank)
+            return whole
 
-    def _swap(self, partner: int, send: Sequence[Tensor], receive: Sequence[Tensor]) -> None:
-        """Send tensors to another process and receive others from it, which it sends at the same time. Raises PeerLost."""
+    # A loss
+
+    @contextlib.contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        """Raise PeerLost for an error of torch.distributed in this block."""
         try:
-            if any(tensor.is_cuda for tensor in (*send, *receive)):
-                work = [dist.P2POp(dist.isend, tensor, partner, self._devices) for tensor in send if len(tensor)]
-                work += [dist.P2POp(dist.irecv, tensor, partner, self._devices) for tensor in receive if len(tensor)]
-                for item in dist.batch_isend_irecv(work) if work else ():
-                    item.wait()
-                return
-            work = [dist.irecv(tensor, partner, tag=i) for i, tensor in enumerate(receive) if len(tensor)]
-            work += [dist.isend(tensor, partner, tag=i) for i, tensor in enumerate(send) if len(tensor)]
-            for item in work:
-                item.wait(self.timeout)
+            yield
         except RuntimeError as error:
-            raise PeerLost(f"rank {partner} on {self._hosts[partner]} {self._reason(error)}; continue with --resume") from None
+            raise PeerLost(f"{self._reason(error)}; continue with --resume") from None
 
     def _reason(self, error: RuntimeError) -> str:
-        if "imed out" in str(error):
-            return f"gave no answer in {self.timeout.seconds} seconds; is its machine or the network down?"
-        if "losed" in str(error) or "reset" in str(error):
-            return "has ended without a message: it was killed, or ran out of memory"
-        return f"cannot be reached ({_first_line(error)})"
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        if is_late := "imed out" in str(error):  # after that, torch has no connection to any process
+            known = others if self.size == 2 else []
+        else:
+            known = [rank for rank in others if self._is_gone(rank)]
+        who = f"rank {known[0]} on {self._hosts[known[0]]}" if known else "another process"
+        if is_late:
+            return f"{who} gave no answer in {self.timeout.total_seconds():.0f} seconds; is its machine or the network down?"
+        if known or "losed" in str(error) or "reset" in str(error):
+            return f"{who} has ended without a message: it was killed, or ran out of memory"
+        return f"{who} cannot be reached ({_first_line(error)})"
+
+    def _is_gone(self, rank: int) -> bool:
+        """Whether the connection to a process is closed: a message that will not come cannot be waited for."""
+        try:
+            dist.irecv(torch.empty(1), rank, tag=PROBE)
+            return False
+        except RuntimeError:
+            return True
 
 
 def _first_line(error: Exception) -> str:

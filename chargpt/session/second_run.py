@@ -13,7 +13,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.planning.law import MAX_EPOCHS
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_part
-from chargpt.training.schedule import decay_start
+from chargpt.training.optimizers import decay_start
 from chargpt.training.trainer import Trainer
 
 BEFORE_DECAY = 0.9  # the decision comes after this share of the steps before the decay,

@@ -9,9 +9,9 @@ updated by itself, so that its bits do not depend on the number of processes: to
 products of another number of matrices, in another way.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from chargpt.config import OptimConfig
-from chargpt.parallel.group import Group
-from chargpt.parallel.parts import cuts_between, even_cuts
+from chargpt.parallel.group import Group, cuts_between, even_cuts
 from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, FlatWeights
 
 # The coefficients of three odd quintics. Applied in turn, they bring every singular value from 0.01 to 1 to between 0.73 and
@@ -46,11 +45,11 @@ class Optimizer:
     def __init__(self, weights: FlatWeights, group: Group, parts: int) -> None:
         self._weights, self._group = weights, group
         self._count = torch.zeros((), device=weights.vector.device)  # steps taken
-        self._owned = group.owned(parts)
+        self._own = group.own(parts)
 
     def _shard(self, quantity: str, cuts: list[int]) -> Shard:
         """State for the owned parts between `cuts`, all zero."""
-        own = slice(cuts[self._owned.start], cuts[self._owned.stop])
+        own = slice(cuts[self._own.start], cuts[self._own.stop])
         return Shard(quantity, cuts, torch.zeros_like(self._weights.vector[own]))
 
     def step(self, rate: float) -> None:
@@ -91,7 +90,7 @@ class Optimizer:
         shapes = {name: parameter.shape for name, parameter in self._weights.model.named_parameters()}
         for shard in self.shards:
             for name, span in _spans_within(self._weights, slice(shard.cuts[0], shard.cuts[-1])):
-                start = shard.cuts[0] + span.start - shard.cuts[self._owned.start]
+                start = shard.cuts[0] + span.start - shard.cuts[self._own.start]
                 yield f"{name}/{shard.quantity}", start, shapes[name], shard.own
 
     def _named(self, vectors: list[tuple[Shard, Tensor | None]]) -> dict[str, Tensor]:
@@ -120,7 +119,7 @@ class AdamW(Optimizer):
         decayed = weights.of_kind(EMBEDDING).stop  # norms and biases come last
         ranges = [
             (max(cuts[part], first), min(cuts[part + 1], stop), decay)
-            for part in self._owned
+            for part in self._own
             for first, stop, decay in ((0, decayed, config.weight_decay), (decayed, cuts[-1], 0.0))
         ]
         self._ranges = [(first, stop, decay) for first, stop, decay in ranges if first < stop]
@@ -130,7 +129,7 @@ class AdamW(Optimizer):
         """One update at learning rate `rate`."""
         # The functional form: torch.optim.AdamW imports torch's compiler, which takes longer than importing torch itself.
         vector, gradient = self._weights.vector, self._weights.gradient
-        (beta1, beta2), offset = self._betas, self.regions[0][self._owned.start]
+        (beta1, beta2), offset = self._betas, self.regions[0][self._own.start]
         for first, stop, decay in self._ranges:
             adamw(
                 [vector[first:stop]],
@@ -170,14 +169,14 @@ class Muon(Optimizer):
         self.shards = [*self._adamw.shards, self._shard("momentum", cuts)]
         self._stacks = {
             part: [(slice(max(s.start, cuts[part]), min(s.stop, cuts[part + 1])), rows, columns) for s, rows, columns in spans]
-            for part in self._owned
+            for part in self._own
         }
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
         """One update at learning rate `rate`."""
         self._adamw.step(rate)
-        cuts, offset = self.regions[0], self.regions[0][self._owned.start]
+        cuts, offset = self.regions[0], self.regions[0][self._own.start]
         for part, stacks in self._stacks.items():
             own = slice(cuts[part] - offset, cuts[part + 1] - offset)
             gradient, momentum = self._weights.gradient[cuts[part] : cuts[part + 1]], self.shards[-1].own[own]
@@ -202,7 +201,7 @@ class Muon(Optimizer):
         matrices.mul_(1 - rate * self._decay).add_(update, alpha=-rate * scale)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerKind:
     """An optimizer, and what the choice of settings knows of it. docs/lab/choice.md has the experiments."""
 
@@ -269,3 +268,62 @@ def _spans_within(weights: FlatWeights, part: slice) -> Iterator[tuple[str, slic
     for name, span in weights.spans.items():
         if part.start <= span.start < part.stop:
             yield name, slice(span.start - part.start, span.stop - part.start)
+
+
+# The learning rate as a function of the step
+
+
+def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
+    """The rate of step `step`, counted from 0, in a run of `max_steps`.
+
+    The rate rises linearly to its peak during warm-up, which takes at most half of the run. `linear` then holds the peak until
+    the last `decay_fraction` of the run and falls in a straight line; `cosine` falls along half a cosine from the end of
+    warm-up. Both end at `final_fraction` of the peak.
+    """
+    warmup = min(config.warmup_steps, max_steps // 2)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / (warmup + 1)
+    done = decay_done(step, config, max_steps=max_steps)
+    remaining = 1 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
+
+
+def decay_start(config: OptimConfig, *, max_steps: int) -> float:
+    """The step at which the rate begins to fall in a run of `max_steps` whose length was planned once."""
+    warmup = min(config.warmup_steps, max_steps // 2)
+    return max(warmup, max_steps * (1 - config.decay_fraction)) if config.schedule == "linear" else warmup
+
+
+def decay_done(step: int, config: OptimConfig, *, max_steps: int) -> float:
+    """How much of the decay is over at a step after the warm-up: 0 at the peak of the rate, 1 at the end of the run.
+
+    `config.replanned` is a step and how much of the decay was over by then. The rest of the decay follows from there, over the
+    steps that are left.
+    """
+    start = decay_start(config, max_steps=max_steps)
+    since, before = config.replanned
+    if step < since:  # of a run that repeats this one from its settings
+        start = min(start, since)
+        return before * max(0.0, step - start) / max(1.0, since - start)
+    start = since if before else max(start, since)
+    return before + (1 - before) * max(0.0, step - start) / max(1.0, max_steps - start)
+
+
+def replanned(config: OptimConfig, *, step: int, before: int, after: int) -> OptimConfig:
+    """`config` for a run of `before` steps that gets another length, `after`, at `step`: its rate goes on from where it is.
+
+    After the peak, the rate never rises, also if the run becomes longer.
+    """
+    warmup = min(config.warmup_steps, before // 2)
+    is_warm = step >= warmup  # a warm-up that is over does not begin again
+    done = min(1.0, decay_done(step, config, max_steps=before)) if is_warm else 0.0
+    new = dataclasses.replace(config, warmup_steps=min(warmup if is_warm else config.warmup_steps, after // 2))
+    is_at_peak = done == 0 and step <= decay_start(new, max_steps=after)
+    return dataclasses.replace(new, replanned=(0.0, 0.0) if is_at_peak else (float(step), done))
+
+
+def is_falling(step: int, config: OptimConfig, *, max_steps: int) -> bool:
+    """Whether the rate has begun to fall by step `step`. True for a rate that never falls."""
+    never_falls = learning_rate(max_steps - 1, config, max_steps=max_steps) >= config.learning_rate
+    is_warm = step >= min(config.warmup_steps, max_steps // 2)
+    return never_falls or (is_warm and learning_rate(step, config, max_steps=max_steps) < config.learning_rate)

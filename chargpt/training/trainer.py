@@ -16,14 +16,12 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config
-from chargpt.parallel.group import Group
-from chargpt.parallel.parts import ranges
+from chargpt.parallel.group import Group, ranges
 from chargpt.runs.saved_state import Progress
 from chargpt.training.batches import Batches
 from chargpt.training.distillation import Taught, environment
-from chargpt.training.optimizers import make_optimizer
+from chargpt.training.optimizers import is_falling, learning_rate, make_optimizer, replanned
 from chargpt.training.runtime import Runtime
-from chargpt.training.schedule import is_falling, learning_rate, replanned
 from chargpt.training.weights import FlatWeights
 from model import GPT
 
@@ -57,10 +55,10 @@ class Trainer:
 
     `teachers` are the models that `config.train.teachers` names, in the same order.
 
-    The batch is cut into `train.chunks` chunks, and so is the vector of weights into parts. Each process of `group` computes
-    the gradients of its chunks, sums them with those of the others, and updates its parts. A chunk and a part are computed
-    in the same way by any process, and sums are binary trees over the chunks, so any number of processes gives the same bits.
-    All processes call the same methods in the same order.
+    The batch is cut into `train.chunks` chunks, and the vector of weights into as many parts. Each process of `group` computes
+    the gradients of its own chunks, sums them with those of the others, and updates its own parts. A chunk and a part are
+    computed in the same way by any process, and sums are binary trees over the chunks, so any number of processes gives the
+    same bits. All processes call the same methods in the same order.
     """
 
     def __init__(
@@ -79,11 +77,13 @@ class Trainer:
         self.is_extended = False  # by --resume --minutes: then the rate follows the new length, and may rise again
         self.environment = environment(runtime, teachers)
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention)
-        self._parts = parts = config.train.chunks or group.size
-        self.optimizer = make_optimizer(self.weights, config.optim, group=group, parts=parts)
-        self._owned = [ranges(self.optimizer.regions, part) for part in group.owned(parts)]
-        self._chunks, self._rows = group.chunks(parts), config.train.batch_size // parts
-        self._partial = [torch.empty_like(self.weights.vector) for _ in range(len(self._chunks).bit_length() - 1)]
+        self._count = count = config.train.chunks or group.size
+        self._own = own = group.own(count)
+        self._rows = config.train.batch_size // count
+        self.optimizer = make_optimizer(self.weights, config.optim, group=group, parts=count)
+        self._parts = [ranges(self.optimizer.regions, part) for part in own]
+        self._spans = [slice(cuts[own.start], cuts[own.stop]) for cuts in self.optimizer.regions]
+        self._partial = [torch.empty_like(self.weights.vector) for _ in range(len(own).bit_length() - 1)]
         self._batches = Batches(
             ids,
             config.model.block_size,
@@ -128,51 +128,38 @@ class Trainer:
         if step in progress.skipped:
             progress.step += 1
             return Step(0.0, 0.0, self.rate_of(step))
-        loss, grad_norm = self._gradient(step)
+        losses = [self._gradient_of_chunk(step, chunk) for chunk in self._own]
+        self.group.reduce(self.weights.gradient, self.optimizer.regions)
+        loss, grad_norm = self._loss_and_norm(losses)
+        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+            raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
         limit = self.config.optim.grad_clip or math.inf
         if grad_norm > limit:
-            for part in self._own_ranges():
-                self.weights.gradient[part] *= limit / grad_norm
+            for span in self._spans:
+                self.weights.gradient[span] *= limit / grad_norm
         rate = self.rate_of(step)
         self.optimizer.step(rate)
-        self._share_weights()
+        for span in self._spans:
+            self.weights.refresh(span)
+        self.group.share(self.weights.computing, self.optimizer.regions)
         progress.step += 1
         progress.loss_sum += loss
         progress.loss_count += 1
         return Step(loss, grad_norm, rate)
 
-    def _gradient(self, step: int) -> tuple[float, float]:
-        """Compute the gradient of a step's batch, in the owned parts; the loss of the batch, and the norm of the gradient."""
-        losses = []
-        for number, chunk in enumerate(self._chunks):
-            losses.append(self._gradient_of_chunk(step, chunk))
-            self._add_to_tree(number)
-        self.group.sum_parts(self.weights.gradient, self.optimizer.regions)
-        norms = [self.weights.gradient_norm(part) for part in self._own_ranges()]
-        # With the text on a GPU, this is the only point of a step that waits for it.
-        values = torch.stack((*losses, *norms)).tolist()
-        losses, norms = values[: len(losses)], values[len(losses) :]
-        reports = self.group.exchange([*losses, *self._squares(norms)])
-        loss = 0.0
-        for value in (value for report in reports for value in report[: len(losses)]):
-            loss += value
-        grad_norm = math.sqrt(math.fsum(square for report in reports for square in report[len(losses) :]))
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
-        return loss, grad_norm
-
     def _gradient_of_chunk(self, step: int, chunk: int) -> Tensor:
-        """Compute the gradient of a chunk of the batch; its share of the loss."""
-        train, parts = self.config.train, self._parts
+        """Add the gradient of a chunk of the batch to those of the chunks before it; the chunk's share of the loss."""
+        train = self.config.train
         if self.config.model.dropout:
             # Dropout, like the batch, is a function of (seed, step, chunk).
-            torch.manual_seed(((train.seed * 1_000_003 + step) * parts + chunk) % 2**63)
+            torch.manual_seed(((train.seed * 1_000_003 + step) * self._count + chunk) % 2**63)
         total = torch.zeros((), device=self.runtime.device)
         self.weights.new_gradient()
         for micro in range(train.accumulate):
-            part = self._loss(*self._batches.batch(step, micro, self._rows_of(chunk))) / (train.accumulate * parts)
-            self.weights.add_gradient(part)
-            total += part.detach()
+            loss = self._loss(*self._batches.batch(step, micro, self._rows_of(chunk))) / (train.accumulate * self._count)
+            self.weights.add_gradient(loss)
+            total += loss.detach()
+        self._add_to_tree(chunk - self._own.start)
         return total
 
     def _rows_of(self, chunk: int) -> slice:
@@ -187,26 +174,21 @@ class Trainer:
         if level < len(self._partial):
             self._partial[level].copy_(self.weights.gradient)
 
-    def _squares(self, norms: list[float]) -> list[float]:
-        """The squared norm of each owned part, from the norms of its ranges."""
-        remaining = iter(norms)
-        return [math.fsum(next(remaining) ** 2 for _ in part) for part in self._owned]
-
-    def _own_ranges(self) -> list[slice]:
-        """The ranges of the vector that this process updates."""
-        return [piece for part in self._owned for piece in part]
-
-    def _share_weights(self) -> None:
-        """Give every process the weights that the others have updated."""
-        if self.group.size == 1:
-            return self.weights.refresh()
-        for part in self._own_ranges():
-            self.weights.refresh(part)
-        self.group.gather_parts(self.weights.computing, self.optimizer.regions)
+    def _loss_and_norm(self, losses: list[Tensor]) -> tuple[float, float]:
+        """The loss of the batch and the norm of its gradient, from the `losses` of the own chunks and the own parts."""
+        norms = [self.weights.gradient_norm(span) for part in self._parts for span in part]
+        # With the text on a GPU, this is the only point of a step that waits for it.
+        values = iter(torch.stack((*losses, *norms)).tolist())
+        mine = [next(values) for _ in losses]
+        mine += [math.fsum(next(values) ** 2 for _ in part) for part in self._parts]
+        reports, loss = self.group.exchange(mine), 0.0
+        for value in (value for report in reports for value in report[: len(losses)]):
+            loss += value  # one after the other: the sum() of Python 3.12 rounds differently
+        return loss, math.sqrt(math.fsum(square for report in reports for square in report[len(losses) :]))
 
     def rehearse(self) -> None:
         """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes."""
-        for chunk in self._chunks:
+        for chunk in self._own:
             self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step, 0, self._rows_of(chunk))))
         self._wait_for_device()
         self.weights.refresh()
@@ -251,7 +233,7 @@ class Trainer:
     def whole_model(self) -> GPT:
         """`model`, with the parts that other processes have updated."""
         if self.weights.computing is not self.weights.vector:
-            self.group.gather_parts(self.weights.vector, self.optimizer.regions)
+            self.group.share(self.weights.vector, self.optimizer.regions)
         return self.model
 
     def load(self, state: TrainerState | None) -> None:

@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig  # noqa: E402
 from chargpt.parallel.group import Group  # noqa: E402
-from chargpt.parallel.join import join_group  # noqa: E402
+from chargpt.parallel.processes import join_group  # noqa: E402
 from chargpt.training.batches import Batches  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
@@ -58,7 +58,7 @@ def make_ours(shape: str, group: Group) -> tuple[Callable[[], object], dict[str,
     config, spent = make_config(shape, group), {"exchanges": 0.0}
     torch.manual_seed(0)
     trainer = Trainer(GPT(config.model, VOCABULARY), make_ids(), config, runtime=choose_runtime(config), group=group)
-    for name in ("sum_parts", "gather_parts", "exchange"):
+    for name in ("reduce", "share", "exchange"):
         setattr(group, name, timed(getattr(group, name), spent))
     return trainer.step, spent
 

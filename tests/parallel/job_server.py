@@ -46,7 +46,7 @@ def child(rank: int, job: dict, ports: int) -> None:
     variables |= {"TORCHELASTIC_RESTART_COUNT": job["restarts"], "TORCHELASTIC_USE_AGENT_STORE": "True"}
     os.environ.update({name: str(value) for name, value in variables.items()})
     if job["control"]:
-        Processes.sum_parts = plain_sum
+        Processes.reduce = plain_sum
     is_last = rank == job["size"] - 1 and job["last"] is not None
     os._exit(run_program(lambda: train.main(job["last" if is_last else "arguments"])))
 

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
 from chargpt.training.batches import Batches
+from chargpt.training.optimizers import learning_rate
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.schedule import learning_rate
 from chargpt.training.trainer import NotFinite, Trainer
 from model import GPT, GPTConfig
 
