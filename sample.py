@@ -115,10 +115,12 @@ def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt
     facts = {"run": loaded.run, "step": loaded.step}
     printer: JsonPrinter | TextPrinter = JsonPrinter(sys.stdout) if options.json else text_printer(options)
     started = time.perf_counter()
-    made, problem = print_samples(generator, samplings, prompt, seeds, printer=printer, facts=facts, stop=interrupt)
+    made, problem = print_samples(
+        generator, samplings, prompt, seeds, printer=printer, facts=facts, stop=lambda: interrupt.came_here
+    )
     seconds = time.perf_counter() - started
     log(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
-    if interrupt():
+    if interrupt.came_here:
         log("stopped")
     elif problem:
         log(problem)

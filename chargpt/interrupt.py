@@ -19,19 +19,24 @@ SAVING = "\nstopping: this step is saved first\na second signal stops at once\n"
 
 
 class Interrupt:
-    """While active, remembers the first signal and prints `notice` for it. Call it to ask whether a signal came."""
+    """While active, remembers the first signal and prints `notice` for it.
+
+    `came_here` is about this process alone. What several processes do together depends on `agreed`, which is the same in all.
+    """
 
     def __init__(self, notice: str = SAVING) -> None:
         self.signal: int | None = None
         self._notice = notice
 
-    def __call__(self) -> bool:
-        return self.came
+    @property
+    def came_here(self) -> bool:
+        """Whether a signal came to this process."""
+        return self.signal is not None
 
     @property
-    def came(self) -> bool:
-        """Whether a signal came to this process. What several processes decide together, they ask by a call."""
-        return self.signal is not None
+    def agreed(self) -> bool:
+        """Whether the processes that train together have agreed to stop; for one process, whether a signal came."""
+        return self.exit_code != 0
 
     @property
     def exit_code(self) -> int:
@@ -53,14 +58,14 @@ class Interrupt:
 
 
 @contextlib.contextmanager
-def ending_at_once(undo: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """While active, a signal ends the program at once: for the time in which there is nothing to save or to finish.
+def ending_at_once(undo: Callable[[], None] = lambda: None, *, notice: str = "stopped\n") -> Iterator[None]:
+    """While active, a signal prints `notice` and ends the program at once: while there is nothing to save or to finish.
 
     `undo` is called first. It removes what the block has begun, at any moment, and may be called again within itself.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
-        _write_error("stopped\n")
+        _write_error(notice)
         try:
             undo()
         finally:

@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -211,7 +212,7 @@ def _memory_message(error: MemoryError | RuntimeError) -> str | None:
     """The message for a lack of memory, which torch reports as a RuntimeError; None for any other error."""
     if not (isinstance(error, MemoryError) or re.search(r"out of memory|(can't|tried to) allocate", str(error))):
         return None
-    detail = str(error).strip().partition("\n")[0][:120] or "none left"
+    detail = textwrap.shorten(str(error).strip().partition("\n")[0], 200, placeholder=" ...") or "none left"
     return (
         f"memory: there is not enough ({detail}); use a smaller model or fewer samples, or in training a smaller "
         "train.batch_size with a larger train.accumulate"

@@ -21,7 +21,7 @@ BELOW = {
     "planning": {"text", "runs", "training"},
     "sampling": {"text", "runs", "kernels", "parallel"},
     "analysis": {"text", "runs", "sampling", "training"},  # training: how fast its steps are
-    "session": {"text", "runs", "parallel", "planning", "training"},
+    "session": {"text", "runs", "parallel", "planning", "training", "sampling", "analysis", "pages"},  # its samples, its report
     "pages": {"text", "runs", "sampling", "analysis"},
     "archive": {"text", "runs", "sampling", "kernels"},
     "exchange": {"text", "runs", "training", "planning", "sampling"},  # training: an imported run can be resumed

@@ -21,9 +21,9 @@ pytestmark = [
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_the_first_signal_sets_the_flag_and_its_exit_code(capfd, name, code):
     with Interrupt(notice="stopping\n") as interrupt:
-        assert not interrupt() and interrupt.exit_code == 0
+        assert not interrupt.agreed and not interrupt.came_here and interrupt.exit_code == 0
         os.kill(os.getpid(), getattr(signal, name))
-        assert interrupt() and interrupt.exit_code == code
+        assert interrupt.agreed and interrupt.came_here and interrupt.exit_code == code
     assert capfd.readouterr().err == "stopping\n"
 
 
@@ -39,7 +39,7 @@ def test_within_an_interrupt_a_time_that_ends_at_once_gives_the_flag_back():
         with ending_at_once():
             pass
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupt()
+        assert interrupt.came_here
 
 
 def ended(code: str) -> subprocess.CompletedProcess:
@@ -61,6 +61,6 @@ def test_before_there_is_anything_to_finish_the_first_one_does():
 def test_a_lost_terminal_that_nohup_ignores_stays_ignored():
     done = ended(
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "with Interrupt() as interrupt:\n    os.kill(os.getpid(), signal.SIGHUP)\n    print(interrupt())"
+        "with Interrupt() as interrupt:\n    os.kill(os.getpid(), signal.SIGHUP)\n    print(interrupt.came_here)"
     )
     assert done.stdout == b"False\n"

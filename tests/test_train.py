@@ -15,21 +15,20 @@ import yaml
 from helpers import Clock, after_each_piece, bits, last_step, logged, logged_without_speed
 from programs import DEVNULL
 from safetensors.torch import load_file
+from session_helpers import finish, opened, resumed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
 from chargpt.interrupt import Interrupt
 from chargpt.planning import clock as time_budget
-from chargpt.planning.cli import parse_options
 from chargpt.planning.clock import TimeBudget
-from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.saved_state import SavedState
-from chargpt.session.start import Training, new_run, resume_run, roll_back
+from chargpt.session import session as session_module
 from chargpt.terminal import run_program
 from chargpt.training.evaluation import evaluate
-from chargpt.training.trainer import Step, Trainer
+from chargpt.training.trainer import NotFinite, Step, Trainer
 
 TINY = [
     "--config",
@@ -77,7 +76,7 @@ def clock(monkeypatch) -> Clock:
         return step(trainer)
 
     monkeypatch.setattr(Trainer, "step", step_in_time)
-    for module in (train, time_budget):
+    for module in (train, session_module, time_budget):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -189,10 +188,11 @@ def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
 def test_a_large_validation_part_is_evaluated_from_its_start(trainer, tmp_path):
     assert trainer("train.eval_chars=300", "train.max_steps=1", "train.eval_interval=100") == 0
     assert "on the first 300 characters" in (tmp_path / "run" / "details.txt").read_text(encoding="utf-8")
-    trainer, corpus, _, _ = resumed(tmp_path / "run")
-    expected = evaluate(trainer.weights.working, corpus.val[:301])
+    session = resumed(tmp_path / "run")
+    model, validation = session.trainer.weights.working, session.corpus.val
+    expected = evaluate(model, validation[:301])
     assert logged(tmp_path / "run")[-1]["val/loss"] == pytest.approx(expected)
-    assert expected != pytest.approx(evaluate(trainer.weights.working, corpus.val), rel=1e-6)
+    assert expected != pytest.approx(evaluate(model, validation), rel=1e-6)
 
 
 def test_the_seed_decides(trainer, tmp_path):
@@ -407,21 +407,6 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
     assert last_step(run).name == "step-00000150"
 
 
-def begun(arguments: list[str]) -> Training:
-    return new_run(parse_options(arguments), root=project_root())
-
-
-def resumed(folder: Path, *settings: str) -> Training:
-    options = parse_options(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
-    return resume_run(options, root=project_root())
-
-
-def finish(training: Training, interrupt: Interrupt | None = None) -> int:
-    """Train to the end; the exit code."""
-    with interrupt or Interrupt() as interrupt:
-        return train.train_to_the_end(training, interrupt, deadline=None)
-
-
 def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
     """Make the loss, or one gradient, of a step not finite, in its last chunk."""
     chunk = iter(range(1, 10**9))
@@ -441,12 +426,12 @@ def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
     arguments = [str(text), *TINY, "train.accumulate=2", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    training = begun(arguments)
+    training = opened(arguments)
     poison(training.trainer, step=7, value=value, where=where)
     assert finish(training) == 3
     assert training.trainer.progress.step == 7
     poisoned = {name: weight.clone() for name, weight in training.trainer.model.state_dict().items()}
-    clean = begun([*arguments[:-3], "--run", f"{tmp_path}/clean", f"data.cache={tmp_path}/cache"]).trainer
+    clean = opened([*arguments[:-3], "--run", f"{tmp_path}/clean", f"data.cache={tmp_path}/cache"]).trainer
     for _ in range(7):
         clean.step()
     assert all(torch.equal(weight, poisoned[name]) for name, weight in clean.model.state_dict().items())
@@ -457,12 +442,12 @@ def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
 
 def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, capsys):
     arguments = [str(text), *TINY, "train.on_nonfinite=rollback", "train.log_interval=1", f"data.cache={tmp_path}/cache"]
-    training = begun([*arguments, "--run", f"{tmp_path}/run"])
+    training = opened([*arguments, "--run", f"{tmp_path}/run"])
     poison(training.trainer, step=26, value=float("nan"), where="loss")
     assert finish(training) == 0
     assert "rollback    step 27" in capsys.readouterr().out
     assert training.trainer.progress.skipped == [26]
-    assert finish(begun([*arguments, "--run", f"{tmp_path}/whole"])) == 0
+    assert finish(opened([*arguments, "--run", f"{tmp_path}/whole"])) == 0
     rates = {line["step"]: line["lr"] for line in logged(tmp_path / "run") if "lr" in line}
     undisturbed = {line["step"]: line["lr"] for line in logged(tmp_path / "whole") if "lr" in line}
     assert sorted(rates) == [step for step in range(1, 41) if step != 27]
@@ -483,7 +468,8 @@ def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsy
     other = tmp_path / "other.txt"
     other.write_text((text.read_text().replace("stone", "żółw") + "Q?") * 2, encoding="utf-8")  # new and missing characters
     arguments = [str(other), *TINY, "--init-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
-    tuned = begun([*arguments, "--run", f"{tmp_path}/tuned"])
+    tuned = opened([*arguments, "--run", f"{tmp_path}/tuned"])
+    tuned.describe()
     out = capsys.readouterr().out
     assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("\nstart ")[1].split("\n")[0]
     source, tokenizer, _ = restore_model(find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
@@ -494,7 +480,7 @@ def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsy
     )
     assert torch.equal(before, after)
     assert torch.equal(source.blocks[1].mlp.up.weight, tuned.trainer.model.blocks[1].mlp.up.weight)
-    scratch = begun([*arguments[:-3], f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/scratch"])
+    scratch = opened([*arguments[:-3], f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/scratch"])
     assert evaluate(tuned.trainer.model, tuned.corpus.val) < evaluate(scratch.trainer.model, tuned.corpus.val) - 0.5
 
 
@@ -512,7 +498,7 @@ def test_the_vocabulary_of_another_run(trainer, tmp_path, text, capsys):
     few = tmp_path / "few.txt"
     few.write_text("the sea " * 200)
     arguments = [*TINY, "--vocab-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
-    run = begun([str(few), *arguments, "--run", f"{tmp_path}/few"])
+    run = opened([str(few), *arguments, "--run", f"{tmp_path}/few"])
     assert run.corpus.tokenizer.characters == "".join(sorted(set(text.read_text())))
     few.write_text("the sea Ω " * 200)
     capsys.readouterr()
@@ -714,7 +700,7 @@ def test_a_link_in_a_run_leads_nowhere(trainer, tmp_path):
 @pytest.mark.parametrize("where", ["evaluation", "sample"])
 def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, monkeypatch, where):
     arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "train.sample_length=100000"]
-    training, interrupt, pieces = begun([*arguments, "--run", f"{tmp_path}/run"]), Interrupt(), []
+    training, interrupt, pieces = opened([*arguments, "--run", f"{tmp_path}/run"]), Interrupt(), []
 
     def stop(*_: object) -> None:
         interrupt.signal = signal.SIGINT
@@ -742,7 +728,7 @@ def test_after_minutes_a_longer_run_has_its_own_intervals_again(trainer, tmp_pat
 def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tmp_path, capsys):
     for how in ("stop", "rollback"):
         arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", f"train.on_nonfinite={how}"]
-        training = begun([*arguments, "--run", f"{tmp_path}/{how}"])
+        training = opened([*arguments, "--run", f"{tmp_path}/{how}"])
         training.trainer.model.norm.weight.data.fill_(float("nan"))
         training.trainer.weights.refresh()
         assert finish(training) == 3
@@ -770,9 +756,9 @@ def test_a_step_that_is_saved_twice_is_said_with_its_new_name(trainer, tmp_path,
 
 def test_a_rollback_says_which_checkpoint_it_skips(trainer, tmp_path, capsys):
     assert trainer() == 0
-    trainer, _, run, _ = resumed(tmp_path / "run", "train.max_steps=60")
+    session = resumed(tmp_path / "run", "train.max_steps=60")
     (last_step(tmp_path / "run") / "state.json").write_text("damaged meanwhile")
     capsys.readouterr()
-    roll_back(trainer, run, without=40)
-    assert run.checkpoint.name == "step-00000030"
+    session.roll_back(NotFinite("the loss is nan", step=40))
+    assert session.run.checkpoint.name == "step-00000030"
     assert "skipped" in capsys.readouterr().out

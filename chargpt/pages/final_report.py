@@ -13,15 +13,15 @@ from chargpt.text.corpus import Corpus
 REPORT = "report.html"
 
 
-def write_final_report(folder: Path, corpus: Corpus, *, device: str, ngram_loss: float) -> tuple[str, str]:
+def write_final_report(folder: Path, corpus: Corpus, *, device: str, ngram_loss: float, if_stopped: str) -> tuple[str, str]:
     """Write report.html on the run in `folder`, of its best checkpoint. Returns a notice: its label, and what it says.
 
-    It measures less than `python -m chargpt report` does, so that it takes a few seconds. A signal meanwhile ends the program.
-    `ngram_loss` is the loss of an n-gram model of the text.
+    It measures less than `python -m chargpt report` does, so that it takes a few seconds. A signal meanwhile prints
+    `if_stopped` and ends the program. `ngram_loss` is the loss of an n-gram model of the text.
     """
     path = folder / REPORT
     try:
-        with ending_at_once():
+        with ending_at_once(notice=f"{if_stopped}\n"):
             # Imported at the end of a training, so that its start does not wait for pictures and pages.
             from chargpt.analysis.run_report import measure_run, quick
             from chargpt.pages.report_page import report_page

@@ -74,14 +74,11 @@ class SharedInterrupt(Interrupt):
 
     def __init__(self) -> None:
         super().__init__(notice="")
-        self.agreed = 0  # the signal
-
-    def __call__(self) -> bool:
-        return self.agreed != 0
+        self.agreed_signal = 0
 
     @property
     def exit_code(self) -> int:
-        return 128 + self.agreed if self.agreed else 0
+        return 128 + self.agreed_signal if self.agreed_signal else 0
 
 
 class Processes(Group):
@@ -270,9 +267,9 @@ class Processes(Group):
             dist.all_to_all_single(table, row.repeat(self.size, 1))
         rows = table.tolist()
         agreed = int(max(row[0] for row in rows))
-        if agreed and not self._interrupt.agreed and self.is_first:
+        if agreed and not self._interrupt.agreed_signal and self.is_first:
             print(SAVING, end="", file=sys.stderr, flush=True)
-        self._interrupt.agreed = agreed or self._interrupt.agreed
+        self._interrupt.agreed_signal = agreed or self._interrupt.agreed_signal
         return [row[1:] for row in rows]
 
     def _ends(self, cuts: Sequence[int]) -> Sequence[int]:

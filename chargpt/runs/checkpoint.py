@@ -12,6 +12,7 @@ bounds on everything that is read, formats that cannot hold code, a strict schem
 model. One process writes a run; any number may read it meanwhile.
 """
 
+import errno
 import hashlib
 import itertools
 import os
@@ -126,6 +127,31 @@ def prune(path: Path, keep: int) -> list[str]:
     for folder in removed:
         discard(folder)
     return problems
+
+
+def remove_oldest(run: Path, *, but: Path | None) -> Path | None:
+    """Remove the oldest checkpoint of `run` that is neither the best one nor the newest valid one, which is `but`.
+
+    Returns its folder; None if there is none to remove, or if it cannot be removed. Later ones than `but` stay.
+    """
+    if but is None:
+        return None
+    try:
+        best_name = _best_name(run)
+        old = next((path for path in steps(run) if _order(path) < _order(but) and path.name != best_name), None)
+        if old is None:
+            return None
+        os.rename(old, aside(old))
+        sync_folder(run)
+    except (CheckpointError, OSError):
+        return None
+    discard(aside(old))
+    return old
+
+
+def is_lack_of_space(error: CheckpointError) -> bool:
+    """Whether nothing could be saved because the disk is full, or a quota is used up."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
 
 
 def remove_orphans(run: Path) -> None:

@@ -3,16 +3,29 @@
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from torch import Tensor
 
 from chargpt.config import Config, to_yaml
 from chargpt.files import LOCK_NAME, FolderLock, is_portable, lock_folder, publish_file, sync_folder
-from chargpt.runs.checkpoint import Checkpoint, is_saved_again, mark_best, newest, prune, publish, remove_orphans, steps
+from chargpt.runs.checkpoint import (
+    Checkpoint,
+    is_lack_of_space,
+    is_saved_again,
+    mark_best,
+    newest,
+    prune,
+    publish,
+    remove_oldest,
+    remove_orphans,
+    steps,
+)
 from chargpt.runs.saved_state import SavedState
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
 
 # What a run that died before its first checkpoint leaves in its folder.
@@ -21,6 +34,9 @@ LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\
 DETAILS = "details.txt"  # what was said of a run before it began
 TEACHER = "-teacher"  # of two runs, the first gets this at the end of its name when it has ended, and the second has the rest
 COPIES = "teachers-"  # a run keeps the weights of its teachers in a folder whose name is this and their digest
+
+
+T = TypeVar("T")
 
 
 class Run:
@@ -44,11 +60,25 @@ class Run:
 
         Raises CheckpointError when nothing could be saved; earlier checkpoints are then unchanged.
         """
-        path = publish(self.folder, weights=weights, training=training, state=state)
+        problems: list[str] = []
+        path = self._with_space(lambda: publish(self.folder, weights=weights, training=training, state=state), problems)
         if state.progress.best_step == state.progress.step:
-            mark_best(path, state.progress.best_loss)
+            self._with_space(lambda: mark_best(path, state.progress.best_loss), problems)
         self.saved, self.checkpoint, self.saved_again = state, path, is_saved_again(path)
-        return prune(path, state.config.checkpoint.keep)
+        return problems + prune(path, state.config.checkpoint.keep)
+
+    def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
+        """What `save` returns. When its disk is full, the oldest checkpoint goes, until `save` succeeds or none can go.
+
+        The newest valid checkpoint and the best one stay. Adds a line to `problems` for each one that has gone.
+        """
+        while True:
+            try:
+                return save()
+            except CheckpointError as error:
+                if not is_lack_of_space(error) or (gone := remove_oldest(self.folder, but=self.checkpoint)) is None:
+                    raise
+                problems.append(f"{shown(gone)}: removed, since the disk is full; a new checkpoint needed its space")
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest valid checkpoint, and a line for each newer one that was skipped. Raises CheckpointError."""
@@ -101,25 +131,8 @@ def _locked(folder: Path) -> FolderLock:
     try:
         return lock_folder(folder, wait=False)
     except BlockingIOError:
-        raise UserError(f"{shown(folder)}: another process is training this run; wait for it, or stop it") from None
-
-
-class SharedRun(Run):
-    """A run as a process sees it that is not the first one: it remembers what the first one saved, and writes nothing."""
-
-    def __init__(self, saved: SavedState | None) -> None:
-        self.folder, self.saved, self.saved_again = Path(), saved, False
-        self.checkpoint = None if saved is None else self.folder
-
-    def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
-        self.saved, self.checkpoint = state, self.folder
-        return []
-
-    def write_config(self, config: Config) -> str | None:
-        return None
-
-    def write_details(self, lines: Sequence[str]) -> str | None:
-        return None
+        ways = "wait for it, stop it, or give your run another name with --run NAME"
+        raise UserError(f"{shown(folder)}: another process is training this run; {ways}") from None
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:
@@ -140,8 +153,15 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 
 
 def new_folder(name: str, checkpoints: Path) -> Path:
-    """The folder for a new run. Raises UserError if it already holds a run or anything else."""
-    folder = folder_of(name, checkpoints)
+    """The folder for a new run of that name. Raises UserError if it already holds a run or anything else."""
+    return check_free(folder_of(name, checkpoints), checkpoints)
+
+
+def check_free(folder: Path, checkpoints: Path) -> Path:
+    """`folder`, in which a new run may be made. Raises UserError if it already holds a run or anything else.
+
+    A run in `checkpoints` is named without its path.
+    """
     if os.path.lexists(folder) and not folder.is_dir():
         raise UserError(f"{shown(folder)}: this is a file; choose another --run NAME")
     if folder.is_dir() and steps(folder):

@@ -163,7 +163,7 @@ class Session:
                     end = self._line_end(characters, before=len(made))
                     self._printer.add(characters[:end])
                     made += characters[:end]
-                    if end is not None or interrupt():
+                    if end is not None or interrupt.came_here:
                         break
             if not (made and made[-1].text == "\n"):
                 self._printer.end()

@@ -48,4 +48,4 @@ class SampleWriter:
             generator=torch.Generator().manual_seed(self._seed),
             never_sampled=self._tokenizer.never_sampled,
         )
-        return self._tokenizer.decode(int(new) for new in itertools.takewhile(lambda _: not interrupt.came, ids))
+        return self._tokenizer.decode(int(new) for new in itertools.takewhile(lambda _: not interrupt.came_here, ids))

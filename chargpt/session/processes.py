@@ -7,79 +7,62 @@ get weights and optimizer state from it. The text is encoded once on each machin
 import dataclasses
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from chargpt.config import Config, apply, to_dict
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.teachers import check_teachers, models_of, reopen_teachers
-from chargpt.runs.model_shape import blank_model
-from chargpt.runs.run import Run, SharedRun
 from chargpt.runs.saved_state import SavedState
-from chargpt.terminal import UserError, say
+from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
-from chargpt.training.distillation import environment
-from chargpt.training.runtime import choose_runtime
-from chargpt.training.trainer import Trainer
 
 # Options and settings that are paths, which may differ from machine to machine.
 PATHS = ("texts", "config", "run", "init_from", "vocab_from")
 PATH_SETTINGS = ("data.cache=", "data.val_text=", "train.teachers=")
 
 
-class Training(NamedTuple):
-    """The objects of a training."""
-
-    trainer: Trainer
-    corpus: Corpus
-    run: Run
-    seconds: float | None  # the time limit, from the start of the program
-
-
 class Start(NamedTuple):
-    """What the first process decides."""
+    """What the first process decides, and the others begin with."""
 
     state: SavedState
     saved: Config | None  # the settings in the checkpoint that is resumed, before any were changed; None for a new run
     worth_compiling: bool
+    seconds: float | None  # the time limit from the start of the program; None: no limit
     teachers_at: str = ""  # the folder of the run's own copies of its teachers; empty where train.teachers is read
+    is_extended: bool = False  # by --minutes, with --resume
 
 
 def publish_start(group: Group, start: Start) -> None:
     """Tell the other processes what to begin with."""
     if group.size > 1:
         saved = start.saved and to_dict(start.saved)
-        group.publish("start", json.dumps([start.state.to_json(), saved, start.worth_compiling, start.teachers_at]))
+        group.publish("start", json.dumps([start.state.to_json(), saved, *start[2:]]))
 
 
-def join_run(options: TrainOptions, *, root: Path, group: Group) -> Training:
-    """The training that the first process has begun or resumed, without its time limit. Raises UserError."""
-    data, saved, worth_compiling, teachers_at = json.loads(group.read("start"))
-    state = SavedState.from_json(data)
-    runtime = choose_runtime(state.config, worth_compiling=worth_compiling, group=group)
-    corpus = None
-    if group.local_rank == 0:  # on a machine of its own
-        texts, config = options.texts or state.texts, state.config
-        corpus = load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=state.tokenizer)
-    copies = Path(teachers_at) if teachers_at else None
-    opened, _ = reopen_teachers(state.config, copies=copies)
-    check_teachers(opened, state.tokenizer, context=state.config.model.block_size)
-    teachers = models_of(opened)
-    compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
-    corpus = corpus or cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
+def read_start(group: Group) -> Start:
+    """What the first process has published. Waits for it."""
+    state, saved, *rest = json.loads(group.read("start"))
+    return Start(SavedState.from_json(state), saved and apply(Config(), saved, where="start"), *rest)
+
+
+def corpus_of_machine(start: Start, texts: Sequence[str], *, root: Path, group: Group) -> Corpus | None:
+    """The corpus, encoded by the first process of each machine; None in the others, which find it in the cache afterwards."""
+    if group.local_rank:
+        return None
+    config, tokenizer = start.state.config, start.state.tokenizer
+    texts = texts or start.state.texts
+    return load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=tokenizer)
+
+
+def corpus_of_others(start: Start, *, root: Path) -> Corpus:
+    """The corpus that the first process of this machine has encoded. Raises UserError."""
+    state = start.state
+    corpus = cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
     if corpus is None:
         raise UserError("data.cache: the first process of this machine has encoded the text, but the others do not find it")
-    model = blank_model(state.config.model, state.tokenizer.vocab_size)
-    trainer = Trainer(model, corpus.train, state.config, runtime=runtime, group=group, teachers=teachers)
-    if saved is None:
-        trainer.share_start()
-        return Training(trainer, corpus, SharedRun(None), None)
-    trainer.load(None)
-    trainer.is_extended = options.resume and options.minutes is not None
-    run = SharedRun(dataclasses.replace(state, config=apply(Config(), saved, where="start")))
-    return Training(trainer, corpus, run, None)
+    return corpus
 
 
 def check_options(options: TrainOptions, group: Group) -> None:
@@ -127,16 +110,19 @@ def check_processes(config: Config, group: Group) -> None:
         )
 
 
-def compare(group: Group, fingerprint: str, environment: Mapping[str, str | int | bool]) -> None:
-    """Raise UserError unless all machines have the same text; warn if they differ otherwise. An empty fingerprint agrees.
+def compare(group: Group, fingerprint: str, environment: Mapping[str, str | int | bool]) -> list[Notice]:
+    """Raise UserError unless all machines have the same text; warnings if they differ otherwise. An empty fingerprint agrees.
 
     Call it after encoding the text: it waits for all processes.
     """
     mine = [fingerprint, environment]
-    all = [json.loads(text) for text in group.meet("machine", json.dumps(mine))]
-    for rank, (other, theirs) in enumerate(all):
-        if other not in ("", all[0][0]):
+    machines = [json.loads(text) for text in group.meet("machine", json.dumps(mine))]
+    (fingerprint, first), warnings = machines[0], []
+    for rank, (other, theirs) in enumerate(machines):
+        if other not in ("", fingerprint):
             raise UserError(f"TEXT: rank {rank} has another text than rank 0; give every machine the same one")
-        if theirs != all[0][1]:
-            changes = [f"{key} {value} -> {theirs[key]}" for key, value in all[0][1].items() if theirs[key] != value]
-            say("warning", f"rank {rank} differs from rank 0 ({', '.join(changes)}): other processes would give other bits")
+        if theirs != first:
+            changes = [f"{key} {value} -> {theirs[key]}" for key, value in first.items() if theirs[key] != value]
+            what = f"rank {rank} differs from rank 0 ({', '.join(changes)}): other processes would give other bits"
+            warnings.append(Notice("warning", what))
+    return warnings

@@ -55,7 +55,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
             say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             curve.append((rate, loss))
         if not any(loss < math.inf for _, loss in curve):
-            if interrupt():
+            if interrupt.came_here:
                 return interrupt.exit_code
             raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
         say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
@@ -88,7 +88,7 @@ def try_rates(
         at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
         trainer = Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime, teachers=teachers)
         loss = _final_loss(trainer, interrupt)
-        if interrupt():
+        if interrupt.came_here:
             return
         yield rate, loss
         best = min(best, loss)
@@ -101,7 +101,7 @@ def _final_loss(trainer: Trainer, interrupt: Interrupt) -> float:
     losses = []
     try:
         with ThreadWaiting(trainer.runtime) as waiting:
-            while not trainer.is_finished and not interrupt():
+            while not trainer.is_finished and not interrupt.came_here:
                 with waiting.watch():
                     losses.append(trainer.step().loss)
     except NotFinite:

@@ -28,7 +28,7 @@ def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None,
     sums = torch.zeros(count + 1, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
     try:
         for number, batch in enumerate(batches):
-            if interrupt is not None and interrupt.came:
+            if interrupt is not None and interrupt.came_here:
                 break
             if number % group.size == group.rank:
                 inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
@@ -37,7 +37,7 @@ def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None,
     finally:
         model.train(was_training)
     by_rank, total = group.exchange(sums.tolist()), 0.0
-    if interrupt is not None and interrupt():
+    if interrupt is not None and interrupt.agreed:
         return None
     for number in range(len(sums)):  # one after the other: the sum() of Python 3.12 rounds differently
         total += by_rank[number % group.size][number]

@@ -322,8 +322,13 @@ def replanned(config: OptimConfig, *, step: int, before: int, after: int) -> Opt
     return dataclasses.replace(new, replanned=(0.0, 0.0) if is_at_peak else (float(step), done))
 
 
+def never_falls(config: OptimConfig, *, max_steps: int) -> bool:
+    """Whether the rate stays at its peak to the end of the run."""
+    return learning_rate(max_steps - 1, config, max_steps=max_steps) >= config.learning_rate
+
+
 def is_falling(step: int, config: OptimConfig, *, max_steps: int) -> bool:
     """Whether the rate has begun to fall by step `step`. True for a rate that never falls."""
-    never_falls = learning_rate(max_steps - 1, config, max_steps=max_steps) >= config.learning_rate
     is_warm = step >= min(config.warmup_steps, max_steps // 2)
-    return never_falls or (is_warm and learning_rate(step, config, max_steps=max_steps) < config.learning_rate)
+    is_below_peak = learning_rate(step, config, max_steps=max_steps) < config.learning_rate
+    return never_falls(config, max_steps=max_steps) or (is_warm and is_below_peak)

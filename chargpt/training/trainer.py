@@ -74,7 +74,6 @@ class Trainer:
         assert len(teachers) == len(config.train.teacher_names), config.train.teachers
         self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
-        self.is_extended = False  # by --resume --minutes: then the rate follows the new length, and may rise again
         self.environment = environment(runtime, teachers)
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention)
         self._count = count = config.train.chunks or group.size
@@ -206,15 +205,14 @@ class Trainer:
         rate = learning_rate(step, self.config.optim, max_steps=self.config.train.max_steps)
         return rate * 0.5 ** len(self.progress.skipped)
 
-    def set_length(self, max_steps: int, *, min_evaluations: int) -> None:
-        """Make the run `max_steps` long, with at least so many evaluations. After its peak, the rate does not rise.
+    def set_length(self, max_steps: int, *, min_evaluations: int, may_rise: bool = False) -> None:
+        """Make the run `max_steps` long, with at least so many evaluations.
 
-        The warm-up stays as short as it now becomes, even if the run is extended later.
+        After its peak, the rate does not rise, unless it `may_rise`: then it follows the new length as if the run had had it
+        from its beginning. This may shorten the warm-up; a later extension of the run does not lengthen it again.
         """
         config = self.config
-        # As if nothing of the decay were over: see `replanned`.
-        step, before = (0, max_steps) if self.is_extended else (self.progress.step, config.train.max_steps)
-        self.is_extended = False
+        step, before = (0, max_steps) if may_rise else (self.progress.step, config.train.max_steps)
         self.config = dataclasses.replace(
             config,
             train=dataclasses.replace(config.train, max_steps=max_steps, min_evaluations=min_evaluations),

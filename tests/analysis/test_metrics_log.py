@@ -9,16 +9,17 @@ from helpers import SHAPE
 
 from chargpt.analysis.metrics_log import extra_metrics, read_metrics
 from chargpt.config import Config, TrainConfig
-from chargpt.session.monitor import Monitor
+from chargpt.session.journal import Journal
 from chargpt.training.trainer import Step
 from model import GPT
 
 
 def test_what_a_training_logs_is_read_back(tmp_path):
-    with Monitor(tmp_path, Config(), step=0, is_new=True) as monitor:
-        monitor.log_evaluation(0, 2.0, sample="a\nb")
-        monitor.log_training(10, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=500.0)
-        monitor.log_training(20, float("nan"), Step(1.4, 0.7, 1e-3), chars_per_second=1000.0)
+    journal = Journal()
+    with journal.recording(tmp_path, Config(), step=0, is_new=True):
+        journal.record_evaluation(0, 2.0, sample="a\nb")
+        journal.record_training(10, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=500.0)
+        journal.record_training(20, float("nan"), Step(1.4, 0.7, 1e-3), chars_per_second=1000.0)
     log = read_metrics(tmp_path)
     assert log.curve("val/loss") == [(0, 2.0)] and log.curve("train/loss") == [(10, 1.5)] and log.curve("none") == []
     assert log.samples == [(0, "a\nb")] and log.last_step == 20

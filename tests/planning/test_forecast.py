@@ -7,16 +7,14 @@ import subprocess
 import sys
 
 import pytest
+from session_helpers import opened
 from text_helpers import ROOT
 
 import train
 from chargpt.commands.text import main
 from chargpt.config import Config, DataConfig, OptimConfig, TrainConfig, apply_overrides
 from chargpt.planning.candidates import choose, in_blocks
-from chargpt.planning.cli import parse_options
 from chargpt.planning.forecast import StepTimes, describe_training, estimate, outlook, steps_in
-from chargpt.project import project_root
-from chargpt.session.start import new_run
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from model import GPTConfig
@@ -136,7 +134,8 @@ def test_a_length_that_minutes_replaces_is_not_looked_ahead_at(text, tmp_path, c
 
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
     arguments = [str(text), "--config", "tiny", f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
-    trainer, corpus, _, _ = new_run(parse_options([*arguments, "--run", f"{tmp_path}/run"]), root=project_root())
+    session = opened([*arguments, "--run", f"{tmp_path}/run"])
+    trainer, corpus = session.trainer, session.corpus
     notices = describe_training(trainer, corpus, seconds=120.0)
     (line,) = [text for label, text, kind in notices if (label, kind) == ("training", "detail")]
     assert "as many steps as fit into 2:00" in line and "epochs" not in line

@@ -25,6 +25,7 @@ from chargpt.runs.checkpoint import newest, steps
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.sealed_json import seal
+from chargpt.session import result
 from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, Taught, digest
 from chargpt.training.runtime import Runtime, choose_runtime
@@ -441,13 +442,13 @@ def test_a_name_that_only_a_teacher_has_is_refused_for_two_runs(taught):
 
 
 def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, monkeypatch, capsys):
-    write_final_report = train.write_final_report
+    write_final_report = result.write_final_report
 
     def interrupted(*arguments, **options):
         os.kill(os.getpid(), signal.SIGINT)
         return write_final_report(*arguments, **options)
 
-    monkeypatch.setattr(train, "write_final_report", interrupted)
+    monkeypatch.setattr(result, "write_final_report", interrupted)
     assert taught("train.pupil_minutes=0.02", name="between") == 130
     assert not (taught.folder / "between").exists() and (taught.folder / "between-teacher").is_dir()
     out = " ".join(capsys.readouterr().out.split())

@@ -12,7 +12,7 @@ from chargpt.parallel.group import Group
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
 from chargpt.session.processes import _words_of, check_options, check_processes, compare
-from chargpt.session.start import resumed_options
+from chargpt.session.resumed import options_of_restart
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
 
@@ -39,16 +39,15 @@ def test_processes_share_the_chunks_evenly(chunks, size, fits):
             check_processes(config, Others(size, []))
 
 
-def test_another_text_on_another_machine_is_an_error_and_another_environment_a_warning(capsys):
+def test_another_text_on_another_machine_is_an_error_and_another_environment_a_warning():
     here = choose_runtime(CPU).environment() | {"teachers": "0123456789ab"}
-    compare(Others(3, [["", here], ["a" * 64, here]]), "a" * 64, here)
-    assert capsys.readouterr().out == ""
+    assert compare(Others(3, [["", here], ["a" * 64, here]]), "a" * 64, here) == []
     with pytest.raises(UserError, match="rank 2 has another text"):
         compare(Others(3, [["", here], ["b" * 64, here]]), "a" * 64, here)
-    compare(Others(2, [["a" * 64, {**here, "threads": 7}]]), "a" * 64, here)
-    assert "rank 1 differs from rank 0 (threads 1 -> 7)" in capsys.readouterr().out
-    compare(Others(2, [["a" * 64, {**here, "teachers": "ba9876543210"}]]), "a" * 64, here)
-    assert "(teachers 0123456789ab -> ba9876543210)" in " ".join(capsys.readouterr().out.split())
+    (warning,) = compare(Others(2, [["a" * 64, {**here, "threads": 7}]]), "a" * 64, here)
+    assert warning.label == "warning" and "rank 1 differs from rank 0 (threads 1 -> 7)" in warning.text
+    (warning,) = compare(Others(2, [["a" * 64, {**here, "teachers": "ba9876543210"}]]), "a" * 64, here)
+    assert "(teachers 0123456789ab -> ba9876543210)" in warning.text
 
 
 def test_on_another_machine_paths_may_differ_and_nothing_else():
@@ -71,8 +70,8 @@ def test_on_another_machine_paths_may_differ_and_nothing_else():
 def test_a_restart_resumes_its_run_once_that_has_a_checkpoint(text, tmp_path):
     words = [str(text), "--config", "tiny", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=2"]
     options = parse_options([*words, "--minutes", "5"])
-    assert resumed_options(options, root=project_root()) == options
+    assert options_of_restart(options, root=project_root()) == options
     assert train.main(words) == 0
-    again = resumed_options(options, root=project_root())
+    again = options_of_restart(options, root=project_root())
     assert again.resume and again.run == f"{tmp_path}/run" and again.texts == [] and again.minutes is None
     assert again.settings == [f"data.cache={tmp_path}/cache"]  # the others are in the checkpoint

@@ -18,12 +18,13 @@ from chargpt.config import Config, apply_overrides
 from chargpt.interrupt import Interrupt
 from chargpt.planning import clock as time_budget
 from chargpt.runs.checkpoint import newest
-from chargpt.session.second_run import (
+from chargpt.session import session as session_module
+from chargpt.session.student import (
     STRETCHES,
     Losses,
     _stretches,
     decided,
-    describe,
+    describe_decision,
     is_time_to_decide,
     is_undecided,
     measure,
@@ -102,8 +103,8 @@ def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     assert alone == apply_overrides(config, ["train.second_run_gap=0", "train.pupil_minutes=0", "train.max_epochs=60"])
     assert not is_undecided(taught) and not is_undecided(alone) and is_undecided(config)
     assert decided(Losses(float("nan"), 1.0), config) == taught
-    said = [describe(losses, config) for losses in (Losses(1.0, 1.2), Losses(1.0, 1.0))]
-    assert [label for label, _ in said] == ["two runs", "one run"]
+    said = [describe_decision(losses, config) for losses in (Losses(1.0, 1.2), Losses(1.0, 1.0))]
+    assert [notice.label for notice in said] == ["two runs", "one run"]
     assert "1.00 on training text and 1.20 on validation text" in said[0][1] and "memorise" in said[0][1]
     assert "goes on" in said[1][1]
     no_limit = decided(Losses(1.0, 1.0), apply_overrides(config, ["train.max_epochs=0"]))
@@ -143,7 +144,7 @@ def clock(monkeypatch) -> Clock:
         return step(trainer)
 
     monkeypatch.setattr(Trainer, "step", step_in_time)
-    for module in (train, time_budget):
+    for module in (train, session_module, time_budget):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

@@ -4,21 +4,19 @@ import pytest
 import torch
 from exchange_helpers import options_of
 from nanogpt_files import SHAPE, Model, new_optimizer, take_step, write_files
+from session_helpers import opened
 
 from chargpt.exchange import hugging_face
-from chargpt.exchange.hugging_face import read_folder
-from chargpt.exchange.importing import checked_shape, imported, save_run
+from chargpt.exchange.hugging_face_folder import read_folder
+from chargpt.exchange.imported_run import save_run
 from chargpt.exchange.nanogpt import read_nanogpt
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import corpus_of
 from chargpt.sampling.loaded_model import load_model
-from chargpt.session.start import resume_run
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
-from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
 
 
 @pytest.fixture
@@ -67,7 +65,7 @@ def test_the_next_steps_are_those_that_nanogpt_would_take(root, nanogpt, text):
     """The same batches at the same rate: what nanoGPT's AdamW does with its state, the resumed run does as well."""
     model, optimizer, folder = nanogpt
     save(read_nanogpt(folder, meta=None), root, [text], settings=["runtime.precision=float32", "runtime.device=cpu"])
-    resumed = resume_run(parse_options(["--resume", "--run", "new"]), root=root)
+    resumed = opened(["--resume", "--run", "new"], root=root)
     trainer = resumed.trainer
     assert trainer.progress.step == 2 and trainer.config.train.max_steps == 30 and trainer.config.chars_per_step == 4 * 2 * 24
     for step in range(2, 5):
@@ -107,7 +105,7 @@ def test_what_is_printed_after_an_import_trains_on(root, nanogpt, text, capsys):
     save(read_nanogpt(folder, meta=None), root, [text])
     (words,) = (line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.startswith("resume "))
     assert words == ["python", "train.py", "--resume", "--run", "new", "train.max_steps=12"]
-    assert resume_run(parse_options(words[2:]), root=root).trainer.config.train.max_steps == 12
+    assert opened(words[2:], root=root).trainer.config.train.max_steps == 12
     save(read_nanogpt(folder, meta=None), root, name="other")
     said = " ".join(capsys.readouterr().out.split())
     assert "python train.py TEXT --init-from other (or import it with TEXT, to continue with" in said
@@ -137,22 +135,3 @@ def test_a_text_with_other_characters_is_one_line(tmp_path, root, nanogpt):
     with pytest.raises(UserError, match="the model has not seen"):
         save(read_nanogpt(nanogpt[2], meta=None), root, [tmp_path / "other.txt"])
     assert not (root / "checkpoints" / "new").exists()
-
-
-@pytest.mark.parametrize("value", [0, -1, 2**40, True, "2", None, 1.0])
-def test_only_sensible_whole_numbers_make_a_shape(value):
-    fields = {"n_layer": 1, "n_head": 1, "n_embd": 8, "block_size": 8}
-    assert checked_shape("x", vocab_size=5, **fields) == GPTConfig(**fields)
-    with pytest.raises(UserError, match="n_layer is"):
-        checked_shape("x", vocab_size=5, **{**fields, "n_layer": value})
-
-
-def test_sinusoidal_positions_and_missing_biases_are_recognised():
-    shape = GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8)
-    weights = GPT(shape, 3).state_dict()
-    table = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8, positions="sinusoidal"), 3).position_table(8)
-    plain = imported("x", shape, Tokenizer("abc"), dict(weights), ids=[2, 0, 1])
-    assert (plain.shape.positions, plain.shape.bias) == ("learned", False)
-    assert torch.equal(plain.weights["token_embedding.weight"], weights["token_embedding.weight"][[2, 0, 1]])
-    sinusoidal = imported("x", shape, Tokenizer("abc"), {**weights, "position_embedding.weight": table}, ids=[0, 1, 2])
-    assert sinusoidal.shape.positions == "sinusoidal" and "position_embedding.weight" not in sinusoidal.weights

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import bits, last_step, logged
+from session_helpers import opened, resumed
 
 import sample
 import train
@@ -20,10 +21,11 @@ from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
-from chargpt.session.start import new_run, resume_run, roll_back, time_limit
+from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
+from chargpt.training.trainer import NotFinite
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
@@ -60,16 +62,13 @@ def test_a_run_of_an_older_version_writes_text(older_run, capsys):
     assert len(captured.out) >= 40 and "validation loss" in captured.err
 
 
-def begin(text: Path, folder: Path, *words: str):
-    return new_run(
-        parse_options([str(text), *TINY, "--run", str(folder), f"data.cache={folder.parent}/cache", *words]),
-        root=project_root(),
-    )
+def begin(text: Path, folder: Path, *words: str) -> Session:
+    return opened([str(text), *TINY, "--run", str(folder), f"data.cache={folder.parent}/cache", *words])
 
 
 def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(text, tmp_path):
     training = begin(text, tmp_path / "run")
-    assert training.trainer.progress.step == 0 and training.run.saved is None
+    assert training.trainer.progress.step == 0 and training.saved is None
     config, weights = training.trainer.config, training.trainer.model.state_dict()
     torch.manual_seed(config.train.seed)
     expected = initial_model(config.model, training.corpus.tokenizer.vocab_size).state_dict()
@@ -118,14 +117,16 @@ def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(te
     """A finished run has a rate of zero, from which it would learn nothing. Another plan of a running one never raises it."""
     run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
     assert train.main([str(text), *TINY, "--run", run, *words]) == 0
-    trainer = resume_run(parse_options(["--resume", "--run", run, "--minutes", "1", *words]), root=project_root()).trainer
-    assert trainer.is_extended
-    trainer.set_length(200, min_evaluations=0)
-    assert trainer.rate_of(20) == trainer.config.optim.learning_rate and not trainer.is_extended
+    session = opened(["--resume", "--run", run, "--minutes", "1", *words])
+    trainer = session.trainer
+    assert session.is_extended
+    trainer.set_length(200, min_evaluations=0, may_rise=True)
+    assert trainer.rate_of(20) == trainer.config.optim.learning_rate
     trainer.progress.step = 150
     trainer.set_length(400, min_evaluations=0)
     assert trainer.rate_of(150) == pytest.approx(trainer.config.optim.learning_rate / 2)
-    assert not resume_run(parse_options(["--resume", "--run", run, *words]), root=project_root()).trainer.is_extended
+    del session, trainer  # and the lock of the run
+    assert not opened(["--resume", "--run", run, *words]).is_extended
 
 
 @pytest.mark.parametrize(("epochs", "characters", "steps"), [(3, 100, 5), (2.5, 128, 5), (0.001, 100, 1), (0, 100, 10**12)])
@@ -143,7 +144,7 @@ def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
     run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
     assert train.main([str(text), *TINY, "optim.replanned=5,0.1", "train.max_epochs=3", "--run", run, *words]) == 0
     for more, kept in (([], True), (["train.max_steps=30"], False), (["--minutes", "1"], False)):
-        config = resume_run(parse_options(["--resume", "--run", run, *words, *more]), root=project_root()).trainer.config
+        config = opened(["--resume", "--run", run, *words, *more]).trainer.config
         assert (config.optim.replanned == (5.0, 0.1)) == (config.train.max_epochs == 3) == kept
 
 
@@ -153,9 +154,7 @@ def test_with_a_length_in_steps_what_a_file_leaves_open_follows_the_epochs(text,
         "optim: {name: muon}\ntrain: {max_steps: 20}\nmodel: {n_layer: 1, n_embd: 32, n_head: 2}\n"
     )
     words = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.threads=1"]
-    config = new_run(
-        parse_options([str(text), "--config", f"{tmp_path}/mine.yaml", *words]), root=project_root()
-    ).trainer.config
+    config = opened([str(text), "--config", f"{tmp_path}/mine.yaml", *words]).trainer.config
     assert (config.optim.name, config.train.max_steps) == ("muon", 20)
     assert config.optim.weight_decay > 0.1
     assert begin(text, tmp_path / "tiny").trainer.config.optim.weight_decay == 0.1
@@ -214,10 +213,8 @@ def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text
         time.sleep(0.005)
     process.kill()
     process.wait()
-    options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"])
-    assert 500 < time_limit(options, resume_run(options, root=project_root()).run) < 600
-    given = parse_options(["--resume", "--run", f"{tmp_path}/run", "--minutes", "1"])
-    assert time_limit(given, None) == 60
+    assert 500 < resumed(tmp_path / "run").seconds < 600
+    assert resumed(tmp_path / "run", "--minutes", "1").seconds == 60
 
 
 @pytest.mark.parametrize("early", [[], ["train.patience=1", "train.eval_interval=2", "optim.learning_rate=1e-30"]])
@@ -248,11 +245,11 @@ def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_bef
 
 def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_path):
     assert train.main([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
-    options = parse_options(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=30"])
-    trainer, _, run, _ = resume_run(options, root=project_root())
+    session = resumed(tmp_path / "run", "train.max_steps=30")
+    trainer = session.trainer
     before = trainer.weights.vector.clone()
     trainer.step()
-    roll_back(trainer, run, without=20)
-    assert run.checkpoint.name == "step-00000020"
+    session.roll_back(NotFinite("the loss is nan", step=20))
+    assert session.run.checkpoint.name == "step-00000020"
     assert trainer.progress.step == 20 and trainer.progress.skipped == [20]
     assert (trainer.weights.vector == before).all()

@@ -1,0 +1,131 @@
+"""What a session prints and records: notices, a progress bar, metrics.jsonl and TensorBoard's file.
+
+The journal never affects the training. Each number is recorded by `Metrics`, and shown by `ProgressBar`.
+"""
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from chargpt.config import Config, to_dict
+from chargpt.session.metrics import Metrics
+from chargpt.session.progress_bar import ProgressBar
+from chargpt.terminal import LABEL, Notice, notice_line, one_line
+from chargpt.training.trainer import Step
+
+# The lowest validation loss so far. TensorBoard's HParams shows the last value of the first five metrics in the order of their
+# names: this name comes first.
+BEST = "best/val_loss"
+
+
+class Journal:
+    """The notices of one session, and while it records, its progress bar and its metrics."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        """`verbose` prints details in place of summaries."""
+        self.verbose = verbose
+        self.lines: list[str] = []  # every line and detail, for details.txt
+        self.sample: str | None = None  # of the last evaluation by this process
+        self._metrics: Metrics | None = None
+        self._bar: ProgressBar | None = None
+
+    # Notices
+
+    def notice(self, label: str, text: str) -> None:
+        """Print a line that everybody needs, above the progress bar if there is one."""
+        self.add([Notice(label, text)])
+
+    def add(self, notices: Iterable[Notice]) -> None:
+        """Print those of `notices` that this user reads, and keep all but the summaries."""
+        for label, text, kind in notices:
+            if kind != "summary":
+                self.lines.append(f"{label:<{LABEL}}{one_line(text)}")
+            if kind != ("summary" if self.verbose else "detail"):
+                tqdm.write(notice_line(label, text))
+                sys.stdout.flush()
+
+    # Metrics and progress bar
+
+    @contextlib.contextmanager
+    def recording(self, folder: Path | None, config: Config, *, step: int, is_new: bool) -> Iterator[None]:
+        """Record a run at `step` into `folder` in this block. Of a run that is not new, everything up to `step` is recorded.
+
+        Without a folder, in a process that is not the first one, nothing is recorded or shown.
+        """
+        if folder is None:
+            yield
+            return
+        self._metrics = Metrics(folder, step=-1 if is_new else step, settings=compared_settings(config))
+        self._bar = ProgressBar(step=step, total=config.train.max_steps)
+        try:
+            yield
+        finally:
+            self._bar.close()
+            self._metrics.close()
+            self._bar = None
+
+    @property
+    def train_loss(self) -> float | None:
+        """The last mean training loss that was recorded, also by an earlier process of this run."""
+        return None if self._metrics is None else self._metrics.last.get("train/loss")
+
+    def count_step(self) -> None:
+        """One more step is done."""
+        if self._bar is not None:
+            self._bar.advance()
+
+    def set_total(self, total: int) -> None:
+        """The run's length has changed."""
+        if self._bar is not None:
+            self._bar.set_total(total)
+
+    def record_training(self, step: int, loss: float, last: Step, *, chars_per_second: float) -> None:
+        """Record the mean training loss since the last record, and how the last step went. A speed of 0 is not known."""
+        values = {"train/loss": loss, "lr": last.rate, "grad_norm": last.grad_norm}
+        if chars_per_second:
+            values["chars_per_second"] = chars_per_second
+        self._record(step, values, shown=values)
+
+    def record_evaluation(
+        self,
+        step: int,
+        loss: float,
+        *,
+        sample: str,
+        best: float | None = None,
+        extra_metrics: Mapping[str, float | np.ndarray] | None = None,
+    ) -> None:
+        """Record a validation loss in nats per character, the `best` one so far, a sample unless it is empty, and more."""
+        self.sample = sample
+        values = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
+        best_loss = {} if best is None else {BEST: best}
+        self._record(
+            step, {**values, **best_loss, **(extra_metrics or {}), **({"sample": sample} if sample else {})}, shown=values
+        )
+
+    def _record(self, step: int, values: Mapping[str, float | str | np.ndarray], *, shown: Mapping[str, float]) -> None:
+        if self._bar is not None:
+            self._bar.show(step, shown)
+        if self._metrics is not None:
+            self._metrics.log(step, values)
+
+    def flush(self) -> None:
+        """Put everything recorded so far on disk."""
+        if self._metrics is not None:
+            self._metrics.flush()
+
+
+def compared_settings(config: Config) -> dict[str, float | str]:
+    """The settings that decide what a run learns and that stay as they are, by which TensorBoard compares runs.
+
+    The number of steps is not among them: --minutes decides it later, and a resumed run may change it.
+    """
+    tree = to_dict(config)
+    tree["train"] = {name: tree["train"][name] for name in ("batch_size", "accumulate", "seed")}
+    settings = {f"{section}.{name}": value for section in ("model", "optim", "train") for name, value in tree[section].items()}
+    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in settings.items()}

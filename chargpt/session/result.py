@@ -1,0 +1,186 @@
+"""How a run ended: the code of the program, what the user is told, and what to type next."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from chargpt.analysis.metrics_log import read_metrics
+from chargpt.config import Config
+from chargpt.interrupt import Interrupt
+from chargpt.pages.final_report import write_final_report
+from chargpt.planning.advice import better_training
+from chargpt.runs.checkpoint import best, newest
+from chargpt.runs.load import restore_model
+from chargpt.runs.saved_state import Progress
+from chargpt.runs.sealed_json import CheckpointError
+from chargpt.session.session import Session
+from chargpt.terminal import escape_controls, log, notice, shown
+from chargpt.text.report import mark_to_beat
+from chargpt.training.optimizers import never_falls
+from chargpt.training.trainer import NotFinite
+
+FAR = 0.5  # nats from the training loss up to the validation loss, from which on the difference is told
+NOTHING = 0.005  # nats: a loss below this is printed as 0.00, and the text repeats itself
+TRAINED = 0.9  # share of the logarithm of the vocabulary: an untrained model has a higher loss
+RISEN = 0.02  # nats above the best validation loss: more than the noise of an evaluation
+
+
+class Result(NamedTuple):
+    """How a session ended."""
+
+    code: int  # the exit code of the program, if nothing follows
+    go_on: bool  # whether the next session may follow
+
+
+def conclude(session: Session, interrupt: Interrupt) -> Result:
+    """Tell how the run ended, write its report, and say what to type next."""
+    trainer, run = session.trainer, session.run
+    progress, train = trainer.progress, trainer.config.train
+    if run is None:
+        return Result(interrupt.exit_code, go_on=not interrupt.agreed)
+    if interrupt.agreed:
+        again = f"python train.py --resume --run {run.name(session.checkpoints)}"
+        notice("stopped", f"at step {progress.step:,}, saved; continue with: {again}")
+        return Result(interrupt.exit_code, go_on=False)
+    if train.pupil_minutes:
+        session.become_teacher()
+    name = run.name(session.checkpoints)
+    if train.sample_length:
+        print(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")
+    if progress.step < train.max_steps:
+        notice("ended", why_it_ended(progress, trainer.config, name=name))
+    sample = ", whose sample is above" if train.sample_length and progress.best_step != progress.step else ""
+    lowest = f"best {progress.best_loss:.4f} at step {progress.best_step:,}{sample}"
+    bits = f"{progress.val_loss / math.log(2):.4f} bits per character"
+    notice("done", f"validation loss {progress.val_loss:.4f} ({bits}), {lowest}")
+    ngram_loss = mark_to_beat(session.corpus)
+    notice("verdict", describe_result(session, run.folder, ngram_loss=ngram_loss))
+    if not interrupt.came_here:
+        device = str(trainer.runtime.device)
+        ends = f"stopped while the report was written: the run is complete; write text with: python sample.py {name}"
+        notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
+    second = f"   (for the second run: python train.py --resume --run {name})"
+    notice("sample", f"python sample.py {name}{second if interrupt.came_here and train.pupil_minutes else ''}")
+    code = interrupt.exit_code if train.pupil_minutes else 0  # after a late signal, do not start the student
+    return Result(code, go_on=code == 0)
+
+
+def give_up(session: Session, problem: NotFinite) -> Result:
+    """Tell what is saved of a run that ends with a step that was not finite, and what to do."""
+    if session.run is not None:
+        name = session.run.name(session.checkpoints)
+        log(f"error: {problem}; {after_divergence(session.run.checkpoint, session.trainer.config, name=name)}")
+    return Result(3, go_on=False)
+
+
+def best_sample(session: Session, folder: Path, interrupt: Interrupt) -> str:
+    """The sample of the best checkpoint, as it was recorded; if it was not, it is written now."""
+    progress, device = session.trainer.progress, session.trainer.runtime.device
+    recorded = [sample for step, sample in read_metrics(folder).samples if step == progress.best_step]
+    if recorded:
+        return recorded[-1]
+    if progress.best_step == progress.step:
+        return session.writer.write(session.trainer.model, interrupt)
+    model, _, _ = restore_model(best(folder)[0])
+    return session.writer.write(model.to(device), interrupt)
+
+
+def why_it_ended(progress: Progress, config: Config, *, name: str) -> str:
+    """Why the run `name` ended before its last step, and how to go on."""
+    at_peak = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " since the learning rate began to fall"
+    why = f"no better loss in {config.train.patience} evaluations{at_peak}"
+    return f"at step {progress.step:,}: {why}; continue with: python train.py --resume --run {name} train.patience=0"
+
+
+def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str:
+    """What the run in `folder` has reached, and the command of a training that may give a lower loss."""
+    trainer, corpus = session.trainer, session.corpus
+    progress, config, train_loss = trainer.progress, trainer.config, session.journal.train_loss
+    log_ = read_metrics(folder)
+    is_adapted = began_trained(log_.curve("val/loss"), vocabulary=corpus.tokenizer.vocab_size)
+    what = what_happened(progress, config, ngram_loss=ngram_loss, train_loss=train_loss, is_adapted=is_adapted)
+    if _nothing_to_learn(progress, ngram_loss):
+        return what
+    command = better_training(
+        corpus,
+        config,
+        progress,
+        seconds=log_.training_seconds(config.chars_per_step),
+        is_memorised=overfits(progress, train_loss=train_loss),
+        is_adapted=is_adapted,
+        folder=folder,
+        checkpoints=session.checkpoints,
+    )
+    return f"{what}; for a lower loss: {command}" if command else what
+
+
+def what_happened(
+    progress: Progress, config: Config, *, ngram_loss: float, train_loss: float | None, is_adapted: bool = False
+) -> str:
+    """What a run that has ended has reached, beside an n-gram model. All losses are in nats per character.
+
+    `is_adapted` says that it began with the weights of another run.
+    """
+    if _nothing_to_learn(progress, ngram_loss):
+        return "there is nothing to learn from this text: each character follows from those before it"
+    compared = f"its loss is {ngram_loss:.2f}, that of this run {progress.best_loss:.2f}"
+    if progress.best_step == 0 and progress.step > 0:
+        if is_adapted:
+            return f"training made the start no better; sample.py uses the start itself, whose loss is {progress.best_loss:.2f}"
+        return "it learned nothing: the loss was lowest before the first step, so the learning rate is too high"
+    if progress.best_loss > ngram_loss:
+        return f"no better than an n-gram model: {compared}"
+    if not overfits(progress, train_loss=train_loss):
+        return f"better than an n-gram model: {compared}"
+    best = f"its best checkpoint, of step {progress.best_step:,}"
+    used = (
+        f"; {best}, is the teacher"
+        if config.train.pupil_minutes
+        else f"; sample.py uses {best}"
+        if _has_risen(progress)
+        else ""
+    )
+    losses = f"validation loss {progress.val_loss:.2f}"
+    if _has_risen(progress):
+        losses = f"validation loss {progress.best_loss:.2f} at best and {progress.val_loss:.2f} at the end"
+    if train_loss is not None:
+        losses += f", training loss {train_loss:.2f}"
+    return f"the model knows its training text better than new text: {losses}{used}"
+
+
+def _nothing_to_learn(progress: Progress, ngram_loss: float) -> bool:
+    return ngram_loss < NOTHING and progress.best_loss < NOTHING
+
+
+def overfits(progress: Progress, *, train_loss: float | None) -> bool:
+    """Whether the model predicts its training text much better than other text."""
+    return _has_risen(progress) or (train_loss is not None and progress.val_loss - train_loss > FAR)
+
+
+def began_trained(losses: Sequence[tuple[int, float]], *, vocabulary: int) -> bool:
+    """Whether a run began with the weights of another one, as its validation losses (step, nats) say.
+
+    Initial weights give each of the `vocabulary` characters about the same probability.
+    """
+    return bool(losses) and losses[0][0] == 0 and losses[0][1] < TRAINED * math.log(max(2, vocabulary))
+
+
+def _has_risen(progress: Progress) -> bool:
+    return progress.val_loss > progress.best_loss + RISEN
+
+
+def after_divergence(checkpoint: Path | None, config: Config, *, name: str) -> str:
+    """What is saved of the run `name` after a step that was not finite, and what to do. `checkpoint` is its last one.
+
+    What has been damaged since it was saved is not named.
+    """
+    if checkpoint is None:
+        return "nothing is saved yet; start again with runtime.precision=float32, or without --init-from"
+    other = ", or with train.on_nonfinite=rollback" if config.train.on_nonfinite == "stop" else ""
+    again = f"--resume --run {name} and a lower optim.learning_rate{other}"
+    try:
+        good = newest(checkpoint.parent)[0].path
+    except CheckpointError as problem:
+        return f"this step was not saved, and nothing of the run can be read ({problem}); start again with --run NAME"
+    return f"this step was not saved. The last good checkpoint is {shown(good)}; continue from it with {again}"

@@ -1,0 +1,123 @@
+"""A run that continues: its newest checkpoint, its text, and its settings with what the user changes."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chargpt.config import Config, apply_overrides, difference
+from chargpt.planning.cli import TrainOptions
+from chargpt.planning.clock import long_enough, steps_in
+from chargpt.planning.plan import ignored
+from chargpt.planning.teachers import Teacher, check_teachers, find_teachers, kept_teachers, reopen_teachers, warnings_about
+from chargpt.runs.checkpoint import Checkpoint, steps
+from chargpt.runs.load import corpus_of, find_run, without_cache
+from chargpt.runs.run import Run, folder_of
+from chargpt.terminal import Notice, UserError
+from chargpt.text.corpus import Corpus
+from chargpt.text.selection import run_name
+
+# A resumed run may not change these: they decide the model, or which text a step reads.
+FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "optim.name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed:
+    """What a run that continues has instead of a `Plan`."""
+
+    run: Run  # locked
+    checkpoint: Checkpoint  # the newest valid one
+    config: Config  # as the user has changed it
+    corpus: Corpus
+    teachers: tuple[Teacher, ...]
+    copies: Path | None  # the folder of the run's copies of its teachers; None if the teachers are read from train.teachers
+    seconds: float | None  # the time limit from the start of the program; None: no limit
+    is_extended: bool  # by --minutes: then the rate follows the new length, and may rise again
+    has_new_length: bool
+    notices: tuple[Notice, ...]
+
+
+def read_run(options: TrainOptions, *, root: Path) -> Resumed:
+    """The run that `options` continue, as its newest valid checkpoint left it.
+
+    Raises UserError if there is none, if another process trains it, or if it cannot continue as the same run.
+    """
+    run = Run(find_run(options.run, root / "checkpoints"))
+    checkpoint, skipped = run.load_newest()
+    notices = [Notice("warning", line) for line in skipped]
+    saved = checkpoint.state
+    if options.epochs is not None:
+        characters = len(_corpus_of(checkpoint, options, root=root).train)
+        max_steps = steps_in(options.epochs, saved.config, characters=characters)
+        options = dataclasses.replace(options, epochs=None, settings=[*options.settings, f"train.max_steps={max_steps}"])
+    config, changes = _config_of(checkpoint, options)
+    notices += changes
+    seconds = saved.seconds_left if options.minutes is None else 60 * options.minutes
+    config, copies = long_enough(config, step=checkpoint.step, seconds=seconds), None
+    if "train.teachers" in options.given:
+        config, teachers, warnings = find_teachers(config, root / "checkpoints")
+    else:
+        copies = kept_teachers(run.folder, saved.environment) if config.train.teachers else None
+        teachers, warnings = reopen_teachers(config, copies=copies)
+    notices += [*warnings, *warnings_about(teachers, saved.fingerprint)]
+    corpus = _corpus_of(checkpoint, options, root=root)
+    check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
+    has_new_length = options.minutes is not None or config.train.max_steps != saved.config.train.max_steps
+    return Resumed(
+        run=run,
+        checkpoint=checkpoint,
+        config=config,
+        corpus=corpus,
+        teachers=teachers,
+        copies=copies,
+        seconds=None if options.minutes is None and "train.max_steps" in options.given else seconds,
+        is_extended=options.minutes is not None,
+        has_new_length=has_new_length,
+        notices=tuple(notices),
+    )
+
+
+def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> Corpus:
+    """The corpus of a run that is resumed; a cache that the user gives is read and written."""
+    config, given = checkpoint.state.config, [setting for setting in options.settings if setting.startswith("data.cache")]
+    return corpus_of(checkpoint, apply_overrides(config, given) if given else without_cache(config), root=root)
+
+
+def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, list[Notice]]:
+    """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
+    saved, notices = checkpoint.state.config, ignored(options)
+    if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen them for another length
+        saved = apply_overrides(saved, ["train.min_evaluations=0", "train.max_epochs=0", "optim.replanned=0,0"])
+    config = apply_overrides(saved, options.settings)
+    if config.train.max_steps < checkpoint.step:
+        raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
+    for change in difference(saved, config):
+        if change.startswith(FIXED) and not change.startswith("data.cache"):
+            raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
+        if options.minutes is None or not change.startswith("train.max_steps:"):
+            notices.append(Notice("changed", change))
+    return config, notices
+
+
+def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
+    """For processes that torchrun has started again: the options that continue the run which `options` began.
+
+    They are `options` if that run has no checkpoint yet.
+    """
+    folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
+    if options.resume or not (folder.is_dir() and steps(folder)):
+        return options
+    settings = [setting for setting in options.settings if setting.startswith("data.cache")]
+    new = {"texts": [], "config": None, "minutes": None, "epochs": None, "init_from": None, "vocab_from": None}
+    return dataclasses.replace(options, **new, resume=True, run=str(folder), settings=settings)
+
+
+def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:
+    """A warning if a run whose environment was `before` cannot continue with the same bits here."""
+    if "teachers" not in before:  # of a version that did not save them
+        now = {key: value for key, value in now.items() if key != "teachers"}
+    changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
+    if not changes:
+        return []
+    what = f"the environment has changed ({', '.join(changes)}): the run continues, but not with the same bits"
+    return [Notice("warning", what)]

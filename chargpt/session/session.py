@@ -1,0 +1,441 @@
+"""A training in progress, in one process: how it is created, resumed and joined, and what is done between two steps."""
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from chargpt.analysis.metrics_log import extra_metrics
+from chargpt.interrupt import Interrupt
+from chargpt.parallel.group import Group
+from chargpt.planning.clock import TimeBudget as Clock
+from chargpt.planning.clock import long_enough, longest_run
+from chargpt.planning.forecast import describe_training, outlook
+from chargpt.planning.plan import Plan
+from chargpt.planning.teachers import (
+    check_teachers,
+    find_teachers,
+    keep_teachers,
+    models_of,
+    reopen_teachers,
+    student_folder,
+    teacher_folder,
+)
+from chargpt.runs.checkpoint import TRAINING, check_tensors
+from chargpt.runs.model_shape import blank_model
+from chargpt.runs.run import DETAILS, Run, check_free, check_other_run
+from chargpt.runs.saved_state import Progress, SavedState
+from chargpt.sampling.sample_writer import SampleWriter
+from chargpt.session.due import Due
+from chargpt.session.journal import Journal
+from chargpt.session.processes import (
+    Start,
+    check_processes,
+    compare,
+    corpus_of_machine,
+    corpus_of_others,
+    publish_start,
+    read_start,
+)
+from chargpt.session.resumed import Resumed, what_differs
+from chargpt.session.student import (
+    decided,
+    describe_decision,
+    is_time_to_decide,
+    is_undecided,
+    measure,
+    student_config,
+    why_no_student,
+)
+from chargpt.terminal import LABEL, Notice, UserError, clock, plural, shown
+from chargpt.text.corpus import Corpus
+from chargpt.training.distillation import environment
+from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.initialisation import initial_model
+from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
+from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
+
+MAX_ROLLBACKS = 3  # in a run
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One run in training, in one of the processes that train it. All of them call the same methods in the same order."""
+
+    trainer: Trainer
+    corpus: Corpus
+    run: Run | None  # None in a process that is not the first one: it writes nothing
+    saved: SavedState | None  # what the newest checkpoint holds; None while there is none
+    journal: Journal
+    checkpoints: Path  # the folder in which runs are found by their names
+    seconds: float | None  # the time limit, as the user is told
+    deadline: float | None  # when the run shall end, on time.perf_counter; None: no limit
+    is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
+    advice: Sequence[Notice] = ()  # for the user, after the model and the time are described
+    clock: Clock = field(init=False)  # while the run is recorded
+    writer: SampleWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        config, group = self.trainer.config, self.trainer.group
+        self.writer = SampleWriter(
+            self.corpus.tokenizer,
+            config.model,
+            device=self.trainer.runtime.device,
+            length=config.train.sample_length if group.is_first else 0,
+            seed=config.train.seed,
+        )
+
+    # How a session begins
+
+    @classmethod
+    def create(cls, plan: Plan, *, checkpoints: Path, journal: Journal, started: float, group: Group = Group()) -> "Session":
+        """A run at step 0, as `plan` says. `started` is when the program began. Raises UserError."""
+        config, corpus, teachers = plan.config, plan.corpus, models_of(plan.teachers)
+        journal.add(plan.notices)
+        check_processes(config, group)
+        worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
+        state = SavedState(
+            config=config,
+            tokenizer=corpus.tokenizer,
+            texts=corpus.texts,
+            fingerprint=corpus.fingerprint,
+            progress=Progress(),
+            environment={},
+        )
+        publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling, seconds=plan.seconds))
+        runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+        run = Run(check_free(plan.folder, checkpoints))
+        check_free(plan.folder, checkpoints)  # again, now that it is locked: another process may have finished it meanwhile
+        check_other_run(run.folder)
+        group.note_begun()
+        keep_teachers(plan.teachers, run.folder)
+        journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
+        trainer = Trainer(plan.model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
+        trainer.share_start()
+        return cls(
+            trainer=trainer,
+            corpus=corpus,
+            run=run,
+            saved=None,
+            journal=journal,
+            checkpoints=checkpoints,
+            seconds=plan.seconds,
+            deadline=_deadline(started, plan.seconds),
+            advice=[*plan.advice, *_about_processes(trainer)],
+        )
+
+    @classmethod
+    def resume(
+        cls, resumed: Resumed, *, checkpoints: Path, journal: Journal, started: float, group: Group = Group()
+    ) -> "Session":
+        """A run as its newest valid checkpoint left it. `started` is when the program began. Raises UserError."""
+        config, corpus, checkpoint, teachers = resumed.config, resumed.corpus, resumed.checkpoint, models_of(resumed.teachers)
+        journal.add(resumed.notices)
+        check_processes(config, group)
+        worth_compiling = checkpoint.state.environment.get("compile") is True
+        start = Start(
+            dataclasses.replace(checkpoint.state, config=config, texts=corpus.texts),
+            saved=checkpoint.state.config,
+            worth_compiling=worth_compiling,
+            seconds=resumed.seconds,
+            teachers_at="" if resumed.copies is None else str(resumed.copies.resolve()),
+            is_extended=resumed.is_extended,
+        )
+        publish_start(group, start)
+        runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+        keep_teachers(resumed.teachers, resumed.run.folder)
+        journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
+        model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
+        trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
+        check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
+        progress = checkpoint.state.progress.copy()
+        if resumed.has_new_length:
+            progress.without_gain = 0
+        trainer.load(TrainerState(checkpoint.weights, checkpoint.training, progress))
+        journal.add(what_differs(checkpoint.state.environment, trainer.environment))
+        steps_left = plural(config.train.max_steps - checkpoint.step, "step")
+        left = "no steps" if trainer.is_finished else steps_left if resumed.seconds is None else clock(resumed.seconds)
+        journal.notice("resumed", f"{shown(checkpoint.path)}, {left} to go")
+        journal.add([Notice("text", corpus.describe_briefly(), "summary"), *_details_of(corpus)])
+        return cls(
+            trainer=trainer,
+            corpus=corpus,
+            run=resumed.run,
+            saved=checkpoint.state,
+            journal=journal,
+            checkpoints=checkpoints,
+            seconds=resumed.seconds,
+            deadline=_deadline(started, resumed.seconds),
+            is_extended=resumed.is_extended,
+            advice=_about_processes(trainer),
+        )
+
+    @classmethod
+    def join(cls, texts: Sequence[str], *, root: Path, group: Group, journal: Journal, started: float) -> "Session":
+        """The session of a process that is not the first one: the first one has created or resumed the run.
+
+        `texts` are those that the user gave to this process. Raises UserError.
+        """
+        start = read_start(group)
+        state, config = start.state, start.state.config
+        runtime = choose_runtime(config, worth_compiling=start.worth_compiling, group=group)
+        corpus = corpus_of_machine(start, texts, root=root, group=group)
+        opened, _ = reopen_teachers(config, copies=Path(start.teachers_at) if start.teachers_at else None)
+        check_teachers(opened, state.tokenizer, context=config.model.block_size)
+        teachers = models_of(opened)
+        compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
+        corpus = corpus or corpus_of_others(start, root=root)
+        model = blank_model(config.model, state.tokenizer.vocab_size)
+        trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
+        if start.saved is None:
+            trainer.share_start()
+        else:
+            trainer.load(None)
+        return cls(
+            trainer=trainer,
+            corpus=corpus,
+            run=None,
+            saved=None if start.saved is None else dataclasses.replace(state, config=start.saved),
+            journal=journal,
+            checkpoints=root / "checkpoints",
+            seconds=start.seconds,
+            deadline=_deadline(started, start.seconds),
+            is_extended=start.is_extended,
+        )
+
+    def next(self) -> "Session | None":
+        """The student of this run, which has ended; None if it is to have none, or cannot have one, which the user is told.
+
+        Raises UserError.
+        """
+        seconds = 60 * self.trainer.config.train.pupil_minutes
+        if not seconds or self.run is None:
+            return None
+        teacher, folder = self.run.folder, student_folder(self.run.folder)
+        problem = why_no_student(teacher, folder, processes=self.trainer.group.size)
+        if problem or folder is None:
+            self.journal.notice("note", problem)
+            return None
+        config = long_enough(student_config(self.trainer.config, teacher=teacher), step=0, seconds=seconds)
+        config, teachers, warnings = find_teachers(config, folder.parent)
+        journal = Journal(verbose=self.journal.verbose)
+        journal.add(warnings)
+        run = Run(check_free(folder, folder.parent))
+        own = f"weight decay {config.optim.weight_decay:g}, dropout 0, no patience and seed {config.train.seed}"
+        journal.notice("second run", f"{shown(folder)} learns from {shown(teacher)}; it has {own}")
+        journal.add(_details_of(self.corpus))
+        torch.manual_seed(config.train.seed)
+        model = initial_model(config.model, self.corpus.tokenizer.vocab_size)
+        keep_teachers(teachers, run.folder)
+        trainer = Trainer(model, self.corpus.train, config, runtime=self.trainer.runtime, teachers=models_of(teachers))
+        return Session(
+            trainer=trainer,
+            corpus=self.corpus,
+            run=run,
+            saved=None,
+            journal=journal,
+            checkpoints=self.checkpoints,
+            seconds=seconds,
+            deadline=(self.deadline or time.perf_counter()) + seconds,  # what the first run has not used is for this one
+        )
+
+    # What is said and recorded
+
+    def describe(self) -> None:
+        """Tell the user what will be trained and how long it takes, and write it into the folder of the run."""
+        trainer, journal, run = self.trainer, self.journal, self.run
+        journal.add([*describe_training(trainer, self.corpus, seconds=self.seconds), *self.advice])
+        if run is None:
+            return
+        curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"
+        journal.add([Notice("run", f"{shown(run.folder)}   (curves: {curves})", "detail")])
+        is_new = self.saved is None
+        for problem in (run.write_config(trainer.config), run.write_details(journal.lines) if is_new else None):
+            if problem:
+                journal.notice("warning", problem)
+        every_choice = f"{DETAILS} there" if is_new else "--verbose"
+        journal.add([Notice("run", f"{shown(run.folder)}   (every choice: {every_choice}; curves: {curves})", "summary")])
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Clock]:
+        """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
+        trainer, train = self.trainer, self.trainer.config.train
+        step, folder = trainer.progress.step, None if self.run is None else self.run.folder
+        with self.journal.recording(folder, trainer.config, step=step, is_new=self.saved is None):
+            self.clock = Clock(steps_left=train.max_steps - step, deadline=self.deadline, min_evaluations=train.min_evaluations)
+            yield self.clock
+
+    def record(self, report: Step) -> None:
+        """Record the mean training loss since the last record, what the last step reported, and the speed."""
+        trainer, journal = self.trainer, self.journal
+        speed = self.clock.steps_per_second() * trainer.config.chars_per_step
+        journal.record_training(trainer.progress.step, trainer.progress.take_mean_loss(), report, chars_per_second=speed)
+        if slower := self.clock.slowdown():
+            journal.notice("slow", slower)
+
+    # What is due
+
+    def due(self, interrupt: Interrupt) -> Due:
+        """What is due now. A signal that came is known to all processes."""
+        trainer = self.trainer
+        return Due(
+            progress=trainer.progress,
+            config=trainer.config,
+            saved=self.saved,
+            is_finished=trainer.is_finished,
+            is_stopping=interrupt.agreed,
+            clock=self.clock,
+        )
+
+    # What is done between two steps
+
+    @property
+    def is_time_to_decide(self) -> bool:
+        """Whether to measure now if the model memorises its text, and to decide whether a student follows."""
+        return is_time_to_decide(self.trainer)
+
+    def decide_on_student(self, interrupt: Interrupt) -> None:
+        """Measure, and decide. A run without a student gets the time of both. A signal leaves this to a resumed run."""
+        trainer, before = self.trainer, self.trainer.config
+        losses = measure(trainer, self.corpus, interrupt)
+        if losses is None:
+            return
+        trainer.config = decided(losses, before)
+        self.journal.add([describe_decision(losses, before)])
+        if self.deadline is not None and not trainer.config.train.pupil_minutes:
+            self.deadline = self.clock.deadline = self.deadline + 60 * before.train.pupil_minutes
+            if not self.clock.is_first:
+                self.plan_length(interrupt)
+
+    def evaluate(self, interrupt: Interrupt) -> None:
+        """Compute the loss over the validation split, write a sample, and record both. A signal meanwhile discards both.
+
+        Raises NotFinite.
+        """
+        trainer, progress, group = self.trainer, self.trainer.progress, self.trainer.group
+        split = validation_part(self.corpus.val, trainer.config.train.eval_chars)
+        loss = evaluate(trainer.weights.working, split, interrupt=interrupt, group=group)
+        if loss is None:
+            return
+        if not math.isfinite(loss):
+            raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
+        model = trainer.whole_model()
+        sample = self.writer.write(model, interrupt)
+        group.exchange()  # a signal may have come
+        if interrupt.agreed:
+            return
+        trainer.record_evaluation(loss)
+        extra = {}
+        if group.is_first:
+            extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample)
+        self.journal.record_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, extra_metrics=extra)
+
+    def save(self) -> None:
+        """Publish a checkpoint of finite weights, after everything recorded so far is on disk. Raises NotFinite, UserError."""
+        trainer, corpus, journal, run = self.trainer, self.corpus, self.journal, self.run
+        trainer.check_weights()
+        journal.flush()
+        weights, optimizer, progress = trainer.state()
+        state = SavedState(
+            config=trainer.config,
+            tokenizer=corpus.tokenizer,
+            texts=corpus.texts,
+            fingerprint=corpus.fingerprint,
+            progress=progress,
+            environment=trainer.environment,
+            seconds_left=self.clock.seconds_left(is_undecided=is_undecided(trainer.config)),
+        )
+        if run is not None:
+            for problem in run.save(state, weights=weights, training=optimizer):
+                journal.notice("warning", problem)
+            if run.saved_again:
+                journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
+        self.saved = state
+
+    def is_time_to_plan(self, interrupt: Interrupt) -> bool:
+        """Whether to plan the length of the run now. With a deadline, the clock of the first process decides."""
+        due = self.due(interrupt).plan
+        return due if self.deadline is None else bool(self.trainer.group.from_first([due])[0])
+
+    def plan_length(self, interrupt: Interrupt) -> None:
+        """The speed is known: fit the run to its time, if that is limited, and say how long it takes and what to expect."""
+        trainer, clock_, journal = self.trainer, self.clock, self.journal
+        is_first, step, before = clock_.is_first, trainer.progress.step, trainer.config
+        clock_.measure()
+        if self.deadline is not None:
+            longest = max(step, longest_run(before, characters=len(self.corpus.train)))
+            fits = clock_.length_that_fits(step, eval_interval=before.train.eval_interval, longest=longest)
+            max_steps, evaluations = map(int, trainer.group.from_first(fits))
+            trainer.set_length(max_steps, min_evaluations=evaluations, may_rise=self.is_extended)
+            self.is_extended = False
+            journal.set_total(max_steps)
+        max_steps = trainer.config.train.max_steps
+        clock_.plan(step, max_steps)
+        if self.deadline is not None:
+            if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
+                self.save()  # from now on a resumed run knows its length
+            if self.run is not None and (problem := self.run.write_config(trainer.config)):
+                journal.notice("warning", problem)
+        seconds = clock_.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
+        journal.notice("pace", f"{1000 * clock_.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}")
+        if is_first:
+            speed, parameters = trainer.config.chars_per_step / clock_.seconds_per_step, trainer.model.parameter_count()
+            said = outlook(self.corpus, trainer.config, parameters=parameters, characters_per_second=speed)
+            journal.notice("outlook", said)
+
+    # How a run goes on or ends after a step that was not finite, and how it becomes a teacher
+
+    @property
+    def can_roll_back(self) -> bool:
+        """Whether the settings and the checkpoints allow to go on after a step that was not finite."""
+        stops = self.trainer.config.train.on_nonfinite == "stop" or len(self.trainer.progress.skipped) >= MAX_ROLLBACKS
+        return not stops and self.saved is not None
+
+    def roll_back(self, problem: NotFinite) -> None:
+        """Return to the newest valid checkpoint; go on at half the rate, without the batch that was the `problem`."""
+        skipped, state = [*self.trainer.progress.skipped, problem.step], None
+        if self.run is not None:
+            checkpoint, warnings = self.run.load_newest()
+            self.journal.add(Notice("warning", warning) for warning in warnings)
+            state, self.saved = (
+                TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress),
+                checkpoint.state,
+            )
+            where = f"back to {shown(checkpoint.path)}, at half the rate and without that batch"
+            self.journal.notice("rollback", f"{problem}; {where}")
+        self.trainer.load(state)
+        if self.run is None and self.saved is not None:  # the same in every process, so that all save at the same steps
+            self.saved = dataclasses.replace(self.saved, progress=self.trainer.progress.copy())
+        self.trainer.progress.skipped = skipped
+
+    def become_teacher(self) -> None:
+        """Rename a run that has ended and that a student follows: the student gets its name."""
+        if self.run is None or student_folder(self.run.folder) is not None:  # renamed before, or by an older version
+            return
+        try:
+            self.run.rename(teacher_folder(self.run.folder))
+        except UserError as problem:
+            self.journal.notice("warning", str(problem))
+
+
+def _deadline(started: float, seconds: float | None) -> float | None:
+    return None if seconds is None else started + seconds
+
+
+def _about_processes(trainer: Trainer) -> list[Notice]:
+    """How several processes share the work; nothing for one."""
+    if trainer.group.size == 1:
+        return []
+    chunks = f"each batch is cut into {trainer.config.train.chunks} chunks"
+    return [Notice("processes", f"{trainer.group.describe()}; {chunks}")]
+
+
+def _details_of(corpus: Corpus) -> list[Notice]:
+    """How the text was read and divided, for those who ask; warnings are for everybody."""
+    lines = [(line[:LABEL].rstrip(), line[LABEL:]) for line in corpus.describe()]
+    return [Notice(label, text, "line" if label in ("warning", "note") else "detail") for label, text in lines]

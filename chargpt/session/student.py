@@ -1,0 +1,114 @@
+"""The student: a second run, which learns from the first one as well as from the text.
+
+A run that memorises its text has something to teach. Whether it does is measured while its rate is still at its peak: a run
+whose rate has fallen cannot go on.
+"""
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from chargpt.config import Config, apply_overrides
+from chargpt.interrupt import Interrupt
+from chargpt.planning.law import MAX_EPOCHS, TAUGHT_DECAY
+from chargpt.runs.checkpoint import steps
+from chargpt.runs.run import TEACHER
+from chargpt.terminal import Notice, shown
+from chargpt.text.corpus import Corpus
+from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.optimizers import decay_start
+from chargpt.training.trainer import Trainer
+
+BEFORE_DECAY = 0.9  # the decision comes after this share of the steps before the decay
+EARLIEST = 0.2  # and after this share of the run, also if its rate falls from the beginning
+STRETCHES = 8  # stretches of the training split, spread over it, on which the loss is measured
+
+
+class Losses(NamedTuple):
+    """Losses on equal amounts of text, in nats per character."""
+
+    training: float
+    validation: float
+
+
+def is_undecided(config: Config) -> bool:
+    """Whether a student follows depends on what this run will measure."""
+    return config.train.pupil_minutes > 0 and config.train.second_run_gap > 0
+
+
+def is_time_to_decide(trainer: Trainer) -> bool:
+    """Whether to measure now: the model has learned much, and the rate has not begun to fall."""
+    config, max_steps = trainer.config, trainer.config.train.max_steps
+    warmup = min(config.optim.warmup_steps, max_steps // 2)
+    due = max(BEFORE_DECAY * decay_start(config.optim, max_steps=max_steps), EARLIEST * max_steps, warmup)
+    return is_undecided(config) and trainer.progress.step >= due
+
+
+def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | None:
+    """The losses of the model as it is; None if a signal came."""
+    model, group = trainer.weights.working, trainer.group
+    part = validation_part(corpus.val, trainer.config.train.eval_chars)
+    texts = [*_stretches(corpus.train, len(part)), part]
+    *training, validation = (evaluate(model, ids, interrupt=interrupt, group=group) for ids in texts)
+    return None if None in (*training, validation) else Losses(sum(training) / len(training), validation)
+
+
+def _stretches(ids: np.ndarray, length: int) -> list[np.ndarray]:
+    """Stretches of `ids`, spread evenly from its beginning to its end, which are about `length` long together."""
+    each = max(2, min(len(ids), length) // STRETCHES)
+    starts = np.linspace(0, len(ids) - each, STRETCHES).astype(int)
+    return [ids[start : start + each] for start in starts]
+
+
+def memorises(losses: Losses, config: Config) -> bool:
+    """Whether the loss on training text is so much lower that a student follows; also if a loss is not a number."""
+    return not losses.validation - losses.training < config.train.second_run_gap
+
+
+def decided(losses: Losses, config: Config) -> Config:
+    """The settings of a run that has measured: with a student, or without one and as long as one run may be."""
+    train = dataclasses.replace(config.train, second_run_gap=0.0)
+    if not memorises(losses, config):
+        epochs = max(train.max_epochs, MAX_EPOCHS) if train.max_epochs else 0.0
+        train = dataclasses.replace(train, pupil_minutes=0.0, max_epochs=epochs)
+    return dataclasses.replace(config, train=train)
+
+
+def describe_decision(losses: Losses, config: Config) -> Notice:
+    """What was measured with the settings `config`, and the decision."""
+    measured = f"the loss is {losses.training:.2f} on training text and {losses.validation:.2f} on validation text"
+    if memorises(losses, config):
+        what = f"{measured}: the model begins to memorise the text, so a second run will learn from this one"
+        return Notice("two runs", what)
+    return Notice("one run", f"{measured}: the model does not memorise the text, so this run goes on and no second run follows")
+
+
+def student_config(config: Config, *, teacher: Path) -> Config:
+    """The settings of the student of the run in the folder `teacher`, whose settings are `config`.
+
+    It has the same text, model and settings, without what keeps a model from memorising a text that it learns from alone.
+    """
+    changes = [
+        "train.pupil_minutes=0",
+        f"train.seed={(config.train.seed + 1) % 2**63}",
+        "model.dropout=0",
+        f"optim.weight_decay={min(config.optim.weight_decay, TAUGHT_DECAY)}",
+        "train.patience=0",  # with teachers, the loss is lowest at the end
+        f"train.teachers={teacher}",
+    ]
+    return apply_overrides(config, changes)
+
+
+def why_no_student(teacher: Path, student: Path | None, *, processes: int) -> str:
+    """Why the run in the folder `teacher` gets no student in the folder `student`, and what to do; empty if it gets one."""
+    if student is None:
+        return f"{shown(teacher)}: for a second run, rename this folder to NAME{TEACHER}, and then --resume --run NAME{TEACHER}"
+    if student.is_dir() and steps(student):
+        again = f"--resume --run {shlex.quote(shown(student))}"
+        return f"{shown(student)} exists; if it is not complete, continue it with {again}"
+    if processes > 1:
+        return f"{shown(student)}: for this run, continue without torchrun: --resume --run {shlex.quote(shown(teacher))}"
+    return ""

@@ -1,0 +1,151 @@
+"""Before the first step, a few lines tell what matters; details.txt and --verbose have all; numbers are recorded once."""
+
+import math
+
+import pytest
+from helpers import logged
+from session_helpers import opened
+from tensorboard.backend.event_processing import data_provider
+from tensorboard.backend.event_processing import plugin_event_multiplexer as event_multiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.hparams.backend_context import Context
+
+import train
+from chargpt.config import Config, OptimConfig
+from chargpt.kernels.compiler import how_to_install
+from chargpt.session.journal import Journal, compared_settings
+from chargpt.terminal import Notice
+from chargpt.training.trainer import Step
+
+FEW = 8  # lines
+TINY = ["--config", "tiny", "train.max_steps=4", "train.sample_length=0", "runtime.threads=1"]
+
+
+def before_training(arguments: list[str], capsys) -> list[str]:
+    """What train.py prints before the first step, by line."""
+    opened(arguments).describe()
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("words", [TINY, ["--minutes", "0.2", "runtime.threads=1"], ["--minutes", "2", "runtime.threads=1"]])
+def test_few_lines_say_what_is_trained_on_what_how_long_and_where(words, text, tmp_path, capsys):
+    lines = before_training([str(text), *words, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"], capsys)
+    labels = [line.split()[0] for line in lines]
+    assert len(lines) <= FEW and labels[0] == "text" and labels[-1] == "run"
+    assert {"model", "training"} <= set(labels) and "run" in lines[-1] and "details.txt" in lines[-1]
+
+
+def test_every_choice_is_in_the_run_and_printed_on_request(text, tmp_path, capsys):
+    arguments = [str(text), *TINY, f"data.cache={tmp_path}"]
+    few = before_training([*arguments, "--run", f"{tmp_path}/a"], capsys)
+    all_of_them = before_training([*arguments, "--run", f"{tmp_path}/b", "--verbose"], capsys)
+    kept = (tmp_path / "a" / "details.txt").read_text(encoding="utf-8").splitlines()
+    labels = [[line[:11].strip() for line in lines] for lines in (kept, all_of_them)]
+    assert labels[0] == labels[1] and len(few) < len(kept)
+    assert {"settings", "vocabulary", "repeats", "to beat", "machine", "estimate"} <= set(labels[0])
+
+
+def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
+    (tmp_path / "odd.txt").write_text("It was cafÃ© time\u200b again, said line after line.\n" * 200, encoding="utf-8")
+    arguments = [str(tmp_path / "odd.txt"), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
+    said = "\n".join(before_training(arguments, capsys))
+    assert "warning  " in said and "Ã©" in said and "invisible" in said
+
+
+def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
+    lines = before_training(arguments, capsys)
+    (line,) = [line for line in lines if "no C compiler" in line]
+    assert how_to_install() in line and len(lines) <= FEW
+
+
+def test_a_resumed_run_says_few_lines_and_keeps_the_details_of_its_beginning(text, tmp_path, capsys):
+    run, cache = tmp_path / "run", f"data.cache={tmp_path}"
+    assert train.main([str(text), *TINY, "--run", str(run), cache]) == 0
+    details = (run / "details.txt").read_bytes()
+    capsys.readouterr()
+    resume = ["--resume", "--run", str(run), cache, "train.max_steps=8"]
+    few = before_training(resume, capsys)
+    assert len(few) <= FEW and any("resumed" in line and "4 steps to go" in line for line in few)
+    assert len(before_training([*resume, "--verbose"], capsys)) > len(few)
+    assert (run / "details.txt").read_bytes() == details
+
+
+def test_the_folder_of_a_run_that_died_before_its_first_checkpoint_can_be_used_again(text, tmp_path, capsys):
+    arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
+    before_training(arguments, capsys)
+    assert (tmp_path / "run" / "details.txt").exists() and before_training(arguments, capsys)
+
+
+def test_details_are_kept_and_summaries_printed_in_their_place(capsys):
+    said = [Notice("text", "long", "summary"), Notice("machine", "cpu", "detail"), Notice("warning", "odd")]
+    for verbose, printed in ((False, ["text        long", "warning     odd"]), (True, ["machine     cpu", "warning     odd"])):
+        journal = Journal(verbose=verbose)
+        journal.add(said)
+        assert capsys.readouterr().out.splitlines() == printed
+        assert journal.lines == ["machine     cpu", "warning     odd"]
+
+
+def test_losses_and_samples_are_recorded_once(tmp_path):
+    journal = Journal()
+    with journal.recording(tmp_path, Config(), step=0, is_new=True):
+        journal.record_evaluation(0, 2.0, sample="text")
+        journal.count_step()
+        journal.record_training(20, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
+        journal.record_evaluation(20, math.log(2), sample="", extra_metrics={"novelty/longest_copy": 7.0})
+    first, second, third = logged(tmp_path)
+    assert first == {"step": 0, "val/loss": 2.0, "val/bits_per_char": 2.0 / math.log(2), "sample": "text"}
+    assert second == {"step": 20, "train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7}  # a speed that is not known yet is left out
+    assert third == {"step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0, "novelty/longest_copy": 7.0}
+
+
+def test_a_resumed_run_drops_what_it_logs_again(tmp_path):
+    for is_new in (True, False):
+        journal = Journal()
+        with journal.recording(tmp_path, Config(), step=0 if is_new else 10, is_new=is_new):
+            for step in (0, 10, 20) if is_new else (20, 30):
+                journal.record_evaluation(step, 1.0 + is_new, sample="")
+    assert [(line["step"], line["val/loss"]) for line in logged(tmp_path)] == [(0, 2.0), (10, 2.0), (20, 1.0), (30, 1.0)]
+
+
+def test_runs_are_compared_by_what_decides_their_learning_and_never_changes():
+    settings = compared_settings(Config())
+    assert settings["optim.learning_rate"] == 3e-3 and settings["optim.betas"] == "[0.9, 0.99]" and "model.n_layer" in settings
+    assert {name for name in settings if name.startswith("train.")} == {"train.batch_size", "train.accumulate", "train.seed"}
+
+
+def test_tensorboard_opens_with_the_settings_that_differ_and_the_lowest_loss(tmp_path):
+    for name, rate, losses in (("a", 1e-3, [4.0, 1.5]), ("b", 2e-3, [4.0, 1.25, 1.75])):
+        (tmp_path / name).mkdir()
+        journal = Journal()
+        with journal.recording(tmp_path / name, Config(optim=OptimConfig(learning_rate=rate)), step=0, is_new=True):
+            for step, loss in enumerate(losses):
+                copied = {"novelty/longest_copy": 1.0}
+                journal.record_evaluation(step, loss, sample="", best=min(losses[: step + 1]), extra_metrics=copied)
+                journal.record_training(step, loss, Step(loss, 0.7, rate), chars_per_second=10.0)
+    runs = event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
+    runs.Reload()
+    provider = data_provider.MultiplexerDataProvider(runs, str(tmp_path))
+    context = Context(base_plugin.TBContext(data_provider=provider))
+    request = RequestContext()
+    metadata = context.hparams_metadata(request, "")
+    shown = context.experiment_from_metadata(request, "", True, metadata, [])
+    differ = [setting.name for setting in shown.hparam_infos if setting.differs]
+    assert differ == [setting.name for setting in shown.hparam_infos][: len(differ)] == ["optim.learning_rate"]
+    first = shown.metric_infos[0].name.tag
+    last = provider.read_last_scalars(request, experiment_id="", plugin_name="scalars")
+    assert {run: tags[first].value for run, tags in last.items()} == {"a": 1.5, "b": 1.25}
+
+
+def test_without_a_folder_nothing_is_recorded_or_shown(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    journal = Journal()
+    with journal.recording(None, Config(), step=0, is_new=True):
+        journal.count_step()
+        journal.set_total(9)
+        journal.record_training(1, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
+        journal.record_evaluation(1, 1.5, sample="text")
+        journal.flush()
+    assert journal.train_loss is None and not list(tmp_path.iterdir()) and capsys.readouterr() == ("", "")

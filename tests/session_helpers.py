@@ -1,0 +1,29 @@
+"""What several test files do with sessions: make the one that train.py makes, and train it to its end."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import train
+from chargpt.interrupt import Interrupt
+from chargpt.parallel.group import Group
+from chargpt.planning.cli import parse_options
+from chargpt.project import project_root
+from chargpt.session.session import Session
+
+
+def opened(words: Sequence[str], *, root: Path | None = None) -> Session:
+    """The session that train.py makes of these words of a command line."""
+    options = parse_options(words)
+    return train.open_session(options, root=root or project_root(), group=Group(), started=time.perf_counter())
+
+
+def resumed(folder: Path, *settings: str) -> Session:
+    """The session that continues the run in `folder`; its text is in the cache beside it."""
+    return opened(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
+
+
+def finish(session: Session, interrupt: Interrupt | None = None) -> int:
+    """Train to the end; the exit code."""
+    with interrupt or Interrupt() as interrupt:
+        return train.train(session, interrupt).code
