@@ -115,7 +115,7 @@ def test_links_lead_to_files_and_headings(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_setting_and_preset_that_is_named_exists(page):
     text = page.read_text(encoding="utf-8")
-    for path in re.findall(r"\b(?:chargpt|tests|docs|configs)/[a-z_/-]+\.[a-z]+", text):
+    for path in re.findall(r"(?<![\w-])(?:chargpt|tests|docs|configs)/[a-z_/-]+\.[a-z]+", text):
         assert (ROOT / path).exists(), f"{page.name}: {path}"
     sections = to_dict(Config())
     for section, key in re.findall(rf"\b({'|'.join(sections)})\.([a-z_]+)=", text):
