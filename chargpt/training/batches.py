@@ -41,14 +41,15 @@ class Batches:
         self._block_size, self._seed = block_size, seed
         self._batch_size, self._accumulate = batch_size, accumulate
         self._cached = (-1, np.empty(0, np.int64))
-        self._device, self._resident = device, None
+        self._device = device
+        self._resident: Tensor | None = None
         if resident:  # torch indexes by no unsigned type but uint8
             self._resident = torch.empty(len(ids), dtype=torch.uint8 if ids.dtype == np.uint8 else torch.int32, device=device)
             for start in range(0, len(ids), PART):
                 self._resident[start : start + PART] = torch.from_numpy(ids[start : start + PART].astype(np.int32))
             self._offsets = torch.arange(block_size + 1, device=device)
-        can_request = isinstance(ids.base, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED")  # Windows cannot
-        self._file = ids.base if can_request and ids.nbytes > LARGE else None
+        file: object = ids.base
+        self._file = file if isinstance(file, mmap.mmap) and ids.nbytes > LARGE else None
 
     def batch(self, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a micro-batch of `step`, or of some of its rows, (B, T) int64 each.
@@ -57,11 +58,11 @@ class Batches:
         """
         starts = self.starts(step, micro)[rows]
         if self._resident is None:
-            rows = torch.from_numpy(self._rows[starts].astype(np.int64)).to(self._device)
+            windows = torch.from_numpy(self._rows[starts].astype(np.int64)).to(self._device)  # (B, T + 1)
         else:
-            starts = torch.from_numpy(starts).to(self._device, non_blocking=True)
-            rows = self._resident[starts[:, None] + self._offsets].long()
-        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+            places = torch.from_numpy(starts).to(self._device, non_blocking=True)[:, None] + self._offsets
+            windows = self._resident[places].long()
+        return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
     def starts(self, step: int, micro: int = 0) -> np.ndarray:
         """Where the windows of `batch(step, micro)` begin, (B,) int64."""
@@ -77,21 +78,21 @@ class Batches:
         if self._cached[0] != number:
             samples = np.arange(number * BLOCK, (number + 1) * BLOCK)
             self._cached = (number, self._starts_of(samples))
-            if self._file is not None:
-                self._request(self._cached[1])
+            if self._file is not None and hasattr(mmap, "MADV_WILLNEED"):  # Windows cannot
+                self._request(self._file, self._cached[1])
         return self._cached[1]
 
-    def _request(self, starts: np.ndarray) -> None:
+    def _request(self, file: mmap.mmap, starts: np.ndarray) -> None:
         """Have the system read windows from the disk in the background, all at once instead of one page fault at a time."""
         size = self._rows.itemsize
         first = starts * size // mmap.PAGESIZE * mmap.PAGESIZE
         for begin, length in zip(first.tolist(), ((starts + self._block_size + 1) * size - first).tolist()):
-            self._file.madvise(mmap.MADV_WILLNEED, begin, length)
+            file.madvise(mmap.MADV_WILLNEED, begin, length)
 
     def _starts_of(self, samples: np.ndarray) -> np.ndarray:
         """Sample numbers to window starts, int64."""
         epochs, positions = np.divmod(samples.astype(np.uint64), np.uint64(self.per_epoch))
-        key = _mixed(np.arange(8, dtype=np.uint64)[:, None] + _mixed(epochs ^ _mixed(np.uint64([self._seed]))))
+        key = _mixed(np.arange(8, dtype=np.uint64)[:, None] + _mixed(epochs ^ _mixed(np.array([self._seed], np.uint64))))
         positions = permuted(positions, self.per_epoch, key[1:])
         return (positions * np.uint64(self._block_size) + key[0] % np.uint64(self._slack)).astype(np.int64)
 

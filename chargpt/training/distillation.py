@@ -28,11 +28,11 @@ class Taught(nn.Module):
     def __init__(self, model: GPT, teachers: Sequence[GPT], *, runtime: Runtime) -> None:
         super().__init__()
         self.model = model
-        copies = (copy.deepcopy(teacher).to(runtime.device, runtime.precision).eval() for teacher in teachers)
-        self.teachers = nn.ModuleList(copies)
-        for teacher in self.teachers:
+        copies = [copy.deepcopy(teacher).to(runtime.device, runtime.precision).eval() for teacher in teachers]
+        for teacher in copies:
             for block in teacher.blocks:
                 block.attn.fused = runtime.attention if supports(teacher.config) else None
+        self.teachers = nn.ModuleList(copies)
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character.
@@ -52,7 +52,7 @@ def digest(teachers: Sequence[GPT]) -> str:
     sha256 = hashlib.sha256()
     for teacher in teachers:
         for parameter in teacher.parameters():
-            sha256.update(parameter.detach().cpu().contiguous().numpy())
+            sha256.update(parameter.detach().cpu().contiguous().numpy().tobytes())
     return sha256.hexdigest()[:12]
 
 

@@ -45,7 +45,7 @@ def attend_to_previous(model: GPT) -> None:
         model.position_embedding.weight.copy_(sinusoids(config.block_size, C) * SINUSOID_SCALE)
     if d < 2 or config.positions not in SCORE_DIFFERENCE:  # no pair for an angle, or no known angles
         return
-    qkv = model.blocks[0].attn.qkv
+    qkv = next(iter(model.blocks)).attn.qkv
     target = qkv.weight.view(3, h, d, C)[:2].mul_(RANDOM_SHARE)  # of queries and keys
     if config.positions == "rotary":
         # Only the fastest third of the angles is used. Slow ones hardly differ between neighbouring positions, and add noise.

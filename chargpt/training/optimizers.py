@@ -11,7 +11,7 @@ products of another number of matrices, in another way.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -61,15 +61,14 @@ class Optimizer:
 
     def expected(self) -> dict[str, Tensor]:
         """Tensors of the names, shapes and types of `tensors`; their values mean nothing."""
-        vectors = [(shard, torch.empty(shard.cuts[-1] - shard.cuts[0])) for shard in self.shards]
-        return {"step": self._count, **self._named(vectors)}
+        return {"step": self._count, **self._named([torch.empty(shard.cuts[-1] - shard.cuts[0]) for shard in self.shards])}
 
     def tensors(self) -> dict[str, Tensor]:
         """The state as `parameter/quantity`, and the number of steps; of one process, views of it.
 
         All processes call this together, and the first one gets the state; the others get nothing.
         """
-        vectors = [(shard, self._group.collect(shard.own, shard.cuts)) for shard in self.shards]
+        vectors = [self._group.collect(shard.own, shard.cuts) for shard in self.shards]
         return {"step": self._count, **self._named(vectors)} if self._group.is_first else {}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -93,12 +92,12 @@ class Optimizer:
                 start = shard.cuts[0] + span.start - shard.cuts[self._own.start]
                 yield f"{name}/{shard.quantity}", start, shapes[name], shard.own
 
-    def _named(self, vectors: list[tuple[Shard, Tensor | None]]) -> dict[str, Tensor]:
-        """Views of whole vectors, in the shape of each parameter."""
+    def _named(self, vectors: Sequence[Tensor | None]) -> dict[str, Tensor]:
+        """Views of the whole vector of each shard, in the shape of each parameter."""
         shapes = {name: parameter.shape for name, parameter in self._weights.model.named_parameters()}
         return {
             f"{name}/{shard.quantity}": vector[span].view(shapes[name])
-            for shard, vector in vectors
+            for shard, vector in zip(self.shards, vectors)
             if vector is not None
             for name, span in _spans_within(self._weights, slice(shard.cuts[0], shard.cuts[-1]))
         }
@@ -130,11 +129,13 @@ class AdamW(Optimizer):
         # The functional form: torch.optim.AdamW imports torch's compiler, which takes longer than importing torch itself.
         vector, gradient = self._weights.vector, self._weights.gradient
         (beta1, beta2), offset = self._betas, self.regions[0][self._own.start]
+        exp_avg, exp_avg_sq = (shard.own for shard in self.shards)
         for first, stop, decay in self._ranges:
             adamw(
                 [vector[first:stop]],
                 [gradient[first:stop]],
-                *([shard.own[first - offset : stop - offset]] for shard in self.shards),
+                [exp_avg[first - offset : stop - offset]],
+                [exp_avg_sq[first - offset : stop - offset]],
                 [],
                 [self._count.clone()],
                 fused=True,

@@ -39,6 +39,7 @@ class ThreadWaiting:
         can_switch = runtime.threads > 1 if self._llvm else 1 <= self._teams_needed <= MAX_TEAMS
         self._is_fixed = not (has_choice and can_switch and (system / "stat").is_file())
         self._wall = self._processor = 0.0  # seconds in steps since the last look, while spinning
+        self._looked = (0.0, 0.0, 0.0)  # the time of the last look while asleep, and the two seconds of _processor_seconds then
         self._end = threading.Event()  # of the idle teams
         self._idle_teams: list[threading.Thread] = []
         self._spin_milliseconds: int | None = None  # of LLVM's OpenMP, while it is switched off
@@ -89,7 +90,7 @@ class ThreadWaiting:
                 self._spin()
 
     def _spin(self) -> None:
-        if self._spin_milliseconds is not None:
+        if self._llvm and self._spin_milliseconds is not None:
             self._llvm.kmp_set_blocktime(self._spin_milliseconds)
             self._spin_milliseconds = None
         self._end.set()
