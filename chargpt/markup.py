@@ -13,8 +13,13 @@ JOINERS = "\u200c\u200d"  # not visible either, but scripts and emoji need them
 
 
 def escape(text: object) -> str:
-    """`text` for the body of a page or an attribute in quotes. What reorders text or is not visible is shown as \\u202e."""
-    return html.escape("".join(c if is_shown(c) else c.encode("unicode_escape").decode() for c in escape_controls(str(text))))
+    """`text` for the body of a page or an attribute in quotes, with every character `visible`."""
+    return html.escape(visible(text))
+
+
+def visible(text: object) -> str:
+    """`text` with what reorders text or cannot be seen as an escape such as \\u202e. It is not yet safe in HTML."""
+    return "".join(c if is_shown(c) else c.encode("unicode_escape").decode() for c in escape_controls(str(text)))
 
 
 def is_shown(character: str) -> bool:

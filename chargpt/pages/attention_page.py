@@ -1,4 +1,4 @@
-"""The page of `python -m chargpt attention`: its data, and the sources attention.html, attention.css and attention.js."""
+"""The page of `python -m chargpt attention`: its data for attention.html.j2 and attention.js."""
 
 import base64
 import zlib
@@ -9,10 +9,10 @@ from torch import Tensor
 
 from chargpt.analysis.characters import shown_character
 from chargpt.analysis.heads import MIN_CHARACTERS, MIN_SCORE, MIN_TIMES, PATTERNS, HeadFacts
-from chargpt.markup import escape
-from chargpt.pages.page import page, source
+from chargpt.pages.page import page, render, source
 
-LEVELS = 255  # a weight w is stored as the whole number nearest to LEVELS * sqrt(w), which keeps small weights apart
+# A weight w is stored as the whole number nearest to LEVELS * sqrt(w), which keeps small weights apart.
+LEVELS = 255
 
 
 def attention_page(weights: Tensor, characters: Sequence[str], facts: HeadFacts, *, about: str, place: str) -> str:
@@ -37,13 +37,14 @@ def attention_page(weights: Tensor, characters: Sequence[str], facts: HeadFacts,
         "first": facts.most_telling(),
         "names": [[facts.name(layer, head) for head in range(n_head)] for layer in range(n_layer)],
     }
-    body = source("attention.html").format(
-        about=escape(about),
-        place=escape(place),
-        patterns="\n".join(f"<dt>{escape(name)}</dt><dd>{escape(PATTERNS[name])}</dd>" for name in facts.scores),
+    body = render(
+        "attention.html.j2",
+        about=about,
+        place=place,
+        patterns=[(name, PATTERNS[name]) for name in facts.scores],
         least_characters=MIN_CHARACTERS,
         least_score=MIN_SCORE,
-        least_times=MIN_TIMES,
+        least_times=f"{MIN_TIMES:g}",
     )
     packed = {"facts": data, "weights": base64.b64encode(pack(weights)).decode()}
     return page("Attention", body=body, style=source("attention.css"), script=source("attention.js"), data=packed)

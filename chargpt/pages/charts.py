@@ -4,13 +4,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from chargpt.markup import escape
 
-MAX_POINTS = 400  # of a line; of more, the means of neighbours are drawn
-COLOURS = 10  # .series-0 to .series-9 in report.css
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30  # margins, in units of the drawing: a pixel at its natural size
-LETTER, LABEL_HEIGHT = 6.6, 14  # the width of a letter of a label, on average, and the height of its line
-ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # where a logarithmic axis may have ticks, in each decade
+# Points of a line; of more, the means of neighbours are drawn.
+MAX_POINTS = 400
+# .series-0 to .series-9 in report.css.
+COLOURS = 10
+# Margins, in units of the drawing: a pixel at its natural size.
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30
+# The width of a letter of a label, on average, and the height of its line, in the same unit.
+LETTER, LABEL_HEIGHT = 6.6, 14
+# Where a logarithmic axis may have ticks, in each decade.
+ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +57,7 @@ def line_chart(
     from_zero: bool = False,
     is_log: bool = False,
     marks: Sequence[tuple[str, float]] = (),
-) -> str:
+) -> Markup:
     """A chart of lines over steps, as an <svg> element; empty if there is nothing to draw. `marks` are levels with a name.
 
     With `is_log`, the vertical axis is logarithmic and holds every value, if all are above 0. On a linear axis, values far
@@ -58,7 +65,7 @@ def line_chart(
     """
     lines = [line for line in lines if line.points]
     if not lines:
-        return ""
+        return Markup("")
     levels = [y for _, y in marks]
     is_log = is_log and min([y for line in lines for _, y in line.points] + levels) > 0
     axes = Axes(x=_steps(lines), y=_values(lines, levels, from_zero, is_log), width=width, height=height, is_log=is_log)
@@ -71,10 +78,10 @@ def line_chart(
     return _svg("".join(parts), title=title, width=width, height=height)
 
 
-def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int = 0, width: int = 440) -> str:
+def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int = 0, width: int = 440) -> Markup:
     """Horizontal bars from zero, one for each (name, value, words at its end), as an <svg> element; empty without rows."""
     if not rows:
-        return ""
+        return Markup("")
     longest = max(max(value for _, value, _ in rows), 1e-9)
     names, words, step = 136, 100, 24
     parts = []
@@ -225,8 +232,8 @@ def _below(points: list[tuple[float, float]], top: float) -> list[tuple[float, f
     return cut
 
 
-def _svg(content: str, *, title: str, width: int, height: int) -> str:
-    return (
+def _svg(content: str, *, title: str, width: int, height: int) -> Markup:
+    return Markup(
         f'<svg class="chart" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
         f'aria-label="{escape(title)}">{content}</svg>'
     )

@@ -1,59 +1,72 @@
 """The HTML pages that the verbs write: each is one file that loads nothing and runs no script but its own.
 
-What comes from a text, a model or a run is never markup: `escape` it into the body, or pass it as `data`, which the script of
-the page reads and shows through textContent.
+A page is a template (*.html.j2) and the values that it shows. What comes from a text, a model or a run is never markup: every
+value of a template becomes visible and is escaped, unless it is Markup, which only our own charts, templates and sources are.
+Or it is passed as `data`, which the script of the page reads and shows through textContent.
 """
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
 
 from chargpt.files import publish_file
-from chargpt.markup import allowed, as_json, escape
+from chargpt.markup import allowed, as_json, visible
 
-SHELL = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-{body}
-{data}
-{script}
-</body>
-</html>
-"""
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
-def page(title: str, *, body: str, style: str = "", script: str = "", data: Mapping[str, object] | None = None) -> str:
-    """A complete page in the common style (page.css).
+def page(title: str, *, body: Markup, style: str = "", script: str = "", data: Mapping[str, object] | None = None) -> str:
+    """A complete page in the common style (base.css).
 
-    `body` is HTML; `style` is CSS for this page alone; `script` is JavaScript, which runs when the body is complete. `data` are
-    values of JSON types: the script finds each as the text of the element with that id. The Content-Security-Policy names the
-    hashes of the style and of the script, so that a browser runs and loads nothing else, whatever the body contains. Inline
-    `style="..."` does not work therefore: use classes, or set element.style in the script.
+    `style` is CSS for this page alone; `script` is JavaScript, which runs when the body is complete. `data` are values of JSON
+    types: the script finds each as the text of the element with that id. The Content-Security-Policy names the hashes of the
+    style and of the script, so that a browser runs and loads nothing else, whatever the body contains. Inline `style="..."`
+    does not work therefore: use classes, or set element.style in the script.
     """
-    style = source("page.css") + style
+    style = source("base.css") + style
     runs = allowed(script) if script else "'none'"
-    policy = f"default-src 'none'; style-src {allowed(style)}; script-src {runs}; img-src data:; base-uri 'none'; "
-    return SHELL.format(
-        policy=policy + "form-action 'none'",
-        title=escape(title),
-        style=style,
+    policy = (
+        f"default-src 'none'; style-src {allowed(style)}; script-src {runs}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    content = render(
+        "base.html.j2",
+        policy=Markup(policy),
+        title=title,
+        style=Markup(style),
         body=body,
-        data="\n".join(
-            f'<script type="application/json" id="{id}">{as_json(value)}</script>' for id, value in (data or {}).items()
-        ),
-        script=f"<script>{script}</script>" if script else "",
+        data={name: Markup(as_json(value)) for name, value in (data or {}).items()},
+        script=Markup(script),
+    )
+    return str(content)  # Markup would escape whatever is added to it
+
+
+def render(template: str, **values: object) -> Markup:
+    """A template beside this module with `values`, each of them visible and escaped. A missing value raises an error."""
+    return Markup(_environment().get_template(template).render(values))
+
+
+@functools.cache
+def _environment() -> "Environment":
+    """Every value passes through `visible`, so that no template can forget it."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # train.py imports this module, and starts quickly
+
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else visible(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
     )
 
 
 def source(name: str) -> str:
-    """The content of a file beside this module: the style sheet, body or script of a page."""
+    """The content of a file beside this module: the style sheet or the script of a page."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 

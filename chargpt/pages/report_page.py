@@ -1,62 +1,424 @@
-"""The report as a page: one file without script, whose charts are SVG and whose head maps are small PNG pictures."""
+"""The report as a page: one file without script, whose charts are SVG and whose head maps are small PNG pictures.
 
+The functions here choose what report.html.j2 shows and put it into words. A loss is in nats per character, with bits in
+brackets at the top; the surprise of single characters and lines is in bits.
+"""
+
+import base64
 import dataclasses
+import io
 import math
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from chargpt.analysis.run_report import RunReport
-from chargpt.markup import escape
-from chargpt.pages.charts import COLOURS, Line, line_chart
-from chargpt.pages.page import page, source
-from chargpt.pages.report_parts import Part, beginning, cut, names_of_texts, parts_of_run, setting, settings_of
-from chargpt.terminal import UserError
+import numpy as np
+from markupsafe import Markup
+from torch import Tensor
 
+from chargpt.analysis.copies import Copies, index_for_training
+from chargpt.analysis.heads import Heads, shrunk
+from chargpt.analysis.losses import LossBreakdown
+from chargpt.analysis.run_report import RunReport, measure_run, quick
+from chargpt.analysis.scored_text import Line as TextLine
+from chargpt.config import to_dict
+from chargpt.interrupt import ending_at_once
+from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
+from chargpt.pages.page import page, publish_page, render, source
+from chargpt.sampling.loaded_model import load_model
+from chargpt.sampling.surprisal import LEVELS, stretches
+from chargpt.terminal import UserError, one_line, shown
+from chargpt.text.corpus import Corpus
+from chargpt.text.named_corpora import DEFAULT
+
+REPORT = "report.html"
+# Runs of a page: each has a colour of its own.
 MAX_RUNS = COLOURS
-MAX_SETTING = 60  # characters of a setting in the table of those that differ
-# For each chart: the metric, its title, and whether its axis begins at zero.
+# Characters of a setting in the table of those that differ.
+MAX_SETTING = 60
+# Nats. Losses that differ by less are called equal.
+CLOSE = 0.01
+# Nats. A last loss that much above the lowest is worth a sentence.
+WORSE = 0.02
+# Samples over time that are shown.
+SAMPLES = 6
+# Characters that are shown: of a sample, of a line or a passage, of the validation split, of the text of a head map, and of
+# the names of the training texts.
+SAMPLE_CHARACTERS, LINE_CHARACTERS, OPENING_CHARACTERS, MAP_CHARACTERS, NAME_CHARACTERS = 500, 120, 1000, 60, 400
+# Bytes of the head maps of all runs of a page together.
+MAP_BYTES = 900_000
+# Pixels of a head map; the largest width that fits is taken.
+MAP_WIDTHS = (128, 64, 32)
+# The colour of a head map, between the accents of base.css for light and for dark screens, and its levels of opacity.
+MAP_COLOUR, MAP_LEVELS = (66, 128, 226), 16
+# For each small chart: the metric, and its title.
 CHARTS = (
-    ("lr", "learning rate", True),
-    ("grad_norm", "gradient norm", True),
-    ("chars_per_second", "characters per second", True),
-    ("novelty/longest_copy", "longest copy in the sample", True),
+    ("lr", "learning rate"),
+    ("grad_norm", "gradient norm"),
+    ("chars_per_second", "characters per second"),
+    ("novelty/longest_copy", "longest copy in the sample"),
 )
+
+
+def write_final_report(folder: Path, corpus: Corpus, *, device: str, ngram_loss: float, if_stopped: str) -> tuple[str, str]:
+    """Write report.html on the run in `folder`, of its best checkpoint. Returns a notice: its label, and what it says.
+
+    It measures less than `python -m chargpt report` does, so that it takes a few seconds. A signal meanwhile prints
+    `if_stopped` and ends the program. `ngram_loss` is the loss of an n-gram model of the text. Nothing that goes wrong here may
+    fail a finished training.
+    """
+    path = folder / REPORT
+    try:
+        with ending_at_once(notice=f"{if_stopped}\n"):
+            loaded, _ = load_model(os.path.abspath(folder), folder, device=device)
+            effort, index = quick(loaded.model, corpus.val), index_for_training(corpus)
+            run = measure_run(loaded, corpus, folder=folder, index=index, effort=effort, ngram_loss=ngram_loss)
+            content = report_page([run])
+        publish_page(path, content)
+    except Exception as problem:  # no kind of failure here may end a run
+        reason = (
+            problem.strerror if isinstance(problem, OSError) and problem.strerror else f"{type(problem).__name__}: {problem}"
+        )
+        return "warning", f"{shown(path)}: not written ({one_line(reason)}); the run is complete without it"
+    return "report", shown(path)
 
 
 def report_page(runs: Sequence[RunReport]) -> str:
     """The page of one run, or of several whose curves share the charts. Raises UserError for more than MAX_RUNS."""
     if len(runs) > MAX_RUNS:
         raise UserError(f"RUN: {len(runs)} given; a report compares at most {MAX_RUNS}")
-    several = len(runs) > 1
     names = [run.name for run in runs]
     if len(set(names)) < len(names):  # runs of one name in several folders
         runs = [dataclasses.replace(run, name=f"{run.name} ({i})") for i, run in enumerate(runs, start=1)]
-    title = "Training report" if several else f"Training report: {runs[0].name}"
-    body = [f"<header><h1>{escape(title)}</h1>"]
-    parts = [parts_of_run(run, runs=len(runs)) for run in runs]
-    if several:
-        body += [f"{comparison(runs)}</header>", differences(runs), curves(runs)]
-    else:
-        body += [f"{beginning(runs[0])}{index_of(parts[0], 0)}</header>", curves(runs)]
-    for i, (run, its_parts) in enumerate(zip(runs, parts)):
-        content = "".join(
-            f'<section id="run-{i}-{n}"><h2>{escape(part.title)}</h2>{part.content}</section>'
-            for n, part in enumerate(its_parts)
+    title = "Training report" if len(runs) > 1 else f"Training report: {runs[0].name}"
+    body = render(
+        "report.html.j2",
+        title=title,
+        shown=[ShownRun.of(run, map_bytes=MAP_BYTES // len(runs)) for run in runs],
+        compared=comparison(runs),
+        same_text=len({(tuple(run.texts), run.training_characters) for run in runs}) == 1,
+        differences=differences(runs),
+        curves=curves(runs),
+        levels=[0, *LEVELS],
+    )
+    return page(title, body=body, style=source("report.css"))
+
+
+# One run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One of the most important numbers of a run."""
+
+    name: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A text that the model has written in training."""
+
+    step: int
+    loss: float | None  # nats per character, of the validation split at that step
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadMap:
+    """The map of a head, and what it says about the head."""
+
+    url: str
+    pattern: str  # empty if the head follows none
+    share: float  # of the attention that goes where the pattern points
+    width: float  # characters: 2 to the power of the entropy
+    back: float  # characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownRun:
+    """What the page shows of one run."""
+
+    run: RunReport
+    verdict: str
+    newest_sample: str
+    tiles: list[Tile]
+    samples: list[Sample]
+    text_rows: list[tuple[str, str]]
+    excerpt: str
+    opening: list[tuple[int, str]]  # see `coloured`
+    lists: list[tuple[str, list[tuple[float, list[tuple[int, str]]]]]]  # heading, and for each line its bits and its stretches
+    class_chart: Markup
+    position_chart: Markup
+    copies_chart: Markup
+    passages: list[tuple[int, int, str]]  # length, copies, text
+    copied_samples: list[str]
+    map_text: str
+    maps: list[list[HeadMap]]  # by layer and head; empty if they do not fit
+    settings: list[tuple[str, list[tuple[str, str]]]]
+
+    @classmethod
+    def of(cls, run: RunReport, *, map_bytes: int) -> "ShownRun":
+        """All of `run`; its head maps have at most `map_bytes` together."""
+        losses, copies, heads = run.losses, run.copies, run.heads
+        return cls(
+            run=run,
+            verdict=verdict(run),
+            newest_sample=newest_sample(run),
+            tiles=tiles(run),
+            samples=samples_over_time(run),
+            text_rows=[("files", names_of_texts(run)), *((line[:12].strip(), line[12:]) for line in run.corpus)],
+            excerpt=run.excerpt.strip("\n").rstrip(),
+            opening=coloured(run.opening, OPENING_CHARACTERS),
+            lists=[
+                (f"Lines that it predicts {how}", [(line.mean, coloured([line], LINE_CHARACTERS)) for line in lines])
+                for how, lines in (("worst", run.worst), ("best", run.best))
+            ],
+            class_chart=class_chart(losses) if losses is not None else Markup(""),
+            position_chart=position_chart(losses) if losses is not None else Markup(""),
+            copies_chart=copies_chart(copies) if copies is not None else Markup(""),
+            passages=passages(copies) if copies is not None else [],
+            copied_samples=[sample_text(sample) for sample in copies.samples] if copies is not None else [],
+            map_text=cut(heads.text.replace("\n", "↵"), MAP_CHARACTERS) if heads is not None else "",
+            maps=maps_of(heads, most_bytes=map_bytes) if heads is not None else [],
+            settings=settings(run),
         )
-        head = f"<h2>{escape(run.name)}</h2>{beginning(run)}{index_of(its_parts, i)}" if several else ""
-        body.append(f'<section class="run series-{i}" id="run-{i}">{head}{content}</section>')
-    return page(title, body="\n".join(body), style=source("report.css"))
+
+    @property
+    def sections(self) -> list[tuple[str, str]]:
+        """The sections that have content, each with the name of its macro in the template and its heading."""
+        sections = [
+            ("samples", "What it wrote", bool(self.samples)),
+            ("text", "What it was trained on", True),
+            ("surprise", "What surprises it", self.run.losses is not None),
+            ("losses", "Where the loss sits", self.run.losses is not None),
+            ("copies", "What it copies", self.run.copies is not None),
+            ("heads", "What its heads look at", bool(self.maps)),
+            ("settings", "Settings and machine", True),
+        ]
+        return [(name, heading) for name, heading, has_content in sections if has_content]
 
 
-def index_of(parts: Sequence[Part], place: int) -> str:
-    """Links to the parts on the run at this place of the page."""
-    links = (f'<a href="#run-{place}-{n}">{escape(part.title)}</a>' for n, part in enumerate(parts))
-    return f'<nav class="index screen-only" aria-label="Parts">{" ".join(links)}</nav>'
+def verdict(run: RunReport) -> str:
+    """How good the model is, in one to three sentences."""
+    if run.val_loss is None:
+        return "The run was not evaluated, so it has no validation loss."
+    sentences = [f"The validation loss is {run.val_loss:.2f} nats ({run.val_loss / math.log(2):.2f} bits) per character"]
+    if run.ngram_loss is not None:
+        gain = run.ngram_loss - run.val_loss
+        than = f"an n-gram model of the same text ({run.ngram_loss:.2f})"
+        how = f"{abs(gain):.2f} {'below' if gain > 0 else 'above'}" if abs(gain) >= CLOSE else "about"
+        sentences[0] += f", {how} that of {than}"
+    later = [loss for step, loss in run.log.curve("val/loss") if step > run.step]
+    if later and later[-1] > run.val_loss + WORSE:
+        sentences.append(f"It was lowest at step {run.step:,} and rose to {later[-1]:.2f} after that")
+    training = [loss for step, loss in run.log.curve("train/loss") if step <= run.step][-1:]
+    if training and training[0] < run.val_loss / 2:
+        sentences.append(f"The training loss is {training[0]:.2f}: the model has memorised a part of its text")
+    return " ".join(f"{sentence}." for sentence in sentences)
 
 
-def comparison(runs: Sequence[RunReport]) -> str:
-    """A table of the runs, best first, and the index of the page: each name leads to the part on its run."""
+def newest_sample(run: RunReport) -> str:
+    """What the model of this report writes: a sample of the training at its step, or else a new one; empty without any."""
+    logged = [sample for step, sample in run.log.samples if step == run.step]
+    samples = [*logged[-1:], *(run.copies.samples if run.copies is not None else [])]
+    return sample_text(next((sample for sample in samples if sample.strip()), ""))
+
+
+def tiles(run: RunReport) -> list[Tile]:
+    """The most important numbers."""
+    found: list[Tile] = []
+    if run.val_loss is not None:
+        note = f"nats per character ({run.val_loss / math.log(2):.3f} bits)"
+        found.append(Tile(name="validation loss", value=f"{run.val_loss:.4f}", note=note))
+    if run.ngram_loss is not None and run.val_loss is not None:
+        better = run.ngram_loss - run.val_loss
+        note = f"the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}"
+        found.append(Tile(name="n-gram model", value=f"{run.ngram_loss:.4f}", note=note))
+    steps = max(run.log.last_step, run.step)
+    note = f"of {steps:,} taken; {run.config.train.max_steps:,} planned"
+    found.append(Tile(name="best step", value=f"{run.step:,}", note=note))
+    model = run.config.model
+    size = f"{model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, context {model.block_size:,}"
+    found.append(Tile(name="parameters", value=f"{run.parameters:,}", note=size))
+    if run.training_characters:
+        epochs = steps * run.config.chars_per_step / run.training_characters
+        note = f"characters; seen for {epochs:.1f} epochs" if epochs < 100 else f"characters; seen for {epochs:,.0f} epochs"
+        found.append(Tile(name="training text", value=f"{run.training_characters:,}", note=note))
+    seconds = run.log.training_seconds(run.config.chars_per_step)
+    if seconds is not None:
+        speed = run.log.last_step * run.config.chars_per_step / seconds
+        found.append(Tile(name="time of the steps", value=duration(seconds), note=f"{speed:,.0f} characters per second"))
+    return found
+
+
+def duration(seconds: float) -> str:
+    """A time for people: 42 s, 12 min, 3.4 h, 2.1 days."""
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            count = seconds / size
+            return f"{count:.1f} {unit}" if count < 10 else f"{count:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def samples_over_time(run: RunReport) -> list[Sample]:
+    """Samples from the first evaluation to the last, closer together at the start, where more changes."""
+    logged, losses = run.log.samples, dict(run.log.curve("val/loss"))
+    wanted = set(range(len(logged)))
+    if len(logged) > SAMPLES:
+        wanted = {0, *(round((len(logged) - 1) ** (i / (SAMPLES - 1))) for i in range(SAMPLES)), len(logged) - 1}
+    return [
+        Sample(step=step, loss=losses.get(step), text=sample_text(text))
+        for step, text in map(logged.__getitem__, sorted(wanted))
+    ]
+
+
+def names_of_texts(run: RunReport) -> str:
+    """The texts that the run was trained on."""
+    return cut(", ".join("standard input" if text == "-" else text for text in run.texts) or DEFAULT, NAME_CHARACTERS)
+
+
+def coloured(lines: Sequence[TextLine], most: int) -> list[tuple[int, str]]:
+    """At most `most` characters of consecutive lines without the space around them: stretches with their levels of surprise."""
+    text = "".join(line.text for line in lines)
+    bits = np.concatenate([np.empty(0), *(line.bits for line in lines)])
+    start = len(text) - len(text.lstrip("\n" if len(lines) > 1 else None))
+    stop = min(len(text.rstrip()), start + most)
+    found = [(level, text[start + a : start + b]) for level, a, b in stretches(bits[start:stop])]
+    return [*found, (0, " …")] if stop < len(text.rstrip()) else found
+
+
+def class_chart(losses: LossBreakdown) -> Markup:
+    """The loss by class of character."""
+    rows = [(row.name, row.loss, f"{row.loss:.2f} · {row.share_of_loss:.0%}") for row in losses.classes]
+    return bar_chart(rows, title="loss by class of character")
+
+
+def position_chart(losses: LossBreakdown) -> Markup:
+    """The loss by position in the context."""
+    names = [f"{row.first:,}" if row.first == row.last else f"{row.first:,}–{row.last:,}" for row in losses.positions]
+    rows = [(name, row.loss, f"{row.loss:.2f} ± {row.error:.2f}") for name, row in zip(names, losses.positions)]
+    return bar_chart(rows, title="loss by position in the context", colour=1)
+
+
+def copies_chart(copies: Copies) -> Markup:
+    """The share of n-grams that are new, of samples and of unseen text, by n."""
+    curves = [
+        Line(name="samples", points=[(n, 100 * share) for n, share in copies.novel.items()], colour=0),
+        Line(name="unseen text", points=[(n, 100 * share) for n, share in copies.unseen_novel.items()], colour=1),
+    ]
+    return line_chart(curves, title="share of n-grams that are new, in percent, by n", height=210, from_zero=True)
+
+
+def passages(copies: Copies) -> list[tuple[int, int, str]]:
+    """The copied passages: length, how often each occurs in the training text, and its beginning on one line."""
+    return [(length, times, cut(text, LINE_CHARACTERS).replace("\n", "↵")) for length, times, text in copies.passages]
+
+
+def maps_of(heads: Heads, *, most_bytes: int) -> list[list[HeadMap]]:
+    """The map of each head, by layer; none if they exceed `most_bytes` together."""
+    facts = heads.facts
+
+    def head_map(url: str, layer: int, head: int) -> HeadMap:
+        pattern = facts.name(layer, head)
+        share = float(facts.scores[pattern][layer, head]) if pattern else 0.0
+        width, back = float(2 ** facts.entropy[layer, head]), float(facts.distance[layer, head])
+        return HeadMap(url=url, pattern=pattern, share=share, width=width, back=back)
+
+    urls = head_pictures(heads.weights, most_bytes=most_bytes)
+    return [[head_map(url, layer, head) for head, url in enumerate(row)] for layer, row in enumerate(urls)]
+
+
+def head_pictures(weights: Tensor, *, most_bytes: int) -> list[list[str]]:
+    """For each layer and head of weights (n_layer, n_head, T, T), a picture as a data: URL; none if they exceed `most_bytes`.
+
+    Each is a PNG of one colour, more opaque where a head attends more.
+    """
+    for width in MAP_WIDTHS:
+        urls = [[_url(head, width) for head in layer] for layer in weights.sqrt().float().cpu().numpy()]
+        if sum(len(url) for layer in urls for url in layer) <= most_bytes:
+            return urls
+    return []
+
+
+def _url(levels: np.ndarray, width: int) -> str:
+    """The picture of one head, (T, T) from 0 to 1, at most `width` pixels wide."""
+    from PIL import Image  # train.py imports this module, and starts quickly
+
+    width = min(width, len(levels))
+    small = shrunk(shrunk(levels, 0, width), 1, width)
+    picture = Image.fromarray(np.rint((MAP_LEVELS - 1) * small.clip(0, 1)).astype(np.uint8), "P")
+    picture.putpalette(MAP_COLOUR * MAP_LEVELS)
+    file = io.BytesIO()
+    opacity = bytes(255 * i // (MAP_LEVELS - 1) for i in range(MAP_LEVELS))
+    picture.save(file, "PNG", optimize=True, transparency=opacity)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Every setting of the run by section, and the machine that it was trained on."""
+    groups = {**settings_of(run), "trained on": dict(run.environment), "report made on": {"engine": run.engine}}
+    return [(name, [(key, setting(value)) for key, value in values.items()]) for name, values in groups.items()]
+
+
+def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:
+    """The settings of a run by section, without folders of this machine."""
+    tree = to_dict(run.config)
+    for key in ("val_text", "cache"):
+        tree["data"][key] = Path(tree["data"][key]).name
+    # The run and the step of a teacher.
+    tree["train"]["teachers"] = ", ".join("/".join(Path(name).parts[-2:]) for name in run.config.train.teacher_names)
+    return tree
+
+
+def setting(value: object) -> str:
+    """A setting as in YAML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return repr(value) if isinstance(value, str) and not value.strip() else str(value)
+
+
+def cut(text: str, most: int) -> str:
+    """The first characters of a text."""
+    return text if len(text) <= most else text[:most] + " …"
+
+
+def sample_text(sample: str) -> str:
+    """The beginning of a sample, without the empty lines around it."""
+    return cut(sample.strip("\n"), SAMPLE_CHARACTERS)
+
+
+# All runs together
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRun:
+    """A row of the table of runs."""
+
+    place: int  # of the run on the page
+    name: str
+    cells: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """The charts of everything that was logged."""
+
+    wide: Markup  # the losses, for wide screens
+    narrow: Markup  # the losses, for phones
+    ngram_loss: float | None  # the level that both show
+    small: list[tuple[str, Markup]]  # title and chart of each other metric
+
+
+def comparison(runs: Sequence[RunReport]) -> list[ComparedRun]:
+    """The table of the runs, best first."""
     rows = []
-    for i, run in sorted(enumerate(runs), key=lambda entry: math.inf if entry[1].val_loss is None else entry[1].val_loss):
+    for place, run in sorted(enumerate(runs), key=lambda entry: math.inf if entry[1].val_loss is None else entry[1].val_loss):
         speed = typical_speed(run)
         cells = [
             "" if run.val_loss is None else f"{run.val_loss:.4f} ({run.val_loss / math.log(2):.3f})",
@@ -65,36 +427,8 @@ def comparison(runs: Sequence[RunReport]) -> str:
             f"{run.step:,} of {run.config.train.max_steps:,}",
             "" if speed is None else f"{speed:,.0f}",
         ]
-        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
-        name = f'<a class="key series-{i}" href="#run-{i}">{escape(run.name)}</a>'
-        rows.append(f"<tr><td>{name}</td>{numbers}</tr>")
-    heads = ("validation loss (bits)", "n-gram model", "parameters", "step", "characters/s")
-    head = "".join(f'<th class="number">{name}</th>' for name in heads)
-    note = "Losses of runs on different texts or vocabularies cannot be compared." if _differ(runs) else ""
-    return (
-        f'<div class="wide"><table><tr><th>run</th>{head}</tr>{"".join(rows)}</table></div>'
-        f'<p class="quiet">Losses are in nats per character, with bits in brackets; lower is better. {note}</p>'
-    )
-
-
-def differences(runs: Sequence[RunReport]) -> str:
-    """A table of the settings that differ between the runs, and of their texts if those differ."""
-    rows = [("text", [names_of_texts(run) for run in runs])]
-    trees = [settings_of(run) for run in runs]
-    for section, values in trees[0].items():
-        rows += [(f"{section}.{key}", [setting(tree[section][key]) for tree in trees]) for key in values]
-    head = "".join(f'<th><span class="key series-{i}">{escape(run.name)}</span></th>' for i, run in enumerate(runs))
-    body = "".join(
-        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(cut(value, MAX_SETTING))}</td>' for value in values)}</tr>"
-        for name, values in rows
-        if len(set(values)) > 1
-    )
-    table = f'<div class="wide"><table class="differences"><tr><th></th>{head}</tr>{body}</table></div>'
-    return "<h2>Settings that differ</h2>" + (table if body else '<p class="quiet">All settings are equal.</p>')
-
-
-def _differ(runs: Sequence[RunReport]) -> bool:
-    return len({(tuple(run.texts), run.training_characters) for run in runs}) > 1
+        rows.append(ComparedRun(place=place, name=run.name, cells=cells))
+    return rows
 
 
 def typical_speed(run: RunReport) -> float | None:
@@ -103,40 +437,34 @@ def typical_speed(run: RunReport) -> float | None:
     return speeds[len(speeds) // 2] if speeds else None
 
 
-def curves(runs: Sequence[RunReport]) -> str:
-    """The charts of everything that was logged, of all runs together."""
-    named = len(runs) > 1
+def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
+    """The settings that differ between the runs, and their texts if those differ: a name, and the value of each run."""
+    rows = [("text", [names_of_texts(run) for run in runs])]
+    trees = [settings_of(run) for run in runs]
+    for section, values in trees[0].items():
+        rows += [(f"{section}.{key}", [setting(tree[section][key]) for tree in trees]) for key in values]
+    return [(name, [cut(value, MAX_SETTING) for value in values]) for name, values in rows if len(set(values)) > 1]
+
+
+def curves(runs: Sequence[RunReport]) -> Curves | None:
+    """The charts of everything that was logged, of all runs together; None if no loss was."""
     losses = []
     for i, run in enumerate(runs):
-        before = f"{run.name}, " if named else ""
+        before = f"{run.name}, " if len(runs) > 1 else ""
         losses.append(Line(name=f"{before}training", points=run.log.curve("train/loss"), colour=i, is_faint=True))
         losses.append(Line(name=f"{before}validation", points=run.log.curve("val/loss"), colour=i, has_dots=True))
     if not any(line.points for line in losses):
-        return '<h2>Curves</h2><p class="quiet">Nothing was logged: the run has no metrics.jsonl.</p>'
-    marks = [] if named or runs[0].ngram_loss is None else [("n-gram model", runs[0].ngram_loss)]
-    title = "loss over steps, nats per character"
-    drawn = [
-        f'<div class="wide-chart">{line_chart(losses, title=title, width=1000, height=360, is_log=True, marks=marks)}</div>'
-    ]
-    drawn.append(
-        f'<div class="narrow">{line_chart(losses, title=title, width=360, height=260, is_log=True, marks=marks)}</div>'
+        return None
+    ngram_loss = runs[0].ngram_loss if len(runs) == 1 else None
+    marks = [] if ngram_loss is None else [("n-gram model", ngram_loss)]
+    wide, narrow = (
+        line_chart(losses, title="loss over steps, nats per character", width=width, height=height, is_log=True, marks=marks)
+        for width, height in ((1000, 360), (360, 260))
     )
-    keys = []
-    for i, run in enumerate(runs):
-        name = escape(run.name) if named else "validation"
-        keys.append(f'<span class="key series-{i}">{name}</span>')
-        keys.append("" if named else f'<span class="key pale series-{i}">training</span>')
-    if marks:
-        keys.append(f'<span class="key dashed">an n-gram model of the same text: {marks[0][1]:.2f}</span>')
-    pale = " (pale: training, strong: validation)" if named else ""
     small = []
-    for metric, name, from_zero in CHARTS:
+    for metric, title in CHARTS:
         lines = [Line(name=run.name, points=run.log.curve(metric), colour=i) for i, run in enumerate(runs)]
-        chart = line_chart(lines, title=f"{name}, over steps", width=260, height=130, from_zero=from_zero)
+        chart = line_chart(lines, title=f"{title}, over steps", width=260, height=130, from_zero=True)
         if chart:
-            small.append(f"<figure><figcaption>{name}</figcaption>{chart}</figure>")
-    unit = f"nats per character on a logarithmic axis, over steps{pale}"
-    return (
-        f"<h2>Loss</h2><figure>{''.join(drawn)}<figcaption>{''.join(keys)} {unit}</figcaption></figure>"
-        f'<div class="small">{"".join(small)}</div>'
-    )
+            small.append((title, chart))
+    return Curves(wide=wide, narrow=narrow, ngram_loss=ngram_loss, small=small)

@@ -1,39 +1,52 @@
 """The page that `score --html` writes: one file without a network, the text coloured by surprise above everything else."""
 
 import heapq
-import html
 import math
 import unicodedata
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
-import numpy as np
+from markupsafe import Markup
 
 from chargpt.analysis.scored_text import Line, Summary
 from chargpt.markup import is_shown
-from chargpt.pages.page import page, publish_page, source
+from chargpt.pages.page import page, publish_page, render, source
+from chargpt.sampling.surprisal import LEVELS, stretches
 
-MAX_CHARACTERS = 200_000  # that the page shows: more would make a browser slow
-LISTED = 10  # of the most surprising lines
-SHORTEST = 12  # characters of such a line
-LEVELS = (0.25, 0.5, 1, 2, 3, 4.5, 6.5, 9)  # bits at which a deeper colour begins
-STEPS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."  # bits of a character, in quarters
+# Characters that the page shows: more would make a browser slow.
+MAX_CHARACTERS = 200_000
+# The most surprising lines that are listed, and the characters of such a line.
+LISTED, SHORTEST = 10, 12
+# The code of the bits of a character for the script: its place is the number of quarters of a bit.
+STEPS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A row of the comparison with other programs."""
+
+    name: str
+    bits: float  # per byte
+    share: float  # percent of the longest bar
+    is_own: bool
 
 
 class Page:
     """Collects the lines of a text, as many as the page shows, and writes the page."""
 
     def __init__(self) -> None:
-        self._parts: list[str] = []
+        self._shown: list[Markup] = []  # headings and lines
         self._characters = 0
         self._left_out = 0
         self._lines = 0
         self._is_full = False
         self._considered = 0  # lines that are long enough to be listed
-        self._worst: list[tuple[float, int, str]] = []  # a heap of the most surprising lines
+        self._worst: list[tuple[float, int, Markup]] = []  # a heap of the most surprising lines
 
     def begin(self, label: str) -> None:
         """Begin a text."""
-        self._parts.append(f"<h2>{_text(label)}</h2>")
+        self._shown.append(render("score_line.html.j2", heading=symbols(label)))
 
     def add(self, line: Line) -> None:
         """Show a line, unless the page is full. The most surprising lines are listed also from what is not shown."""
@@ -45,14 +58,14 @@ class Page:
             self._characters += len(line.text)
             self._lines += 1
             place = self._lines
-            self._parts.append(_line(line, place, is_listed=False))
+            self._shown.append(line_of(line, place, is_listed=False))
         if len(line.text.strip()) < SHORTEST or math.isnan(line.mean):
             return
         self._considered += 1
         if len(self._worst) < LISTED:
-            heapq.heappush(self._worst, (line.mean, self._considered, _line(line, place, is_listed=True)))
+            heapq.heappush(self._worst, (line.mean, self._considered, line_of(line, place, is_listed=True)))
         elif line.mean > self._worst[0][0]:
-            heapq.heapreplace(self._worst, (line.mean, self._considered, _line(line, place, is_listed=True)))
+            heapq.heapreplace(self._worst, (line.mean, self._considered, line_of(line, place, is_listed=True)))
 
     def write(self, target: Path, summary: Summary) -> None:
         """Write the page as the file `target`. Raises OSError."""
@@ -60,53 +73,41 @@ class Page:
 
     def html(self, summary: Summary) -> str:
         """The page."""
-        facts = summary.facts
-        bars, bar_style = _bars(summary)
-        title = f"How well {facts['run']} predicts a text"
-        shown = f"The first {self._characters:,} characters of {self._characters + self._left_out:,} are shown."
-        left_out = f'<p class="quiet">{shown}</p>' if self._left_out else ""
-        worst = "".join(shown for _, _, shown in sorted(self._worst, reverse=True))
-        body = f"""<h1>{_text(title)}</h1>
-<p>The model of run <b>{_text(str(facts["run"]))}</b>, step {facts["step"]:,}, predicts each character from those before it. A
-character of <i>n</i> bits had the probability 1/2<sup>n</sup>. <span class="quiet">Windows of {facts["context"]:,}
-characters, one every {facts["stride"]:,}.</span></p>
-{bars}
-{_texts_table(summary)}
-<h2>Most surprising lines</h2>
-<p class="quiet">Bits per character, and the line.</p>
-{worst or '<p class="quiet">No line is long enough.</p>'}
-<h2>The text</h2>
-<p class="key">Bits: {_key()} <span class="quiet">Point at a character to see its own.</span></p>
-{left_out}
-{"".join(self._parts)}
-<div id="about" class="quiet screen-only">Point at a character.</div>"""
+        title = f"How well {summary.facts['run']} predicts a text"
+        body = render(
+            "score.html.j2",
+            facts=summary.facts,
+            bars=bars(summary),
+            absent=[name for name, size in summary.sizes.items() if size is None],
+            texts=summary.texts if len(summary.texts) == 1 else [*summary.texts, ("all texts", summary.total)],
+            worst=[line for _, _, line in sorted(self._worst, reverse=True)],
+            levels=[0, *LEVELS],
+            left_out=self._left_out,
+            characters=self._characters,
+            shown=self._shown,
+            symbols=symbols,
+        )
         script = f'const steps = "{STEPS}";\n{source("score.js")}'
-        return page(title, body=body, style=source("score.css") + bar_style, script=script)
+        return page(title, body=body, style=source("score.css"), script=script)
 
 
-def _line(line: Line, place: int | None, *, is_listed: bool) -> str:
-    """A line of a text: its number and its characters in stretches of one colour.
+def line_of(line: Line, place: int | None, *, is_listed: bool) -> Markup:
+    """A line of a text: its number and its characters in stretches of one level.
 
     `place` counts the lines that the page shows, None for one that it does not. A listed line links to its place.
     """
-    bits = line.bits
-    predicted = np.nan_to_num(bits)
-    levels = np.searchsorted(LEVELS, predicted, side="right")
-    levels = np.where(np.isnan(bits), 0, levels)
-    ends = np.flatnonzero(np.diff(levels)) + 1
-    stretches = []
-    for start, stop in zip([0, *ends.tolist()], [*ends.tolist(), len(levels)]):
-        shown = "".join(map(_character, line.text[start:stop]))
-        stretches.append(f'<span class="s{levels[start]}">{shown}</span>' if levels[start] else shown)
-    codes = "".join(_code(value) for value in bits.tolist())
-    link = f' href="#l{place}"' if is_listed and place is not None else ""
-    head = f'<a class="n"{link}>{line.number}</a>'
-    mean = f'<span class="b">{line.mean:.2f}</span>' if is_listed else ""
-    name = "" if is_listed else f' id="l{place}"'
-    return f'<div class="l"{name}>{head}{mean}<span class="t" data-bits="{codes}">{"".join(stretches)}</span></div>\n'
+    return render(
+        "score_line.html.j2",
+        heading=None,
+        line=line,
+        place=place,
+        is_listed=is_listed,
+        codes="".join(map(code_of, line.bits.tolist())),
+        stretches=[(level, symbols(line.text[start:stop])) for level, start, stop in stretches(line.bits)],
+    )
 
 
-def _code(bits: float) -> str:
+def code_of(bits: float) -> str:
     """The bits of a character as one character, for the script."""
     if math.isnan(bits):
         return "-"
@@ -114,61 +115,32 @@ def _code(bits: float) -> str:
     return STEPS[step] if step < len(STEPS) else "+"
 
 
-def _character(character: str) -> str:
-    """One character as HTML that shows one character: what is invisible, or could reorder a line, is replaced by a symbol."""
+def symbols(text: str) -> list[tuple[str, str | None]]:
+    """`text` in stretches, each with a title or None: one shown character for each, so that the script can count them.
+
+    What is invisible, or could reorder a line, is replaced by a symbol, whose title says what it is.
+    """
+    return [
+        ("".join(shown for shown, _ in group), title) for title, group in groupby(map(_symbol, text), key=lambda pair: pair[1])
+    ]
+
+
+def _symbol(character: str) -> tuple[str, str | None]:
     if character == "\n":
-        return "<i>⏎</i>"
+        return "⏎", ""
     if character == "\t" or unicodedata.category(character) != "Cc" and is_shown(character):
-        return html.escape(character)
+        return character, None
     point = ord(character)
-    symbol = chr(0x2400 + point) if point < 0x20 else "\u2421" if point == 0x7F else "\ufffd"
-    return f'<i title="U+{point:04X}">{symbol}</i>'
+    return chr(0x2400 + point) if point < 0x20 else "\u2421" if point == 0x7F else "\ufffd", f"U+{point:04X}"
 
 
-def _text(text: str) -> str:
-    """A name as HTML."""
-    return "".join(map(_character, text))
-
-
-def _key() -> str:
-    """The legend of the colours."""
-    ends = [0, *LEVELS]
-    return "".join(f'<span class="s{i}">{end:g}{"+" if i == len(LEVELS) else ""}</span>' for i, end in enumerate(ends))
-
-
-def _bars(summary: Summary) -> tuple[str, str]:
-    """The comparison with other programs in bits per byte as a table with bars, and the style of the bars."""
+def bars(summary: Summary) -> list[Bar]:
+    """The comparison with other programs, in bits per byte."""
     total = summary.total
     rows = [(f"model {summary.facts['run']}", total.bits_per_byte)]
     if summary.ngram is not None:
         order, bits = summary.ngram
         rows.append((f"order-{order} n-gram model of its training text", bits * total.ids / max(1, total.bytes)))
-    absent = []
-    for name, size in summary.sizes.items():
-        if size is None:
-            absent.append(name)
-        else:
-            rows.append((name, 8 * size / max(1, summary.bytes)))
+    rows += [(name, 8 * size / max(1, summary.bytes)) for name, size in summary.sizes.items() if size is not None]
     longest = max(value for _, value in rows) or 1.0
-    cells, style = [], []
-    for i, (name, value) in enumerate(rows):
-        own = " own" if i == 0 else ""
-        cells.append(
-            f'<tr><td>{_text(name)}</td><td>{value:.3f}</td><td class="bars"><span class="bar{own}" id="w{i}"></span></td></tr>'
-        )
-        style.append(f"#w{i}{{width:{100 * value / longest:.1f}%}}")
-    note = f'<p class="quiet">Not present on this machine: {", ".join(absent)}.</p>' if absent else ""
-    table = f"<table><tr><th></th><th>bits per byte</th><th></th></tr>{''.join(cells)}</table>{note}"
-    return table, "".join(style)
-
-
-def _texts_table(summary: Summary) -> str:
-    """The numbers of each text."""
-    rows = summary.texts if len(summary.texts) == 1 else [*summary.texts, ("all texts", summary.total)]
-    cells = [
-        f'<tr><td>{_text(label)}</td><td>{total.characters:,}</td><td class="second-rank">{total.bytes:,}</td>'
-        f"<td>{total.bits_per_character:.4f}</td><td>{total.loss:.4f}</td></tr>"
-        for label, total in rows
-    ]
-    names = '<th>text</th><th>characters</th><th class="second-rank">bytes</th><th>bits per character</th><th>loss, nats</th>'
-    return f"<h2>Texts</h2><table><tr>{names}</tr>{''.join(cells)}</table>"
+    return [Bar(name=name, bits=value, share=100 * value / longest, is_own=i == 0) for i, (name, value) in enumerate(rows)]

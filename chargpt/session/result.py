@@ -8,7 +8,7 @@ from typing import NamedTuple
 from chargpt.analysis.metrics_log import read_metrics
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
-from chargpt.pages.final_report import write_final_report
+from chargpt.pages.report_page import write_final_report
 from chargpt.planning.advice import better_training
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.load import restore_model

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.pages.final_report import write_final_report
+from chargpt.pages.report_page import write_final_report
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_report_is_in_the_run(run, corpus):
-    label, said = write_final_report(run, corpus, device="cpu", ngram_loss=1.0)
+    label, said = write_final_report(run, corpus, device="cpu", ngram_loss=1.0, if_stopped="stopped")
     assert label == "report" and said.endswith("report.html")
     assert "What it copies" in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_failure_is_one_warning(run, corpus):
     (run / "report.html").mkdir()
-    label, said = write_final_report(run, corpus, device="cpu", ngram_loss=1.0)
+    label, said = write_final_report(run, corpus, device="cpu", ngram_loss=1.0, if_stopped="stopped")
     assert label == "warning" and "report.html: not written" in said and "\n" not in said
     assert not list(run.glob(".*tmp*"))
-    label, said = write_final_report(run / "nothing", corpus, device="cpu", ngram_loss=1.0)
+    label, said = write_final_report(run / "nothing", corpus, device="cpu", ngram_loss=1.0, if_stopped="stopped")
     assert label == "warning" and "the run is complete without it" in said
 
 
@@ -31,7 +31,7 @@ def test_a_full_disk_is_one_warning(run, corpus, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    assert write_final_report(run, corpus, device="cpu", ngram_loss=1.0)[0] == "warning"
+    assert write_final_report(run, corpus, device="cpu", ngram_loss=1.0, if_stopped="stopped")[0] == "warning"
     assert not (run / "report.html").exists()
 
 
@@ -40,12 +40,13 @@ def test_a_signal_ends_it_at_once(programs, run):
     code = f"""
 import os, signal
 from pathlib import Path
-from chargpt.pages import final_report
+from chargpt.pages import report_page
 from chargpt.interrupt import Interrupt
-final_report.load_model = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+report_page.load_model = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
 with Interrupt():
-    final_report.write_final_report(Path({str(run)!r}), None, device="cpu", ngram_loss=1.0)
+    report_page.write_final_report(Path({str(run)!r}), None, device="cpu", ngram_loss=1.0, if_stopped="stopped")
 print("went on")
 """
     done = programs.run(code=code)
+    assert b"stopped" in done.stdout + done.stderr
     assert done.returncode == 128 + signal.SIGTERM and b"went on" not in done.stdout and b"Traceback" not in done.stderr

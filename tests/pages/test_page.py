@@ -8,9 +8,11 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
 
 from chargpt.markup import escape
-from chargpt.pages.page import page, publish_page, source
+from chargpt.pages.page import page, publish_page, render, source
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "\x1b[31m", "\u202eabc\u2066", "a\"b'c&d", "\0\x7f\u2028", "\ud800"]
 
@@ -39,8 +41,8 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_text(text, tmp_path):
-    plain = Elements(page("t", body="<p></p>", script="1", data={"facts": ""}))
-    content = page(text, body=f"<p>{escape(text)}</p>", script="1", data={"facts": [text]})
+    plain = Elements(page("t", body=Markup("<p></p>"), script="1", data={"facts": ""}))
+    content = page(text, body=Markup(f"<p>{escape(text)}</p>"), script="1", data={"facts": [text]})
     found = Elements(content)
     assert found.names == plain.names
     assert [json.loads(data) for element, data in found.inside if element.get("id") == "facts"] == [[text]]
@@ -53,17 +55,40 @@ def test_hostile_text_stays_text(text, tmp_path):
 
 
 def test_the_policy_allows_the_page_and_nothing_else():
-    content = page("t", body="", style="p { color: red; }", script="document.title = 'é';")
+    content = page("t", body=Markup(""), style="p { color: red; }", script="document.title = 'é';")
     policy = html.unescape(re.search('http-equiv="Content-Security-Policy" content="(.*?)"', content)[1])
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
     for element, text in Elements(content).inside:
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert rules[f"{element['tag']}-src"] == f"'sha256-{digest}'"
-    assert "script-src 'none'" in page("t", body="")
+    assert "script-src 'none'" in page("t", body=Markup(""))
 
 
 def test_the_style_fits_phones_dark_screens_and_paper():
-    style = source("page.css")
+    style = source("base.css")
     assert "prefers-color-scheme: dark" in style and "@media print" in style and "//" not in style
-    assert '<meta name="viewport" content="width=device-width' in page("t", body="")
+    assert '<meta name="viewport" content="width=device-width' in page("t", body=Markup(""))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_value_of_a_template_is_visible_and_escaped_without_being_asked(text):
+    values = {
+        "about": text,
+        "place": text,
+        "patterns": [(text, text)],
+        "least_characters": 1,
+        "least_score": 1,
+        "least_times": 1,
+    }
+    found, plain = (Elements(render("attention.html.j2", **{**values, **more})) for more in ({}, {"about": "", "place": ""}))
+    assert found.names == plain.names
+    content = render("attention.html.j2", **values)
+    assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f\ud800-\udfff]", content)
+    if text.isprintable():
+        assert html.unescape(re.search("<dt>(.*)</dt><dd>(.*)</dd>\n</dl>", content)[2]) == text
+
+
+def test_a_value_that_a_template_misses_is_an_error():
+    with pytest.raises(UndefinedError):
+        render("attention.html.j2", about="")

@@ -77,8 +77,13 @@ def test_several_runs_share_the_charts(report):
 
 def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
     log = MetricsLog({"chars_per_second": [(1, 100.0), (2, 4000.0), (3, 2000.0)]})  # the first step is slow
-    cells = re.findall(r'<td class="number">(.*?)</td>', comparison([dataclasses.replace(report, val_loss=1.5, log=log)]))
-    assert cells[0] == "1.5000 (2.164)" and cells[-1] == "2,000"
+    changed = dataclasses.replace(report, val_loss=1.5, ngram_loss=1.75, log=log, parameters=12345, step=200)
+    (row,) = comparison([changed])
+    assert row.cells == ["1.5000 (2.164)", "1.7500", "12,345", f"200 of {report.config.train.max_steps:,}", "2,000"]
+    content = report_page([changed, changed])
+    table = re.search('<table class="runs">(.*?)</table>', content, re.DOTALL)[1]
+    assert [re.findall('<td class="number">(.*?)</td>', row) for row in table.split("</tr>")][1] == row.cells
+    assert len(re.findall('<th class="number">', table)) == len(row.cells)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +97,9 @@ def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
 )
 def test_a_chart_has_the_title_of_its_metric(report, metric, title):
     log = MetricsLog({"val/loss": [(0, 4.0), (9, 2.0)], metric: [(0, 1.0), (9, 2.0)]})
-    drawn = curves([dataclasses.replace(report, log=log)])
-    assert re.findall("<figcaption>([^<]*)</figcaption><svg", drawn) == [title]
+    changed = dataclasses.replace(report, log=log)
+    ((found, chart),) = curves([changed]).small
+    assert found == title and f"<figcaption>{title}</figcaption>{chart}" in report_page([changed])
 
 
 def test_ten_runs_have_ten_colours():
@@ -108,12 +114,12 @@ def test_ten_runs_have_ten_colours():
 def test_the_settings_that_differ_are_a_table(report):
     config = report.config
     other = dataclasses.replace(report, config=dataclasses.replace(config, optim=OptimConfig(learning_rate=0.125)))
-    table = differences([report, other])
-    assert re.findall("<tr><th>([^<]+)</th>", table) == ["optim.learning_rate"]
-    assert "<td>0.003</td><td>0.125</td>" in table
+    assert differences([report, other]) == [("optim.learning_rate", ["0.003", "0.125"])]
+    assert "<tr><th>optim.learning_rate</th><td>0.003</td><td>0.125</td></tr>" in report_page([report, other])
     other = dataclasses.replace(other, texts=["/home/<me>/other.txt"])
-    assert "other.txt</td>" in differences([report, other]) and "<me>" not in differences([report, other])
-    assert "All settings are equal" in differences([report, report])
+    assert differences([report, other])[0][1][1] == "/home/<me>/other.txt"
+    assert differences([report, report]) == [] and "All settings are equal" in report_page([report, report])
+    assert ("cannot be compared" in report_page([report, other])) and "cannot be compared" not in report_page([report, report])
 
 
 def test_the_page_begins_with_a_verdict_and_a_sample(report):

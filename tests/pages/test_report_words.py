@@ -1,4 +1,4 @@
-"""The parts of a report show the numbers that they are given."""
+"""The words and the numbers of a report are those that it is given."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,17 @@ from chargpt.analysis.metrics_log import MetricsLog
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
 from chargpt.config import Config
-from chargpt.pages.report_parts import coloured, cut, duration, heads_part, line_list, setting, tiles, verdict
+from chargpt.pages.report_page import ShownRun, coloured, cut, duration, maps_of, report_page, setting, tiles, verdict
 
 
-def test_the_colour_of_a_character_is_its_surprise():
+def test_the_level_of_a_character_is_its_surprise():
     line = Line(1, "ab<c\n", np.array([np.nan, 0.1, 20.0, 1.5, 0.0]))
-    assert coloured(line, 100) == 'ab<span class="heat-9">&lt;</span><span class="heat-2">c</span>\n'
-    assert coloured(line, 2) == "ab …"
+    assert coloured([line], 100) == [(-1, "a"), (0, "b"), (8, "<"), (2, "c")]
+    assert coloured([line], 2) == [(-1, "a"), (0, "b"), (0, " …")]
+    blank, end = Line(1, "\n", np.array([9.0])), Line(2, "  x\n", np.array([0.0, 0.0, 3.0, 9.0]))
+    assert coloured([blank, end], 100) == [(0, "  "), (4, "x")] and coloured([end], 100) == [(4, "x")]
+    assert coloured([end, blank, end], 6) == [(0, "  "), (4, "x"), (7, "\n\n"), (0, " "), (0, " …")]
+    assert coloured([], 5) == []
 
 
 def report(**changes: object) -> RunReport:
@@ -23,16 +27,22 @@ def report(**changes: object) -> RunReport:
     return RunReport(**{**facts, "environment": {}, "log": MetricsLog(), **changes})
 
 
-def test_the_loss_of_a_listed_line_is_in_nats():
+def test_the_surprise_of_a_listed_line_is_in_bits_per_character():
     line = Line(1, "ab\n", np.array([np.nan, 1.0, 3.0]))
-    assert '<span class="loss">1.39</span>' in line_list([line])  # 2 ln 2
+    (worst, listed), (best, none) = ShownRun.of(report(worst=[line]), map_bytes=0).lists
+    assert "worst" in worst and "best" in best and none == [] and listed == [(2.0, [(-1, "a"), (2, "b")])]
 
 
 @pytest.mark.parametrize(("mark", "said"), [(1.75, "0.25 lower"), (1.25, "0.25 higher")])
 def test_the_tiles_say_how_often_the_text_was_seen_and_which_model_is_better(mark, said):
     config = Config()
-    shown = tiles(report(ngram_loss=mark, step=600, parameters=7, training_characters=100 * config.chars_per_step))
-    assert f"the model is {said}" in shown and "seen for 6.0 epochs" in shown
+    shown = {
+        tile.name: f"{tile.value} {tile.note}"
+        for tile in tiles(report(ngram_loss=mark, step=600, parameters=7, training_characters=100 * config.chars_per_step))
+    }
+    assert f"the model is {said}" in shown["n-gram model"] and "seen for 6.0 epochs" in shown["training text"]
+    assert shown["validation loss"].startswith("1.5000 nats") and "(2.164 bits)" in shown["validation loss"]
+    assert shown["best step"].startswith("600 of 600 taken") and shown["parameters"].startswith("7 ")
 
 
 def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
@@ -41,8 +51,12 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
     one, two = torch.eye(T).roll(-1, 1).tril(), torch.eye(T)  # one character back; the character itself and that before it
     one[0, 0] = 1.0
     two = torch.stack([one, (one + two) / 2])
-    content = heads_part(Heads(text=text, weights=two[None], facts=measure_heads(two[None], text)), most_bytes=10**6).content
-    assert "1.0 wide, 1.0 back" in content and "2.0 wide, 0.5 back" in content
+    heads = Heads(text=text, weights=two[None], facts=measure_heads(two[None], text))
+    ((first, second),) = maps_of(heads, most_bytes=10**6)
+    assert (first.pattern, second.pattern) == ("previous", "itself") and first.share == pytest.approx(1)
+    assert (first.width, first.back, second.width, second.back) == pytest.approx((1, 1, 2, 0.5), abs=0.01)
+    content = report_page([report(heads=heads)])
+    assert "1.0 wide, 1.0 back" in content and "2.0 wide, 0.5 back" in content and "<b>previous 1.00</b>" in content
 
 
 @pytest.mark.parametrize(
