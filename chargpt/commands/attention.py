@@ -30,6 +30,8 @@ def main(argv: Sequence[str]) -> int:
     characters = characters_of(ids.numpy(), loaded.tokenizer)
     facts = measure_heads(weights, characters)
     content = attention_page(weights, characters, facts, about=loaded.describe(), place=place)
+    if options.out.exists():
+        say(f"{shown(options.out)}: replaces an older page; --out gives the page another name")
     publish_page(options.out, content)
     seconds = time.monotonic() - started
     say(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")

@@ -25,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"RUN: {len(names)} given; a report compares at most {MAX_RUNS}")
     runs = [measured(name, device=options.device) for name in names]
     content = report_page(runs)
+    if options.out.exists():
+        say(f"{shown(options.out)}: replaces an older page; --out gives the page another name")
     publish_page(options.out, content)
     say(f"{len(content.encode()) / 1e6:.2f} MB")
     print(one_line(shown(options.out)))

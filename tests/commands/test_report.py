@@ -13,7 +13,10 @@ def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
     assert report.main([str(run), "--device", "cpu", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert printed.out.strip().endswith("page.html") and "MB" in printed.err
-    assert "What it copies" in out.read_text(encoding="utf-8")
+    assert "What it copies" in out.read_text(encoding="utf-8") and "replaces" not in printed.err
+    report.main([str(run), "--device", "cpu", "--out", str(out)])
+    said = capsys.readouterr().err
+    assert "page.html: replaces an older page" in said and "--out" in said
 
 
 def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, capsys):
