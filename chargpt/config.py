@@ -88,7 +88,7 @@ class TrainConfig:
     eval_interval: int = 500
     # evaluate more often in a run too short for this many evaluations; --minutes sets it
     min_evaluations: int = 0
-    # evaluate on at most this many characters of the validation split; 0: all
+    # evaluate on at most this many characters of the validation part; 0: all
     eval_chars: int = 150_000
     # end the run after this many evaluations without a better loss while the rate falls; 0: never
     patience: int = 0

@@ -58,7 +58,8 @@ def outputs(programs, tmp_path_factory) -> tuple[list[str], Path]:
     """What each block of the page prints, and the folder in which it ran."""
     folder = tmp_path_factory.mktemp("page")
     code = f"\nprint({END!r})\n".join(code for code, _ in code_and_output(ATTENTION.read_text(encoding="utf-8")))
-    environment = {**os.environ, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
+    code = f"import torch; torch.set_num_threads(1)\n{code}"  # two threads would wait for each other on a busy machine
+    environment = {**os.environ, "PYTHONUTF8": "1"}
     done = programs.run(code=code, folder=folder, environment=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.decode().split(f"{END}\n"), folder
