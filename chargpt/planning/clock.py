@@ -11,6 +11,10 @@ from chargpt.config import Config
 SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill caches and compile
 SETTLED_SECONDS = 3.0
 SLOW, RECOVERED = 2.0, 1.5  # times the fastest time of a step
+# Factor between two speeds from which on the length is planned again.
+CHANGED = 1.5
+# Plans that follow from a change of the speed, at most: each one saves a checkpoint.
+MAX_CHANGES = 4
 MAX_STEPS = 10**12  # as train.max_steps allows
 MIN_EVALUATIONS = 5  # evaluations of a run that is fitted to its time, if they take at most this part of it:
 EVALUATION_SHARE = 0.1
@@ -18,11 +22,12 @@ BESIDES_SECONDS = 5.0  # on an idle machine: to import torch before train.py tak
 PROBE_SECONDS = 0.03  # of a processor's time
 
 
-class TimeBudget:
+class Clock:
     """Measures the time of steps, without evaluations, and fits the run's length to the time it was given.
 
-    The first measurement comes after a few seconds of steps, the second halfway from there to the end, and so on: a machine
-    that becomes slower does not make a run late.
+    The first measurement comes after a few seconds of steps, the second halfway from there to the end, and so on. With a
+    deadline, another one comes soon after the speed has changed: a machine that becomes slower does not make a run late.
+    The speed is looked at in windows of a few seconds, by the faster half of their steps, so that a short disturbance is none.
     """
 
     def __init__(self, *, steps_left: int, deadline: float | None = None, min_evaluations: int = 0) -> None:
@@ -38,9 +43,14 @@ class TimeBudget:
         self.kept_back = 0.0  # seconds for what precedes and follows the training, as last measured
         self._steps_left, self._min_evaluations = steps_left, min_evaluations
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
-        self._measured = self._lap = self._window = (SETTLING_STEPS, 0.0)
-        self._fastest = math.inf  # seconds per step
-        self._is_slow = False
+        self._measured = self._lap = self._window_start = (SETTLING_STEPS, 0.0)
+        self._window: list[float] = []  # seconds of each step in the present window
+        self._speed = 0.0  # seconds per step in the faster half of the last window
+        self._fastest = math.inf  # the least of these
+        self._planned_speed = 0.0  # the one of the last plan; 0 before it
+        self._has_changed = False  # since the last plan, by CHANGED or more
+        self._changes_left = MAX_CHANGES
+        self._is_slow = self._has_slowed = False
         self._last = time.perf_counter()
         self._most_kept_back = 0.0 if deadline is None else max(0.0, deadline - self._last) / 3
 
@@ -50,7 +60,21 @@ class TimeBudget:
         self.steps += 1
         if self.steps > SETTLING_STEPS:
             self.seconds += now - self._last
+            self._window.append(now - self._last)
         self._last = now
+        if self.seconds - self._window_start[1] >= SETTLED_SECONDS:
+            self._look_at_window()
+
+    def _look_at_window(self) -> None:
+        """Take the speed of the steps in the window, and begin the next window."""
+        self._speed, was_slow = _faster_half(self._window), self._is_slow
+        self._fastest = min(self._fastest, self._speed)
+        self._is_slow = self._speed > (RECOVERED if was_slow else SLOW) * self._fastest
+        self._has_slowed = self._has_slowed or (self._is_slow and not was_slow)
+        if self._planned_speed and not 1 / CHANGED < self._speed / self._planned_speed < CHANGED:
+            self._has_changed = self._changes_left > 0
+            self._measured = self._window_start  # the next measurement is about this speed alone
+        self._window_start, self._window = (self.steps, self.seconds), []
 
     @contextlib.contextmanager
     def outside_steps(self, *, comes_once: bool = False) -> Iterator[None]:
@@ -70,7 +94,7 @@ class TimeBudget:
     def is_due(self, step: int) -> bool:
         """Whether to measure the speed now, after `step` steps of the run."""
         if self._next is not None:
-            return self.deadline is not None and step == self._next
+            return self.deadline is not None and (step == self._next or self._has_changed)
         # A short run may end before its speed is known well; then a quarter of its steps must suffice.
         short = self.steps > SETTLING_STEPS and self.steps >= self._steps_left // 4
         return self.seconds >= SETTLED_SECONDS or short
@@ -86,6 +110,9 @@ class TimeBudget:
     def plan(self, step: int, max_steps: int) -> None:
         """The run is at `step` of `max_steps`: the next measurement is halfway to the end, unless little is left."""
         left = max_steps - step
+        self._changes_left -= self._has_changed
+        self._has_changed = False
+        self._planned_speed = self._speed or _faster_half(self._window)
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:
@@ -132,15 +159,11 @@ class TimeBudget:
 
     def slowdown(self) -> str:
         """A message when steps have begun to take more than twice as long as before, once until they recover; else empty."""
-        steps, seconds = self.steps - self._window[0], self.seconds - self._window[1]
-        if steps <= 0 or seconds < SETTLED_SECONDS:  # a shorter time says little
+        if not self._has_slowed:
             return ""
-        self._window, now, was_slow = (self.steps, self.seconds), seconds / steps, self._is_slow
-        self._fastest = min(self._fastest, now)
-        self._is_slow = now > (RECOVERED if was_slow else SLOW) * self._fastest
-        if was_slow or not self._is_slow:
-            return ""
-        return f"{1000 * now:.1f} ms a step, {1000 * self._fastest:.1f} before: the machine is busy with other work, or too hot"
+        self._has_slowed = False
+        now, before = 1000 * self._speed, 1000 * self._fastest
+        return f"{now:.1f} ms a step, {before:.1f} before: the machine is busy with other work, or too hot"
 
     def seconds_left(self, *, is_undecided: bool = False) -> float | None:
         """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them.
@@ -150,6 +173,12 @@ class TimeBudget:
         if self.deadline is None or not (self.is_first or is_undecided):
             return None
         return max(0.0, self.deadline - time.perf_counter())
+
+
+def _faster_half(seconds: list[float]) -> float:
+    """The mean of the smaller half of some times; 0 of none."""
+    half = sorted(seconds)[: (len(seconds) + 1) // 2]
+    return sum(half) / max(1, len(half))
 
 
 def slowness() -> float:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from chargpt.config import Config
-from chargpt.planning.clock import TimeBudget
+from chargpt.planning.clock import Clock
 from chargpt.runs.saved_state import Progress, SavedState
 
 
@@ -36,7 +36,7 @@ class Due:
     saved: SavedState | None  # the newest checkpoint, None if there is none
     is_finished: bool
     is_stopping: bool  # a signal came
-    clock: TimeBudget
+    clock: Clock
 
     @property
     def evaluate(self) -> bool:

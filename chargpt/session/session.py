@@ -13,8 +13,7 @@ import torch
 from chargpt.analysis.metrics_log import extra_metrics
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
-from chargpt.planning.clock import TimeBudget as Clock
-from chargpt.planning.clock import long_enough, longest_run
+from chargpt.planning.clock import CHANGED, Clock, long_enough, longest_run
 from chargpt.planning.forecast import describe_training, outlook
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
@@ -60,7 +59,10 @@ from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 
-MAX_ROLLBACKS = 3  # in a run
+# Returns to a checkpoint in a run, at most.
+MAX_ROLLBACKS = 3
+# Notices on the speed of a run, at most, and on its slowing down.
+MAX_TOLD = 2
 
 
 @dataclass(kw_only=True)
@@ -77,6 +79,8 @@ class Session:
     deadline: float | None  # when the run shall end, on time.perf_counter; None: no limit
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
     advice: Sequence[Notice] = ()  # for the user, after the model and the time are described
+    told_speeds: list[float] = field(default_factory=list)  # seconds per step, as the user was told
+    told_slow: int = 0  # how often the user was told that the machine has become slow
     clock: Clock = field(init=False)  # while the run is recorded
     writer: SampleWriter = field(init=False)
 
@@ -275,7 +279,8 @@ class Session:
         trainer, journal = self.trainer, self.journal
         speed = self.clock.steps_per_second() * trainer.config.chars_per_step
         journal.record_training(trainer.progress.step, trainer.progress.take_mean_loss(), report, chars_per_second=speed)
-        if slower := self.clock.slowdown():
+        if (slower := self.clock.slowdown()) and self.told_slow < MAX_TOLD:
+            self.told_slow += 1
             journal.notice("slow", slower)
 
     # What is due
@@ -381,12 +386,22 @@ class Session:
                 self.save()  # from now on a resumed run knows its length
             if self.run is not None and (problem := self.run.write_config(trainer.config)):
                 journal.notice("warning", problem)
-        seconds = clock_.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
-        journal.notice("pace", f"{1000 * clock_.seconds_per_step:.1f} ms a step; {max_steps:,} steps, done in {clock(seconds)}")
+        if self._is_news(clock_.seconds_per_step):
+            seconds = clock_.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
+            each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
+            journal.notice("pace", f"{each}; {max_steps:,} steps, done in {clock(seconds)}")
         if is_first:
             speed, parameters = trainer.config.chars_per_step / clock_.seconds_per_step, trainer.model.parameter_count()
             said = outlook(self.corpus, trainer.config, parameters=parameters, characters_per_second=speed)
             journal.notice("outlook", said)
+
+    def _is_news(self, seconds_per_step: float) -> bool:
+        """Whether to tell this speed: the first one, and one that has changed, twice in all."""
+        is_news = not self.told_speeds or not 1 / CHANGED < seconds_per_step / self.told_speeds[-1] < CHANGED
+        if not is_news or len(self.told_speeds) >= MAX_TOLD:
+            return False
+        self.told_speeds.append(seconds_per_step)
+        return True
 
     # How a run goes on or ends after a step that was not finite, and how it becomes a teacher
 

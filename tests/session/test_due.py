@@ -1,0 +1,110 @@
+"""Each row of the table in Due, alone, with the row that forbids it."""
+
+import dataclasses
+
+import pytest
+from helpers import Clock as Machine
+from helpers import saved_state
+
+from chargpt.config import Config, apply_overrides
+from chargpt.planning import clock as clock_module
+from chargpt.planning.clock import SETTLED_SECONDS, SETTLING_STEPS, Clock
+from chargpt.runs.saved_state import Progress
+from chargpt.session.due import Due
+
+CONFIG = apply_overrides(Config(), ["train.max_steps=1000", "train.eval_interval=100", "checkpoint.interval=50"])
+EVALUATED = {"val_loss": 2.0, "best_loss": 1.5, "best_step": 0}
+# Neither evaluated nor saved at this step, and not due: the rows change one thing each.
+PROGRESS = Progress(step=110, evaluated=100, **EVALUATED)
+SAVED = saved_state(100, config=CONFIG)
+
+
+def due(*, config: Config = CONFIG, saved=SAVED, is_finished=False, is_stopping=False, clock=None, **progress: object) -> Due:
+    return Due(
+        progress=dataclasses.replace(PROGRESS, **progress),
+        config=config,
+        saved=saved,
+        is_finished=is_finished,
+        is_stopping=is_stopping,
+        clock=clock or Clock(steps_left=1000),
+    )
+
+
+def with_settings(*settings: str) -> Config:
+    return apply_overrides(CONFIG, list(settings))
+
+
+def test_without_a_reason_nothing_is_due():
+    assert not due().evaluate and not due().save and not due().plan
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"evaluated": None, "val_loss": None, "best_loss": None, "best_step": None},
+        {"step": 200},
+        {"config": with_settings("train.min_evaluations=100")},  # each 10 steps
+        {"is_finished": True},
+    ],
+    ids=["nothing evaluated yet", "an interval ago", "a planned interval ago", "finished"],
+)
+def test_rows_of_evaluate(row):
+    assert due(**row).evaluate
+    assert not due(**{**row, "evaluated": row.get("step", PROGRESS.step), **EVALUATED}).evaluate  # this step is evaluated
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"evaluated": 110, "best_step": 110},
+        {"saved": saved_state(110, config=CONFIG, val_loss=None)},
+        {"evaluated": 110, "config": with_settings("train.min_evaluations=5"), "saved": None},
+        {"config": with_settings("optim.learning_rate=0.5")},
+        {"step": 150},
+        {"is_finished": True},
+        {"is_stopping": True},
+    ],
+    ids=["best", "saved before it was evaluated", "a planned evaluation", "settings changed", "interval", "finished", "signal"],
+)
+def test_rows_of_save(row):
+    asked = due(**row)
+    assert asked.save
+    same = dataclasses.replace(SAVED, progress=asked.progress, config=asked.config)
+    assert not due(**{**row, "saved": same}).save  # the newest checkpoint has all of this
+
+
+def test_a_new_run_is_saved_at_its_beginning():
+    assert due(step=0, evaluated=0, saved=None).save
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(clock_module, "time", machine)
+    return machine
+
+
+def stepped(machine: Machine, clock: Clock, *, steps: int, seconds: float) -> Clock:
+    for _ in range(steps):
+        machine.sleep(seconds)
+        clock.step_done()
+    return clock
+
+
+def planned(machine: Machine, *, limit: float | None) -> Clock:
+    """A clock at step 110 of 1000, whose length was planned there; a step takes 0.1 s."""
+    clock = Clock(steps_left=1000, deadline=None if limit is None else machine.now + limit)
+    stepped(machine, clock, steps=110, seconds=0.1)
+    clock.measure()
+    clock.plan(110, 1000)
+    return clock
+
+
+def test_rows_of_plan(machine):
+    new = stepped(machine, Clock(steps_left=1000), steps=SETTLING_STEPS + 1, seconds=0.1)
+    assert not due(clock=new).plan
+    assert due(clock=stepped(machine, new, steps=round(SETTLED_SECONDS / 0.1) + 1, seconds=0.1)).plan  # the speed is known
+    for limit, again in ((None, False), (1000.0, True)):
+        clock = planned(machine, limit=limit)
+        assert not due(clock=clock).plan
+        assert due(clock=clock, step=110 + 445).plan == again  # halfway
