@@ -22,7 +22,7 @@ from chargpt.terminal import UserError
             "a: exists; continue it with resume=True, or choose another run=NAME",
         ),
         ("stopped; --resume --run p-teacher", "stopped; resume=True, run='p-teacher'"),
-        ("leave out TEXT, --config, --init-from and --vocab-from", "leave out text, config, init_from and vocab_from"),
+        ("leave out --config, --init-from and --vocab-from", "leave out config, init_from and vocab_from"),
         ("change them, or skip them with --unknown skip", "change them, or skip them with unknown='skip'"),
         ("train one with python train.py", "train one with chargpt.train"),
         ("start with train.py TEXT --init-from, or not", "start with chargpt.train(text) init_from, or not"),

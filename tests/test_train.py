@@ -240,6 +240,26 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, clock
     assert said == pytest.approx(steps, rel=0.1)  # planned again and again, and told once: the speed has not changed
 
 
+def test_on_a_machine_that_becomes_busy_the_run_ends_in_time_with_a_rate_that_has_fallen(
+    trainer, tmp_path, capsys, clock, monkeypatch
+):
+    monkeypatch.setattr(time_budget, "SETTLED_SECONDS", 0.5)
+    step = Trainer.step
+
+    def slower(self: Trainer) -> Step:
+        clock.sleep(3 * STEP_SECONDS if self.progress.step > 100 else 0.0)
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", slower)
+    started = clock.now
+    assert trainer("--minutes", "0.2", "train.max_steps=1000000", "train.eval_interval=5000", "train.log_interval=1") == 0
+    assert 6 < clock.now - started <= 12.5
+    rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
+    assert rates[-1] < 0.1 * max(rates)
+    labels = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert labels.count("pace") == 2 and labels.count("slow") == 1
+
+
 @pytest.mark.parametrize("minutes", [None, 0.05])
 def test_the_second_of_two_runs_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock, minutes):
     """What the first one does not use is for the second. Without a time limit of the first, its time begins at its start."""
@@ -305,7 +325,7 @@ WRONG = {
     "minutes that are no number": (["{text}", "--minutes", "soon"], ["--minutes", "number"]),
     "minutes not finite": (["{text}", "--minutes", "nan"], ["--minutes"]),
     "an unknown device": (["{text}", "--device", "abacus"], ["runtime.device", "cuda"]),
-    "resume with a text": (["{text}", "--resume"], ["--resume", "TEXT"]),
+    "resume with a text": (["{text}", "--resume"], ["run", "no run"]),
     "resume of an unknown run": (["--resume", "--run", "nobody"], ["nobody", "no run"]),
     "a NUL in the name": (["{tmp}/a\0b.txt"], ["a\\x00b.txt"]),
 }

@@ -193,8 +193,8 @@ def _check(options: TrainOptions) -> None:
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         name = options.texts[0]
         raise UserError(f"--resume: {name} is a run, and TEXT comes from it; write --resume --run {shell_word(name)}")
-    if options.resume and (options.texts or any(option is not None for option in new)):
+    if options.resume and any(option is not None for option in new):
         raise UserError(
-            "--resume: text, settings and weights come from the run; leave out TEXT, --config, --init-from and --vocab-from, "
+            "--resume: settings and weights come from the run; leave out --config, --init-from and --vocab-from, "
             "or start a new run with --run NAME"
         )

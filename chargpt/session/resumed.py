@@ -1,6 +1,7 @@
 """A run that continues: its newest checkpoint, its text, and its settings with what the user changes."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ from chargpt.planning.plan import ignored
 from chargpt.planning.teachers import Teacher, check_teachers, find_teachers, kept_teachers, reopen_teachers, warnings_about
 from chargpt.runs.checkpoint import Checkpoint, steps
 from chargpt.runs.load import corpus_of, find_run, without_cache
-from chargpt.runs.run import Run, folder_of
-from chargpt.terminal import Notice, UserError
-from chargpt.text.corpus import Corpus
+from chargpt.runs.run import TEACHER, Run, folder_of
+from chargpt.terminal import Notice, UserError, shell_word, shown
+from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.selection import run_name
+from chargpt.text.tokenizer import UnknownCharacters
 
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "optim.name")
@@ -42,7 +44,7 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
 
     Raises UserError if there is none, if another process trains it, or if it cannot continue as the same run.
     """
-    run = Run(find_run(options.run, root / "checkpoints"))
+    run = Run(_find(options, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()
     notices = [Notice("warning", line) for line in skipped]
     saved = checkpoint.state
@@ -77,10 +79,55 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
     )
 
 
+def _find(options: TrainOptions, checkpoints: Path) -> Path:
+    """The folder of the run to continue: by its name, by its text, or the newest one.
+
+    While a student has no checkpoint, its name means its teacher: then the student follows.
+    """
+    named_by_text = folder_of(run_name(options.texts), checkpoints)
+    if options.run is None and options.texts and named_by_text.is_dir():
+        return find_run(str(named_by_text), checkpoints)
+    try:
+        return find_run(options.run, checkpoints)
+    except UserError:
+        folder = None if options.run is None else folder_of(options.run, checkpoints)
+        teacher = None if folder is None else folder.with_name(folder.name + TEACHER)
+        if teacher is None or not (teacher.is_dir() and steps(teacher)):
+            raise
+        return teacher
+
+
 def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> Corpus:
-    """The corpus of a run that is resumed; a cache that the user gives is read and written."""
+    """The corpus of a run that is resumed. Raises UserError if it is not the one that the run was trained on.
+
+    Texts that the user gives are read in place of those that the run recorded: they may have moved. A cache that the user gives
+    is read and written.
+    """
     config, given = checkpoint.state.config, [setting for setting in options.settings if setting.startswith("data.cache")]
-    return corpus_of(checkpoint, apply_overrides(config, given) if given else without_cache(config), root=root)
+    config = apply_overrides(config, given) if given else without_cache(config)
+    state, folder = checkpoint.state, checkpoint.path.parent
+    run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
+    if not options.texts:
+        try:
+            return corpus_of(checkpoint, config, root=root)
+        except UserError:
+            gone = [text for text in state.texts if os.path.isabs(text) and not os.path.exists(text)]
+            if not gone:
+                raise
+            again = f"give its new place: --resume --run {shell_word(run)} TEXT"
+            raise UserError(f"{gone[0]}: the text of the run is not there any more; if it has moved, {again}") from None
+    problem = UserError(
+        f"TEXT: {' '.join(options.texts)} given, which is not the text of the run {run}; leave TEXT out, or train a new run "
+        f"on it from the weights of this one with --init-from {shell_word(run)} --run NAME"
+    )
+    try:
+        block_size = config.model.block_size
+        corpus = load_corpus(options.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
+    except UnknownCharacters:
+        raise problem from None
+    if corpus.fingerprint != state.fingerprint:
+        raise problem
+    return corpus
 
 
 def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, list[Notice]]:

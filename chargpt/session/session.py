@@ -29,6 +29,7 @@ from chargpt.runs.checkpoint import TRAINING, check_tensors
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import DETAILS, Run, check_free, check_other_run
 from chargpt.runs.saved_state import Progress, SavedState
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
@@ -164,7 +165,7 @@ class Session:
         journal.add(what_differs(checkpoint.state.environment, trainer.environment))
         steps_left = plural(config.train.max_steps - checkpoint.step, "step")
         left = "no steps" if trainer.is_finished else steps_left if resumed.seconds is None else clock(resumed.seconds)
-        journal.notice("resumed", f"{shown(checkpoint.path)}, {left} to go")
+        journal.notice("resumed", f"{shown(checkpoint.path)}, {left} to go{_how_to_go_on(trainer)}")
         journal.add([Notice("text", corpus.describe_briefly(), "summary"), *_details_of(corpus)])
         return cls(
             trainer=trainer,
@@ -356,7 +357,12 @@ class Session:
             seconds_left=self.clock.seconds_left(is_undecided=is_undecided(trainer.config)),
         )
         if run is not None:
-            for problem in run.save(state, weights=weights, training=optimizer):
+            try:
+                problems = run.save(state, weights=weights, training=optimizer)
+            except CheckpointError as error:
+                again = f"python train.py --resume --run {run.name(self.checkpoints)}"
+                raise CheckpointError(f"{error}; then go on with: {again}" if self.saved else str(error)) from error
+            for problem in problems:
                 journal.notice("warning", problem)
             if run.saved_again:
                 journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
@@ -440,6 +446,16 @@ class Session:
 
 def _deadline(started: float, seconds: float | None) -> float | None:
     return None if seconds is None else started + seconds
+
+
+def _how_to_go_on(trainer: Trainer) -> str:
+    """What to add to the command of a run that is finished, and that no student follows; otherwise nothing."""
+    train = trainer.config.train
+    if not trainer.is_finished or train.pupil_minutes:
+        return ""
+    if trainer.progress.step < train.max_steps:
+        return "; to train on, add train.patience=0"
+    return f"; to train on, add train.max_steps={2 * train.max_steps}, or --minutes M"
 
 
 def _about_processes(trainer: Trainer) -> list[Notice]:

@@ -59,8 +59,7 @@ def test_a_time_that_is_not_clear_is_one_line(given):
         (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
         (["--minutes", "inf"], "--minutes: inf given"),
         (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),
-        (["--resume", "x.txt"], "--resume: text, settings and weights come from the run"),
-        (["--resume", "--init-from", "x"], "--resume: "),
+        (["--resume", "--init-from", "x"], "--resume: settings and weights come from the run"),
         (["--find-lr", "--minutes", "3"], "--find-lr: "),
         (["--find-lr", "--epochs", "3"], "--find-lr: "),
         (["--epochs", "0"], "--epochs: 0 given; use a number above 0, up to 1,000,000"),
@@ -85,5 +84,6 @@ def test_a_run_given_as_a_text_to_resume_is_an_error_that_says_what_to_write(ins
     (installed / "checkpoints" / "poems").mkdir(parents=True)
     with pytest.raises(UserError, match="--resume: poems is a run, and TEXT comes from it; write --resume --run poems$"):
         parse_options(["--resume", "poems", "--minutes", "5"])
-    with pytest.raises(UserError, match="leave out TEXT"):
-        parse_options(["--resume", "other"])
+    assert parse_options(["--resume", "other"]).texts == ["other"]  # a text that has moved
+    with pytest.raises(UserError, match="leave out --config"):
+        parse_options(["--resume", "--config", "tiny"])

@@ -1,13 +1,19 @@
 """The folder of a run: one writer, the best checkpoint marked, and no name that leads elsewhere."""
 
+import dataclasses
+import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
-from helpers import publish_run, random_weights, saved_state
+from helpers import SHAPE, publish_run, random_weights, saved_state
 
-from chargpt.config import Config, TrainConfig, apply, read_yaml
+from chargpt.config import CheckpointConfig, Config, TrainConfig, apply, read_yaml
+from chargpt.runs.checkpoint import best, newest, steps
 from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.runs.saved_state import Progress
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError
 
 
@@ -17,6 +23,53 @@ def test_a_run_saves_marks_the_best_and_prunes(tmp_path):
         assert run.save(saved_state(step, val_loss=loss), weights=random_weights(step), training={}) == []
     assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000010"
     assert run.saved.progress.step == 10 and run.checkpoint.name == "step-00000010"
+
+
+@pytest.fixture
+def small_disk(tmp_path, monkeypatch) -> None:
+    """A disk with space for three checkpoints and a half."""
+    write, run = os.write, tmp_path / "run"
+
+    def size(folder: Path) -> int:
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+    def limited(file: int, data: bytes) -> int:
+        one = size(run / "step-00000000")  # the first one always fits
+        if one and size(run) + len(data) > 3.5 * one:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", limited)
+
+
+def save(run: Run, step: int, *, best_step: int) -> list[str]:
+    """Save `step` of a run that keeps every checkpoint, the best one of which is that of `best_step`."""
+    progress = Progress(
+        step=step, evaluated=step, val_loss=2.0, best_loss=2.0 if step == best_step else 1.0, best_step=best_step
+    )
+    state = saved_state(step, config=Config(model=SHAPE, train=TrainConfig(batch_size=1), checkpoint=CheckpointConfig(keep=9)))
+    state = dataclasses.replace(state, progress=progress)
+    return run.save(state, weights=random_weights(step), training={})
+
+
+def test_on_a_full_disk_the_oldest_checkpoint_goes_that_is_neither_the_best_nor_the_newest(tmp_path, small_disk):
+    run = Run(tmp_path / "run")
+    for step in (0, 10, 20):
+        assert save(run, step, best_step=0) == []
+    (problem,) = save(run, 30, best_step=0)
+    assert "step-00000010" in problem and "disk is full" in problem
+    assert [path.name for path in steps(run.folder)] == ["step-00000000", "step-00000020", "step-00000030"]
+    assert newest(run.folder)[0].step == 30 and best(run.folder)[0].step == 0
+
+
+def test_on_a_full_disk_nothing_goes_that_the_run_needs(tmp_path, small_disk):
+    run = Run(tmp_path / "run")
+    for step in (0, 10):
+        save(run, step, best_step=0)
+    (tmp_path / "run" / "other").write_bytes(bytes(10**6))
+    with pytest.raises(CheckpointError, match="step-00000020: not saved"):
+        save(run, 20, best_step=0)
+    assert [path.name for path in steps(run.folder)] == ["step-00000000", "step-00000010"]
 
 
 def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path):

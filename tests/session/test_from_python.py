@@ -104,7 +104,11 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use a number"),
         (None, {"run": "aux"}, "run='aux': not every system allows"),
         (None, {"resume": True, "run": "no/such"}, "no/such: no run of that name or path"),
-        ("text", {"resume": True, "run": "HERE"}, "resume=True: text, settings and weights come from the run; leave out text"),
+        (
+            None,
+            {"resume": True, "run": "HERE", "config": "tiny"},
+            "resume=True: settings and weights come from the run; leave out config",
+        ),
     ],
 )
 def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatch, text, arguments, says):

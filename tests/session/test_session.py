@@ -217,6 +217,45 @@ def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text
     assert resumed(tmp_path / "run", "--minutes", "1").seconds == 60
 
 
+def moved(text: Path, tmp_path: Path) -> Path:
+    """A run of 20 steps whose text has moved to new.txt, without its encoded copy."""
+    (tmp_path / "old.txt").write_bytes(text.read_bytes())
+    run = tmp_path / "run"
+    assert train.main([str(tmp_path / "old.txt"), *TINY, "--run", str(run), f"data.cache={tmp_path}/cache"]) == 0
+    (tmp_path / "old.txt").rename(tmp_path / "new.txt")
+    shutil.rmtree(tmp_path / "cache")
+    return run
+
+
+def test_a_text_that_has_moved_is_given_with_resume_and_then_remembered(text, tmp_path):
+    run = moved(text, tmp_path)
+    words = ["--resume", "--run", str(run), f"data.cache={tmp_path}/cache"]
+    with pytest.raises(UserError, match=r"old.txt: .* moved.*--resume --run .*run TEXT"):
+        train.main([*words, "train.max_steps=22"])
+    assert train.main([*words, "train.max_steps=22", str(tmp_path / "new.txt")]) == 0
+    shutil.rmtree(tmp_path / "cache")
+    assert train.main([*words, "train.max_steps=24"]) == 0
+    assert last_step(run).name == "step-00000024"
+
+
+@pytest.mark.parametrize("change", [("stone", "river"), ("stone", "żółw")], ids=["known characters", "new characters"])
+def test_another_text_is_not_resumed_but_can_begin_a_run(change, text, tmp_path):
+    run = moved(text, tmp_path)
+    (tmp_path / "new.txt").write_text(text.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
+    words = ["--resume", "--run", str(run), f"data.cache={tmp_path}/cache", "train.max_steps=22", str(tmp_path / "new.txt")]
+    with pytest.raises(UserError, match=r"TEXT: .*new.txt given.*--init-from .*run") as raised:
+        train.main(words)
+    assert "\n" not in str(raised.value) and last_step(run).name == "step-00000020"
+
+
+def test_the_name_of_a_student_that_has_not_begun_means_its_teacher(text, tmp_path):
+    words = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    assert train.main([str(text), *TINY, "train.pupil_minutes=0.001", *words]) == 0
+    shutil.rmtree(tmp_path / "run")
+    assert train.main(["--resume", *words]) == 0
+    assert last_step(tmp_path / "run") and last_step(tmp_path / "run-teacher").name == "step-00000020"
+
+
 @pytest.mark.parametrize("early", [[], ["train.patience=1", "train.eval_interval=2", "optim.learning_rate=1e-30"]])
 def test_a_resumed_run_that_has_ended_has_no_steps_to_go(early, text, tmp_path, capsys):
     run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
@@ -224,7 +263,8 @@ def test_a_resumed_run_that_has_ended_has_no_steps_to_go(early, text, tmp_path, 
     assert (last_step(run).name < "step-00000020") == bool(early)
     capsys.readouterr()
     assert train.main(["--resume", "--run", str(run), cache]) == 0
-    assert f"resumed     {last_step(run)}, no steps to go" in capsys.readouterr().out.splitlines()
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("resumed ")]
+    assert f"{last_step(run)}, no steps to go" in line and ("train.patience=0" if early else "train.max_steps=40") in line
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "training.safetensors", "state.json"])
