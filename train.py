@@ -22,7 +22,6 @@ from chargpt.parallel.processes import join_group
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.session.journal import Journal
 from chargpt.session.processes import check_options
 from chargpt.session.result import Result, conclude, give_up
 from chargpt.session.resumed import options_of_restart, read_run
@@ -56,16 +55,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def open_session(options: TrainOptions, *, root: Path, group: Group, started: float) -> Session:
     """A new run, or one that continues. Of several processes, the first one decides. Raises UserError."""
-    journal = Journal(verbose=options.verbose)
     if not group.is_first:
-        return Session.join(options.texts, root=root, group=group, journal=journal, started=started)
+        return Session.join(options, root=root, group=group, started=started)
     if group.has_begun:  # torchrun has started the processes again
         options = options_of_restart(options, root=root)
     if options.resume:
-        resumed = read_run(options, root=root)
-        return Session.resume(resumed, checkpoints=root / "checkpoints", group=group, journal=journal, started=started)
+        return Session.resume(read_run(options, root=root), options, root=root, group=group, started=started)
     plan = make_plan(options, root=root, processes=group.size)
-    return Session.create(plan, checkpoints=root / "checkpoints", group=group, journal=journal, started=started)
+    return Session.create(plan, options, root=root, group=group, started=started)
 
 
 def train(session: Session, interrupt: Interrupt) -> Result:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from chargpt.config import Config, DataConfig
 from chargpt.planning.adaptation import start_loss
+from chargpt.planning.cli import TrainOptions
 from chargpt.planning.law import MAX_EPOCHS
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.run import free_folder
@@ -22,6 +23,14 @@ from model import GPT
 ENOUGH = 2  # minutes: a short text gets two runs then, and more minutes do not lower its loss
 WORTH = 0.03  # nats, from which on another way is named
 SHORT = 1_000_000  # characters of a training part for which another run's weights are worth a try
+
+# The settings that an option of a command replaces, by the beginnings of their names.
+REPLACED = {
+    "--minutes": ("train.max_steps", "optim.name"),
+    "--init-from": ("model.", "train.max_steps"),
+    "--find-lr": ("optim.learning_rate",),
+}
+LONGER_TEXT = "train on a longer text of this kind first, and then on this one with --init-from RUN"
 
 
 def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folder: Path, checkpoints: Path) -> str:
@@ -88,8 +97,7 @@ def better_way(
         command = train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)
         return f"{command or ' '.join(words)}   ({why}{instead})"
     if math.inf > expected >= mark_to_beat(corpus):
-        longer = "train on a longer text of this kind first, and then on this one with --init-from RUN"
-        return f"{longer}   (on this text alone, no training is expected to beat an n-gram model)"
+        return f"{LONGER_TEXT}   (on this text alone, no training is expected to beat an n-gram model)"
     return ""
 
 
@@ -101,12 +109,15 @@ def better_training(
     seconds: float | None,
     is_memorised: bool,
     is_adapted: bool,
+    ngram_loss: float,
+    given: TrainOptions,
     folder: Path,
     checkpoints: Path,
 ) -> str:
-    """The command of a training that may give a lower loss than the run in `folder`, which has ended; empty if there is none.
+    """What may give a lower loss than the run in `folder`, which has ended: a command if there is one; empty for nothing.
 
-    `seconds` is how long its steps took, None if that is not known.
+    `seconds` is how long its steps took, None if that is not known; `ngram_loss` is the loss of an n-gram model. The settings
+    that the user has `given` for this run stay, but for those that the command replaces.
     """
     minutes, start = max(2, math.ceil((seconds or 0) / 60)), known_start(corpus, checkpoints=checkpoints)
     epochs = progress.step * config.chars_per_step / len(corpus.train)
@@ -121,8 +132,9 @@ def better_training(
         words = ["--minutes", str(ENOUGH if is_short_of_text else minutes)]
     elif not is_short_of_text:
         words = ["--minutes", str(2 * minutes)]
-    elif minutes <= ENOUGH:  # in two runs
+    elif minutes <= ENOUGH and (given.minutes or 0) < ENOUGH:  # in two runs
         words = ["--minutes", str(ENOUGH)]
     else:
-        return ""
+        return LONGER_TEXT if progress.best_loss >= ngram_loss else ""
+    words += [setting for setting in given.settings if not setting.startswith(("data.", *REPLACED[words[0]]))]
     return train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)

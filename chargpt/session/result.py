@@ -109,6 +109,8 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
         seconds=log_.training_seconds(config.chars_per_step),
         is_memorised=overfits(progress, train_loss=train_loss),
         is_adapted=is_adapted,
+        ngram_loss=ngram_loss,
+        given=session.options,
         folder=folder,
         checkpoints=session.checkpoints,
     )

@@ -13,6 +13,7 @@ import torch
 from chargpt.analysis.metrics_log import extra_metrics
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
+from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock, long_enough, longest_run
 from chargpt.planning.forecast import describe_training, outlook
 from chargpt.planning.plan import Plan
@@ -75,6 +76,7 @@ class Session:
     run: Run | None  # None in a process that is not the first one: it writes nothing
     saved: SavedState | None  # what the newest checkpoint holds; None while there is none
     journal: Journal
+    options: TrainOptions  # what the user asked for
     checkpoints: Path  # the folder in which runs are found by their names
     seconds: float | None  # the time limit, as the user is told
     deadline: float | None  # when the run shall end, on time.perf_counter; None: no limit
@@ -98,9 +100,10 @@ class Session:
     # How a session begins
 
     @classmethod
-    def create(cls, plan: Plan, *, checkpoints: Path, journal: Journal, started: float, group: Group = Group()) -> "Session":
-        """A run at step 0, as `plan` says. `started` is when the program began. Raises UserError."""
+    def create(cls, plan: Plan, options: TrainOptions, *, root: Path, group: Group, started: float) -> "Session":
+        """A run at step 0, as `plan` says. `started` is when the program began, on time.perf_counter. Raises UserError."""
         config, corpus, teachers = plan.config, plan.corpus, models_of(plan.teachers)
+        journal, checkpoints = Journal(verbose=options.verbose), root / "checkpoints"
         journal.add(plan.notices)
         check_processes(config, group)
         worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
@@ -128,6 +131,7 @@ class Session:
             run=run,
             saved=None,
             journal=journal,
+            options=options,
             checkpoints=checkpoints,
             seconds=plan.seconds,
             deadline=_deadline(started, plan.seconds),
@@ -135,11 +139,10 @@ class Session:
         )
 
     @classmethod
-    def resume(
-        cls, resumed: Resumed, *, checkpoints: Path, journal: Journal, started: float, group: Group = Group()
-    ) -> "Session":
-        """A run as its newest valid checkpoint left it. `started` is when the program began. Raises UserError."""
+    def resume(cls, resumed: Resumed, options: TrainOptions, *, root: Path, group: Group, started: float) -> "Session":
+        """A run as its newest valid checkpoint left it. Raises UserError."""
         config, corpus, checkpoint, teachers = resumed.config, resumed.corpus, resumed.checkpoint, models_of(resumed.teachers)
+        journal = Journal(verbose=options.verbose)
         journal.add(resumed.notices)
         check_processes(config, group)
         worth_compiling = checkpoint.state.environment.get("compile") is True
@@ -173,7 +176,8 @@ class Session:
             run=resumed.run,
             saved=checkpoint.state,
             journal=journal,
-            checkpoints=checkpoints,
+            options=options,
+            checkpoints=root / "checkpoints",
             seconds=resumed.seconds,
             deadline=_deadline(started, resumed.seconds),
             is_extended=resumed.is_extended,
@@ -181,15 +185,15 @@ class Session:
         )
 
     @classmethod
-    def join(cls, texts: Sequence[str], *, root: Path, group: Group, journal: Journal, started: float) -> "Session":
+    def join(cls, options: TrainOptions, *, root: Path, group: Group, started: float) -> "Session":
         """The session of a process that is not the first one: the first one has created or resumed the run.
 
-        `texts` are those that the user gave to this process. Raises UserError.
+        Raises UserError.
         """
         start = read_start(group)
         state, config = start.state, start.state.config
         runtime = choose_runtime(config, worth_compiling=start.worth_compiling, group=group)
-        corpus = corpus_of_machine(start, texts, root=root, group=group)
+        corpus = corpus_of_machine(start, options.texts, root=root, group=group)
         opened, _ = reopen_teachers(config, copies=Path(start.teachers_at) if start.teachers_at else None)
         check_teachers(opened, state.tokenizer, context=config.model.block_size)
         teachers = models_of(opened)
@@ -206,7 +210,8 @@ class Session:
             corpus=corpus,
             run=None,
             saved=None if start.saved is None else dataclasses.replace(state, config=start.saved),
-            journal=journal,
+            journal=Journal(verbose=options.verbose),
+            options=options,
             checkpoints=root / "checkpoints",
             seconds=start.seconds,
             deadline=_deadline(started, start.seconds),
@@ -244,6 +249,7 @@ class Session:
             run=run,
             saved=None,
             journal=journal,
+            options=self.options,
             checkpoints=self.checkpoints,
             seconds=seconds,
             deadline=(self.deadline or time.perf_counter()) + seconds,  # what the first run has not used is for this one

@@ -10,6 +10,7 @@ from helpers import publish_run
 import train
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.advice import better_training, better_way, known_start, train_command
+from chargpt.planning.cli import parse_options
 from chargpt.runs.saved_state import Progress
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -30,7 +31,7 @@ def config(tmp_path) -> Config:
 
 def ended(corpus: Corpus, config: Config, tmp_path: Path, *, best_step: int = 1000, **facts: object) -> str:
     progress = Progress(step=1000, evaluated=1000, val_loss=2.0, best_loss=2.0, best_step=best_step)
-    known = {"seconds": 20.0, "is_memorised": False, "is_adapted": False}
+    known = {"seconds": 20.0, "is_memorised": False, "is_adapted": False, "ngram_loss": 2.5, "given": parse_options([])}
     return better_training(corpus, config, progress, **{**known, **facts}, folder=tmp_path / "run", checkpoints=tmp_path)
 
 
@@ -85,3 +86,19 @@ def test_after_training_the_command_fits_how_the_run_ended(corpus, config, tmp_p
     assert "--find-lr" in ended(corpus, config, tmp_path, best_step=0)
     assert ended(corpus, apply_overrides(muon, ["train.pupil_minutes=1"]), tmp_path) == ""
     assert all("data.lowercase=true" in command for command in (ended(corpus, config, tmp_path),))
+
+
+def test_the_command_keeps_the_settings_that_it_does_not_replace(corpus, config, tmp_path):
+    words = ["train.seed=5", "train.max_steps=9", "optim.name=adamw", "data.lowercase=true", "runtime.threads=1"]
+    command = ended(corpus, config, tmp_path, given=parse_options(words))
+    assert "train.seed=5 runtime.threads=1 " in command and command.count("data.lowercase=true") == 1
+    assert "max_steps" not in command and "adamw" not in command
+    command = ended(corpus, config, tmp_path, best_step=0, given=parse_options(["optim.learning_rate=5", "train.seed=5"]))
+    assert "--find-lr train.seed=5" in command and "learning_rate" not in command
+
+
+def test_what_was_done_already_is_not_advised_again(corpus, config, tmp_path):
+    muon, minutes = apply_overrides(config, ["optim.name=muon"]), parse_options(["--minutes", "2"])
+    assert ended(corpus, muon, tmp_path, is_memorised=True, given=minutes) == ""
+    worse = ended(corpus, muon, tmp_path, is_memorised=True, given=minutes, ngram_loss=1.5)
+    assert "longer text" in worse and "--init-from" in worse  # as `better_way` says before such a run
