@@ -61,7 +61,10 @@ def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
     [
         ('[{"body": "fine"},\n{"body": "a"', "a.json: line 2: not JSON"),
         ('[{"body": "fine"},\n 5]', "a.json: line 2: not a JSON object"),
-        ('{"poems": {"body": "a"}}', "a.json: line 1: no field 'body', its fields are: poems, poems.body; did you mean data.field=poems.body"),
+        (
+            '{"poems": {"body": "a"}}',
+            "a.json: line 1: no field 'body', .* poems, poems.body; did you mean data.field=poems.body",
+        ),
         ('[{"bodies": "a"}]', "did you mean data.field=bodies?"),
         ('[{"n": "1", "verse": "the sea"}]', "for example data.field=verse"),
         ("[" * 10**5, "a.json: empty; give"),
