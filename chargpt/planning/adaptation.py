@@ -5,23 +5,48 @@ A model that knows its language forgets it at the rates of a training from scrat
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
 
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.candidates import DEFAULT_SECONDS, chooses, training_speed
 from chargpt.planning.teachers import Teacher
+from chargpt.runs.load import corpus_in_cache
+from chargpt.runs.saved_state import SavedState
+from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.optimizers import OPTIMIZERS
 from model import GPT
 
-EPOCHS = 6  # at most
-WARMUP_STEPS, WEIGHT_DECAY, DROPOUT = 5, 0.1, 0.0
-EVALUATIONS = 2 * EPOCHS  # of the whole run
-PATIENCE = 4  # evaluations: two epochs
-STEP_CHARACTERS = (512, 2048)  # least and most
-STEPS = 1200  # about, if the text is long enough
-MEASURED = 20_000  # characters of the validation part on which the loss of a start is measured; on a CPU, so not more
-IN_STEPS = 0.8  # of the time; the rest is for the start of the program, evaluations and as a reserve
+# Epochs of a run, at most.
+EPOCHS = 6
+# Steps in which the rate rises.
+WARMUP_STEPS = 5
+# What AdamW needs from scratch for few epochs.
+WEIGHT_DECAY = 0.1
+DROPOUT = 0.0
+# Evaluations of the whole run.
+EVALUATIONS = 2 * EPOCHS
+# Evaluations without a better loss, after which the run ends: two epochs.
+PATIENCE = 4
+# Characters in a step: least and most.
+STEP_CHARACTERS = (512, 2048)
+# Steps, about, if the text is long enough.
+STEPS = 1200
+# Characters of the validation split on which the loss of a start is measured; on a CPU, so not more.
+MEASURED = 20_000
+# Share of the time for steps; the rest is for the start of the program, evaluations and as a reserve.
+IN_STEPS = 0.8
+# Passages of the validation split that are looked for in the text of a start.
+PASSAGES = 32
+# Characters of a passage: so long a one is seldom in two texts by chance.
+PASSAGE = 64
+# Share of the passages that are found, from which on losses look too good.
+FOUND = 0.2
+# Ids that are searched at a time.
+SEARCHED = 2**24
 
 
 def adapt(
@@ -68,6 +93,38 @@ def start_loss(model: GPT, corpus: Corpus) -> float:
     loss = evaluate(model, validation_part(corpus.val, MEASURED))
     assert loss is not None  # no signal ends this evaluation
     return loss
+
+
+def has_seen_validation(state: SavedState, corpus: Corpus, *, root: Path) -> bool:
+    """Whether the training text of the run with this `state` holds the validation split of `corpus`, as far as can be told.
+
+    Its text is in a cache of `root`, or it has the same name; the same split of the same text holds nothing of it.
+    """
+    if state.fingerprint == corpus.fingerprint:
+        return False
+    other = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=root)
+    if other is None:
+        return bool({*state.texts} & {*corpus.texts})
+    if (other.tokenizer.characters is None) != (corpus.tokenizer.characters is None):
+        return False
+    starts = np.linspace(0, max(0, len(corpus.val) - PASSAGE), PASSAGES).astype(int)
+    passages = [corpus.tokenizer.decode(corpus.val[start : start + PASSAGE]) for start in sorted({*starts.tolist()})]
+    return sum(_occurs(passage, other) for passage in passages) >= FOUND * len(passages)
+
+
+def _occurs(passage: str, other: Corpus) -> bool:
+    """Whether the training split of `other` holds `passage`."""
+    try:
+        ids = other.tokenizer.encode(passage).astype(other.train.dtype)
+    except UserError:  # it has a character that is not in that text
+        return False
+    wanted, size = ids.tobytes(), ids.itemsize
+    for start in range(0, len(other.train), SEARCHED):
+        block, at = other.train[start : start + SEARCHED + len(ids)].tobytes(), -1
+        while (at := block.find(wanted, at + 1)) >= 0:
+            if at % size == 0:
+                return True
+    return False
 
 
 def describe_adaptation(config: Config, *, characters: int) -> str:

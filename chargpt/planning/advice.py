@@ -7,22 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.config import Config, DataConfig
-from chargpt.planning.adaptation import start_loss
+from chargpt.planning.adaptation import has_seen_validation, start_loss
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.law import MAX_EPOCHS
+from chargpt.planning.law import MAX_EPOCHS, Expected
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.run import free_folder
 from chargpt.runs.saved_state import Progress
 from chargpt.runs.start_from import run_to_start_from, start_from
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import mark_to_beat
 from chargpt.text.selection import can_be_read_again
 from model import GPT
 
-ENOUGH = 2  # minutes: a short text gets two runs then, and more minutes do not lower its loss
-WORTH = 0.03  # nats, from which on another way is named
-SHORT = 1_000_000  # characters of a training part for which another run's weights are worth a try
+# Minutes in which a short text gets two runs; more do not lower its loss.
+ENOUGH = 2
+# Nats from which on another way is named.
+WORTH = 0.03
+# Characters of a training split below which another run's weights are worth a try.
+SHORT = 1_000_000
 
 # The settings that an option of a command replaces, by the beginnings of their names.
 REPLACED = {
@@ -55,12 +57,19 @@ def _settings_of_text(data: DataConfig) -> list[str]:
     return [f"data.{name}={str(value).lower() if value is True else value}" for name, value in {**changed, **paths}.items()]
 
 
+def kept_settings(settings: Sequence[str], option: str) -> list[str]:
+    """Those of the user's settings that stay in a command with `option`; train_command adds those of the text."""
+    return [setting for setting in settings if not setting.startswith(("data.", *REPLACED[option]))]
+
+
 def known_start(corpus: Corpus, *, checkpoints: Path) -> tuple[str, float] | None:
     """A run that a training on a short text could start from, and its loss on the validation part; None if there is none."""
     if len(corpus.train) >= SHORT or not (name := run_to_start_from(checkpoints, corpus)):
         return None
     try:
         source, _ = find_checkpoint(name, checkpoints)
+        if has_seen_validation(source.state, corpus, root=checkpoints.parent):
+            return None
         model = GPT(source.state.config.model, corpus.tokenizer.vocab_size)
         start_from(source, model, corpus.tokenizer)
     except UserError:  # what cannot be read is not offered
@@ -72,7 +81,8 @@ def better_way(
     corpus: Corpus,
     config: Config,
     *,
-    expected: float,
+    expected: Expected | None,
+    ngram_loss: float,
     with_minutes: tuple[int, float] | None,
     settings: Sequence[str],
     folder: Path,
@@ -80,8 +90,9 @@ def better_way(
 ) -> str:
     """What is expected to give a clearly lower loss than the training of `config` in `folder`, which is about to begin.
 
-    Empty if there is nothing. `expected` is the loss of this training, infinite if it is not known; `with_minutes` is what
-    --minutes would give: how many, and the loss to expect. `settings` are those that the user gives.
+    Empty if there is nothing. `expected` is the loss of this training, None if it is not known, and then the loss of an n-gram
+    model is compared; `with_minutes` is what --minutes would give: how many, and the loss to expect. `settings` are those that
+    the user gives.
     """
     ways = []
     if start := known_start(corpus, checkpoints=checkpoints):
@@ -91,13 +102,13 @@ def better_way(
         number, loss = with_minutes
         ways.append((loss, ["--minutes", str(number)], f"about {loss:.2f} is expected"))
     loss, words, why = min(ways, default=(math.inf, [], ""))
-    instead = f"; from this training {expected:.2f}" if expected < math.inf else ""
-    if loss < min(expected, mark_to_beat(corpus) if expected == math.inf else expected) - WORTH:
-        words += [setting for setting in settings if not setting.startswith("data.")]
+    instead = "" if expected is None else f"; from this training {expected.loss:.2f}"
+    if loss < (ngram_loss if expected is None else expected.loss) - WORTH:
+        words += kept_settings(settings, words[0])
         command = train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)
         return f"{command or ' '.join(words)}   ({why}{instead})"
-    if math.inf > expected >= mark_to_beat(corpus):
-        return f"{LONGER_TEXT}   (on this text alone, no training is expected to beat an n-gram model)"
+    if expected is not None and expected.loss >= ngram_loss:
+        return f"{LONGER_TEXT}   (on this text alone, a training may not beat an n-gram model)"
     return ""
 
 
@@ -136,5 +147,5 @@ def better_training(
         words = ["--minutes", str(ENOUGH)]
     else:
         return LONGER_TEXT if progress.best_loss >= ngram_loss else ""
-    words += [setting for setting in given.settings if not setting.startswith(("data.", *REPLACED[words[0]]))]
+    words += kept_settings(given.settings, words[0])
     return train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)

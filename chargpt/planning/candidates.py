@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from chargpt.config import Config, apply_overrides
 from chargpt.planning import law
 from chargpt.planning.clock import EVALUATION_SHARE
 from chargpt.planning.law import HEAD_SIZE, Expected, Text
+from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_of
 from chargpt.runs.model_shape import blank_model, check_size
-from chargpt.terminal import UserError, clock
+from chargpt.terminal import Notice, UserError, clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_and_copying
 from chargpt.training.evaluation import validation_part
@@ -24,21 +25,48 @@ from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
 from model import GPT
 
-DEFAULT_SECONDS = 180.0  # of a run for which the user has chosen no length
-TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015  # at most for timing, and at most this part of the run's time
-STEADY_SECONDS = 0.15  # of steps that are timed: in a shorter time, another program may have disturbed each of them
-STARTING_SECONDS, IN_STEPS = 4.0, 0.92  # the rest of a run's time, besides evaluations, is for saving and as a reserve
-SLOWER = 0.8  # power of the parameters with which a step becomes slower; the calls of small models take much of theirs
+# Seconds of a run for which the user has chosen no length.
+DEFAULT_SECONDS = 180.0
+# Seconds for timing candidates, at most.
+TIMING_SECONDS = 4.0
+# Share of the run's time for timing candidates, at most.
+TIMING_SHARE = 0.015
+# Time steps for at least so many seconds, so that one undisturbed step is likely.
+STEADY_SECONDS = 0.15
+# Seconds of a run before its first step.
+STARTING_SECONDS = 4.0
+# Share of the rest of a run's time, without evaluations, that is for steps; what is left is for saving and a reserve.
+IN_STEPS = 0.92
+# Step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates.
+STEP_TIME_EXPONENT = 0.8
+# Evaluations of a run, at most, after the one before the first step.
 MAX_EVALUATIONS = 10
-SHORTEST_TEACHING = 120.0  # seconds: with less, the two starts take too large a part of the time
-TAUGHT_SPEED = 0.75  # of the speed without a teacher, whose predictions take the rest of the time
-MUON_SPEED = 0.8  # of the speed with AdamW and learned positions; about
-EVALUATES_FASTER = 2.5  # times, than training: there is no gradient
-PATIENT_EPOCHS = 4  # a run that sees its text more often ends early if the model begins to memorise it
-CLEARLY_WORSE = 0.045  # nats above the next smaller model: still larger ones are not considered
-NEGLIGIBLE = 0.003  # nats, for which no larger model is worth its time
+# Seconds from which two runs can be better than one; with less, their two starts take too large a share of the time.
+SHORTEST_TWO_RUNS = 120.0
+# Speed of a student, as a share of its teacher's, whose predictions take the rest of the time.
+STUDENT_SPEED = 0.75
+# Speed with Muon and rotary positions, as a share of that with AdamW and learned positions; about.
+MUON_SPEED = 0.8
+# Speed of an evaluation, which has no gradient, as a multiple of that of training.
+EVALUATES_FASTER = 2.5
+# Epochs from which a run ends early if the model begins to memorise its text.
+PATIENT_EPOCHS = 4
+# Nats above the expected loss of the next smaller model from which larger ones are not considered.
+CLEARLY_WORSE = 0.045
+# Nats for which no larger model is worth its time.
+NEGLIGIBLE = 0.003
+# Characters of context, at least.
 SHORTEST_CONTEXT = 16
-CHOSEN = {  # if the user has given all of these, only the length of the run is left to choose
+# Factor between a setting that the user gives and the one that would be chosen, from which on the law says nothing of the loss.
+FAR = 4.0
+# The same for the characters in a step, which matter less.
+FAR_BATCH = 8.0
+# Difference of dropout from which on the law says nothing of the loss.
+FAR_DROPOUT = 0.25
+# Channels of an attention head, at least: of a smaller one, the law says nothing.
+SMALLEST_HEAD = 8
+# If the user has given all of these, only the length of the run is left to choose.
+CHOSEN = {
     "model.n_layer",
     "model.n_head",
     "model.n_embd",
@@ -62,9 +90,9 @@ class Candidate(NamedTuple):
     seen: int  # characters, in the whole run
     loss: float  # expected, nats per character
 
-    def as_pupil(self, text: Text) -> "Candidate":
+    def as_student(self, text: Text) -> "Candidate":
         """The same model after the characters that the second of two runs sees. Its settings stay."""
-        seen, parameters = int(law.PUPIL_SEES * self.seen), in_blocks(self.config)
+        seen, parameters = int(law.STUDENT_SEES * self.seen), in_blocks(self.config)
         loss = law.expected_loss(text, parameters=parameters, seen=seen, optimizer=self.config.optim.name)
         return self._replace(seen=seen, loss=loss)
 
@@ -78,12 +106,14 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The settings of a run, how long it takes, and what to say of it."""
+    """The settings of a run, how long it takes, what to expect, and what to say of it."""
 
     config: Config
-    seconds: float  # at most; the epochs in `config` may end the run earlier. A second run may take the rest of the time
-    notices: list[tuple[str, str]]  # a label and a text each
-    loss: float  # to expect, nats per character
+    seconds: (
+        float | None
+    )  # at most; epochs may end the run earlier, and a student may take the rest of the time. None: no limit
+    notices: list[Notice]
+    expected: Expected | None = None  # the loss; None if it is not known
     with_minutes: tuple[int, float] | None = None  # without Muon: the minutes for --minutes, and the loss to expect then
 
 
@@ -95,6 +125,7 @@ def chooses(given: Collection[str], *, minutes: float | None) -> bool:
 def choose(
     config: Config,
     corpus: Corpus,
+    text: Text,
     *,
     given: Collection[str],
     seconds: float,
@@ -102,32 +133,34 @@ def choose(
     processes: int = 1,
     teachers: Sequence[Teacher] = (),
 ) -> Choice:
-    """Complete `config` for a run of so many `seconds`. What the user has `given`, as section.key, stays.
+    """Complete `config` for a run on `text` of so many `seconds`. What the user has `given`, as section.key, stays.
 
     `muon` chooses Muon, rotary positions and biases, which learn more; otherwise AdamW and learned positions. The models that
     are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
     fits what was given.
     """
-    text = text_of(corpus)
     names = ["optim.name=adamw", "model.positions=learned"]
     if muon:
         names = ["optim.name=muon", "model.positions=rotary", "model.bias=true"]
     shapes = _shapes(config, corpus, names, given=given)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes, teachers=teachers))
     one_run = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
-    if not one_run and seconds >= SHORTEST_TEACHING:
-        taught = [candidate.as_pupil(text) for candidate in candidates]
-        best = _best(taught)
-        if best.seen >= law.PUPIL_SEES * law.TEACHING_EPOCHS * text.characters:
-            return _two_runs(best, taught, corpus, text, given=given, seconds=seconds)
+    if not one_run and seconds >= SHORTEST_TWO_RUNS:
+        students = [candidate.as_student(text) for candidate in candidates]
+        best = _best(students)
+        if best.seen >= law.STUDENT_SEES * law.TWO_RUNS_FROM * text.characters:
+            return _two_runs(best, students, corpus, text, given=given, seconds=seconds)
     best = _best(candidates)
     used = seconds
     if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
-    notices, how = _notices(best, candidates, text, seconds=used), best.config.optim.name
-    with_minutes = None if muon or "optim.name" in given else _with_minutes(candidates, text, seconds=used)
-    ends = _end(used, seconds, epochs=law.MAX_EPOCHS)
-    return Choice(best.config, seconds, [*notices, *ends], best.announced(text, how=how).loss, with_minutes)
+    how, kind = best.config.optim.name, "line" if muon else "detail"  # without --minutes, nobody asked for so much time
+    expected, notices = _described(best, candidates, text, given=given, how=how, seconds=used)
+    notices += _end(used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
+    with_minutes = None
+    if expected is not None and not muon and "optim.name" not in given:
+        with_minutes = _with_minutes(candidates, text, seconds=used)
+    return Choice(best.config, seconds, notices, expected, with_minutes)
 
 
 def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) -> tuple[int, float]:
@@ -136,11 +169,11 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) ->
     A text that is short for the time gets two minutes or more, and with them two runs.
     """
     useful = law.longest_useful(text)
-    is_short = max(candidate.seen for candidate in candidates) >= law.TEACHING_EPOCHS * text.characters
-    minutes, losses = math.ceil(max(seconds, SHORTEST_TEACHING if is_short else 0) / 60), []
+    is_short = max(candidate.seen for candidate in candidates) >= law.TWO_RUNS_FROM * text.characters
+    minutes, losses = math.ceil(max(seconds, SHORTEST_TWO_RUNS if is_short else 0) / 60), []
     for candidate in candidates:
         speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
-        seen = min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.PUPIL_SEES if is_short else 1)
+        seen = min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1)
         loss = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer="muon")
         losses.append(law.announced(text, loss, seen=seen, how="two runs" if is_short else "muon").loss)
     return minutes, min(losses)
@@ -166,21 +199,21 @@ def _two_runs(
     if shaped.chars_per_step != best.config.chars_per_step and 4 * shaped.chars_per_step < timing * best.speed:  # of 4 steps
         best = best._replace(config=shaped, speed=training_speed(shaped, corpus, ()))
     first = min(longest, _duration(best, most, best.speed))
-    second = min(seconds - longest, _duration(best, most, TAUGHT_SPEED * best.speed))
+    second = min(seconds - longest, _duration(best, most, STUDENT_SPEED * best.speed))
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     config = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
     rest = [f"train.pupil_minutes={round((seconds - longest) / 60, 3)}", f"train.second_run_gap={law.SECOND_RUN_GAP}"]
     config = apply_overrides(config, _unless(given, [*rest, f"train.max_epochs={law.ENOUGH_EPOCHS}"]))
-    epochs = best.seen / law.PUPIL_SEES / text.characters
-    about = (
-        "two runs",
+    epochs = best.seen / law.STUDENT_SEES / text.characters
+    about = Notice(
+        law.TWO_RUNS,
         f"one run would see the text {epochs:.0f} times. If it begins to memorise the text, it ends after {clock(first)}, and "
         f"a model of the same shape learns from the text and from its predictions for {clock(second)}. Otherwise it goes on",
     )
     chosen = best._replace(config=config, seen=seen)
-    notices = _notices(chosen, candidates, text, seconds=first, is_second=True)
-    ends = _end(first + second, seconds, epochs=law.ENOUGH_EPOCHS)
-    return Choice(config, longest, [about, *notices, *ends], chosen.announced(text, how="two runs").loss)
+    expected, notices = _described(chosen, candidates, text, given=given, how=law.TWO_RUNS, seconds=first)
+    end = _end(first + second, seconds, epochs=law.ENOUGH_EPOCHS)
+    return Choice(config, longest, [about, *notices, *end], expected)
 
 
 def _duration(candidate: Candidate, seen: float, speed: float) -> float:
@@ -199,10 +232,12 @@ def _in_steps(seconds: float, evaluation: float) -> float:
     return max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS) - evaluating)
 
 
-def _end(used: float, seconds: float, *, epochs: int) -> Iterator[tuple[str, str]]:
-    if used < seconds:
-        enough = f"more than {epochs} passes over this text do not lower the loss"
-        yield "note", f"training ends after about {clock(used)} of {clock(seconds)}: {enough}"
+def _end(used: float, seconds: float, *, epochs: int, kind: Literal["line", "detail"] = "line") -> list[Notice]:
+    """A notice if the run needs less than its time."""
+    if used >= seconds:
+        return []
+    enough = f"more than {epochs} passes over this text do not lower the loss"
+    return [Notice("note", f"training ends after about {clock(used)} of {clock(seconds)}: {enough}", kind)]
 
 
 def _candidates(
@@ -223,22 +258,24 @@ def _candidates(
         useful = int(_useful(shape, text, given=given))
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
         if done:  # what was measured for a smaller model tells how long a larger one takes
-            speed = done[-1].speed * (done[-1].parameters / parameters) ** SLOWER
+            speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
             first = _with_context_and_batch(shape, text, longest=longest, given=given, seen=0)
+            check_memory(first, vocab_size=corpus.tokenizer.vocab_size)
             speed = processes * training_speed(first, corpus, teachers)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         work = len(validation_part(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
         seen = min(int(speed * _in_steps(seconds, work / speed)), useful)
         shaped = _with_context_and_batch(shape, text, longest=longest, given=given, seen=seen)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
-        if shaped != first and timing < deadline - time.perf_counter():
-            try:
+        try:
+            check_memory(shaped, vocab_size=corpus.tokenizer.vocab_size)
+            if shaped != first and timing < deadline - time.perf_counter():
                 speed = processes * training_speed(shaped, corpus, teachers)
-            except torch.OutOfMemoryError:  # of a GPU
-                if done:
-                    return
-                raise
+        except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
+            if done:
+                return
+            raise
         evaluation = work / speed  # seconds
         seen = min(int(speed * _in_steps(seconds, evaluation)), useful)
         complete = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(seconds, evaluation))
@@ -260,8 +297,8 @@ def _useful(config: Config, text: Text, *, given: Collection[str]) -> float:
 
 def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
-    mark, copying = mark_and_copying(corpus)
-    return Text(len(corpus.train), _entropy(corpus), mark, corpus.tokenizer.vocab_size, copying)
+    ngram_loss, copying = mark_and_copying(corpus)
+    return Text(len(corpus.train), _entropy(corpus), ngram_loss, corpus.tokenizer.vocab_size, copying)
 
 
 def _entropy(corpus: Corpus) -> float:
@@ -322,8 +359,8 @@ def _heads(width: int) -> int:
 
 
 def _recipe(config: Config, text: Text, *, seen: int) -> law.Recipe:
-    taught = bool(config.train.teachers)
-    return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name, taught=taught)
+    has_teachers, optimizer = bool(config.train.teachers), config.optim.name
+    return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=optimizer, has_teachers=has_teachers)
 
 
 def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, evaluations: int) -> Config:
@@ -366,43 +403,74 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
     return config.chars_per_step / min(seconds)
 
 
-def _notices(
-    best: Candidate, candidates: list[Candidate], text: Text, *, seconds: float, is_second: bool = False
-) -> Iterator[tuple[str, str]]:
-    """What was chosen, and the loss to expect: of the run, or of the second one."""
+def _described(
+    best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str], how: str, seconds: float
+) -> tuple[Expected | None, list[Notice]]:
+    """The loss to expect of the run, or of the second of two runs, and what was chosen; `how` as in law.announced.
+
+    The loss is None if the user has given a setting that is far from those that the law knows.
+    """
     config, model = best.config, best.config.model
-    how, which = ("two runs", " of the second run") if is_second else (config.optim.name, "")
     epochs = config.train.max_steps * config.chars_per_step / text.characters
-    yield (
-        "chosen",
-        f"{_millions(best.parameters)} parameters ({model.n_layer} layers, width {model.n_embd}, context {model.block_size}): "
-        f"{clock(seconds)} at {best.speed:,.0f} characters a second see the text {epochs:.1f} times",
-    )
-    yield (
-        "chosen",
-        f"{OPTIMIZERS[config.optim.name].label}, rate {config.optim.learning_rate:g}; "
-        f"weight decay {config.optim.weight_decay:g} and dropout {model.dropout:g} for {epochs:.1f} epochs; "
-        f"{config.chars_per_step:,} characters in a step",
-    )
-    loss, low, high = best.announced(text, how=how)
-    yield "expected", f"validation loss{which} {loss:z.2f} ({low:z.2f} to {high:z.2f}), an n-gram model has {text.mark:z.2f}"
+    size = f"{_millions(best.parameters)} parameters ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
+    regular = f"weight decay {config.optim.weight_decay:g} and dropout {model.dropout:g} for {epochs:.1f} epochs"
+    notices = [
+        Notice(
+            "chosen",
+            f"{size}: {clock(seconds)} at {best.speed:,.0f} characters a second see the text {epochs:.1f} times",
+            "detail",
+        ),
+        Notice(
+            "chosen",
+            f"{OPTIMIZERS[config.optim.name].label}, rate {config.optim.learning_rate:g}; {regular}; "
+            f"{config.chars_per_step:,} characters in a step",
+            "detail",
+        ),
+    ]
+    if far := _far_from_the_law(config, text, given=given, seen=best.seen):
+        return None, [*notices, Notice("expected", f"the loss is not known with {', '.join(far)}")]
+    loss, low, high = expected = best.announced(text, how=how)
+    whose = " of the second run" if how == law.TWO_RUNS else ""
+    ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
+    notices.append(Notice("expected", f"validation loss{whose} {loss:z.2f} ({low:z.2f} to {high:z.2f}), {ngram}"))
     others = ", ".join(candidate.describe(text, how=how) for candidate in candidates if candidate.parameters != best.parameters)
-    if others:
-        yield "considered", others
+    notices += [Notice("considered", others, "detail")] * bool(others)
+    return expected, notices
+
+
+def _far_from_the_law(config: Config, text: Text, *, given: Collection[str], seen: int) -> list[str]:
+    """The settings that the user has given and that differ so much from a choice that the law says nothing of the loss."""
+    model, optim, usual = config.model, config.optim, _recipe(config, text, seen=seen)
+    context = law.context_for(text, n_embd=model.n_embd, seen=seen, optimizer=optim.name)
+    batch = max(1, usual.characters_per_step // model.block_size // config.train.accumulate)
+    is_far_batch = _is_far(config.chars_per_step, usual.characters_per_step, factor=FAR_BATCH)
+    settings: list[tuple[str, float, float, bool]] = [
+        ("model.block_size", model.block_size, context, _is_far(model.block_size, context)),
+        ("model.n_head", model.n_head, _heads(model.n_embd), model.n_embd < SMALLEST_HEAD * model.n_head),
+        ("model.dropout", model.dropout, usual.dropout, model.dropout > usual.dropout + FAR_DROPOUT),
+        ("optim.learning_rate", optim.learning_rate, usual.learning_rate, _is_far(optim.learning_rate, usual.learning_rate)),
+        ("optim.weight_decay", optim.weight_decay, usual.weight_decay, optim.weight_decay > FAR * usual.weight_decay),
+        ("train.batch_size", config.train.batch_size, batch, is_far_batch),
+    ]
+    return [f"{key}={value:g} (usual: {known:g})" for key, value, known, is_far in settings if is_far and key in given]
+
+
+def _is_far(value: float, usual: float, *, factor: float = FAR) -> bool:
+    return not usual / factor < value < usual * factor
 
 
 def _millions(parameters: int) -> str:
     return f"{parameters / 1e6:.1f}M" if parameters >= 950_000 else f"{parameters / 1e6:.2f}M"
 
 
-def regularized(config: Config, corpus: Corpus, *, given: Collection[str]) -> tuple[Config, str]:
-    """`config`, whose length was given, with weight decay and dropout for its epochs, and a line on it; empty if they stay."""
+def regularized(config: Config, text: Text, *, given: Collection[str]) -> Choice:
+    """`config`, whose length was given, with weight decay and dropout for its epochs."""
     seen = config.train.max_steps * config.chars_per_step
-    text = Text(len(corpus.train), 0.0, mark=0.0, vocabulary=corpus.tokenizer.vocab_size)
     recipe = _recipe(config, text, seen=seen)
     settings = [f"optim.weight_decay={recipe.weight_decay:g}", f"model.dropout={recipe.dropout:g}"]
     changed = apply_overrides(config, _unless(given, settings))
     if changed == config:
-        return config, ""
+        return Choice(config, None, [])
     regular = f"weight decay {changed.optim.weight_decay:g} and dropout {changed.model.dropout:g}"
-    return changed, f"{regular}, since the run sees the text {seen / text.characters:.1f} times"
+    why = f"{regular}, since the run sees the text {seen / text.characters:.1f} times"
+    return Choice(changed, None, [Notice("chosen", why, "detail")])

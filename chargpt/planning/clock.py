@@ -1,4 +1,4 @@
-"""The clock of a training: how fast it steps, and how many steps fit into --minutes."""
+"""How long a run is, in steps and in time: the clock of a training measures its speed and fits it to --minutes."""
 
 import contextlib
 import dataclasses
@@ -8,18 +8,30 @@ from collections.abc import Iterator
 
 from chargpt.config import Config
 
-SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill caches and compile
+# The first steps are slower: they allocate memory, fill caches and compile.
+SETTLING_STEPS = 3
+# Seconds of steps after which the speed is known.
 SETTLED_SECONDS = 3.0
-SLOW, RECOVERED = 2.0, 1.5  # times the fastest time of a step
+# Factor on the fastest time of a step from which on steps are slow.
+SLOW = 2.0
+# The same from which on they have recovered.
+RECOVERED = 1.5
 # Factor between two speeds from which on the length is planned again.
 CHANGED = 1.5
 # Plans that follow from a change of the speed, at most: each one saves a checkpoint.
 MAX_CHANGES = 4
-MAX_STEPS = 10**12  # as train.max_steps allows
-MIN_EVALUATIONS = 5  # evaluations of a run that is fitted to its time, if they take at most this part of it:
+# Steps, as train.max_steps allows.
+MAX_STEPS = 10**12
+# A run that is fitted to its time has so many evaluations, as long as they take at most EVALUATION_SHARE of it.
+MIN_EVALUATIONS = 5
+# Share of a run's time for evaluations.
 EVALUATION_SHARE = 0.1
-BESIDES_SECONDS = 5.0  # on an idle machine: to import torch before train.py takes the time, for the report, and to end
-PROBE_SECONDS = 0.03  # of a processor's time
+# Seconds for importing torch, the final report and exit, on an idle machine.
+OVERHEAD_SECONDS = 5.0
+# Share of a run's time that is kept back for them, at most.
+OVERHEAD_SHARE = 1 / 3
+# Seconds of a processor's time that measure how busy the machine is.
+PROBE_SECONDS = 0.03
 
 
 class Clock:
@@ -52,7 +64,7 @@ class Clock:
         self._changes_left = MAX_CHANGES
         self._is_slow = self._has_slowed = False
         self._last = time.perf_counter()
-        self._most_kept_back = 0.0 if deadline is None else max(0.0, deadline - self._last) / 3
+        self._most_kept_back = 0.0 if deadline is None else max(0.0, deadline - self._last) * OVERHEAD_SHARE
 
     def step_done(self) -> None:
         """One more step is done."""
@@ -100,9 +112,9 @@ class Clock:
         return self.seconds >= SETTLED_SECONDS or short
 
     def measure(self) -> None:
-        """Take the speed of the steps since the last call, and with a deadline how long what follows the last one will take."""
+        """Measure the speed since the last call and, with a deadline, the time to reserve for the end of the run."""
         if self.deadline is not None:
-            self.kept_back = min(BESIDES_SECONDS * slowness(), self._most_kept_back)
+            self.kept_back = min(OVERHEAD_SECONDS * slowness(), self._most_kept_back)
         steps, seconds = self.steps - self._measured[0], self.seconds - self._measured[1]
         if steps > 0:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
@@ -138,16 +150,17 @@ class Clock:
 
     def steps_that_fit(self, *, eval_interval: int) -> int:
         """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""
-        for_steps = max(0.0, self._seconds_for_training() - self.evaluation_seconds)
-        return int(for_steps / (self.seconds_per_step + self.evaluation_seconds / eval_interval))
+        seconds, evaluation = self._seconds_for_training(), self.evaluation_seconds
+        return steps_that_fit(seconds, step=self.seconds_per_step, evaluation=evaluation, interval=eval_interval)
 
     def _seconds_for_training(self) -> float:
         """What is left of the time, without what is kept back. It may be below zero."""
+        assert self.deadline is not None
         return self.deadline - self.kept_back - time.perf_counter()
 
     def seconds_for(self, steps: int, *, eval_interval: int) -> float:
         """How long that many more steps take, evaluations included."""
-        return steps * self.seconds_per_step + self.evaluation_seconds * (1 + steps // eval_interval)
+        return duration(steps, step=self.seconds_per_step, evaluation=self.evaluation_seconds, interval=eval_interval)
 
     def steps_per_second(self) -> float:
         """The speed since the last call; 0 before anything is measured."""
@@ -187,6 +200,24 @@ def slowness() -> float:
     while (used := time.thread_time() - processor) < PROBE_SECONDS:
         pass
     return max(1.0, (time.perf_counter() - started) / used)
+
+
+def duration(steps: int, *, step: float, evaluation: float, interval: int) -> float:
+    """The seconds of so many steps with an evaluation after every `interval` of them and one at the end.
+
+    `step` and `evaluation` are the seconds of one each.
+    """
+    return steps * step + (1 + steps // interval) * evaluation
+
+
+def steps_that_fit(seconds: float, *, step: float, evaluation: float, interval: int) -> int:
+    """The steps that fit into `seconds`, with evaluations as in `duration`; 0 or more."""
+    return int(max(0.0, seconds - evaluation) / (step + evaluation / interval))
+
+
+def kept_back(seconds: float) -> float:
+    """The part of a time limit of so many `seconds` that an idle machine needs before and after the training."""
+    return min(OVERHEAD_SECONDS, OVERHEAD_SHARE * seconds)
 
 
 def steps_in(epochs: float, config: Config, *, characters: int) -> int:

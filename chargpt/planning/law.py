@@ -2,7 +2,15 @@
 
 docs/lab/choice.md has the experiments to which it was fitted, and tests/benchmarks/recipes.py repeats them. The form follows
 Hoffmann et al. 2022 (arXiv 2203.15556), with the characters of repeated epochs counted as in Muennighoff et al. 2023 (arXiv
-2305.16264).
+2305.16264). Losses are in nats per character. A constant that is "fitted" comes from that program; the others come from
+comparisons on that page, unless their comment names a source.
+
+The law:
+
+    loss = ngram * short * (FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (N / 1e5)^GROWTH (1e6 / d)^SEEN_POWER)
+
+with N parameters in the blocks, of which n are useful, and d useful characters; ngram is the loss of an n-gram model that also
+copies, and short is 1 for a long text. A large model learns more slowly: hence GROWTH.
 """
 
 import math
@@ -10,18 +18,137 @@ from typing import NamedTuple
 
 from chargpt.training.optimizers import OPTIMIZERS, OptimizerKind
 
-HEAD_SIZE = 32  # channels of an attention head
-SHAPES = ((2, 64), (3, 96), (4, 128), (5, 192), (6, 256), (6, 384), (8, 512), (12, 768))  # layers and width of the models
+# --- The models that are considered ---------------------------------------------------------------------------------------
+
+# Channels of an attention head.
+HEAD_SIZE = 32
+# Layers and width, from small to large; each has about two to three times the parameters of the one before.
+SHAPES = ((2, 64), (3, 96), (4, 128), (5, 192), (6, 256), (6, 384), (8, 512), (12, 768))
+
+# --- The law -------------------------------------------------------------------------------------------------------------
+
+# The share of the n-gram loss that no size and no time removes; fitted.
+FLOOR = 0.655
+# What a model of 100,000 useful parameters adds to FLOOR because it is small; fitted.
+SIZE = 0.14
+# The power with which this falls as the parameters grow; fitted.
+SIZE_POWER = 0.33
+# What a model of 100,000 parameters adds to FLOOR after a million useful characters; fitted.
+SEEN = 0.157
+# The power with which this falls as the characters grow; fitted.
+SEEN_POWER = 0.4
+# The power with which this grows with the parameters; fitted.
+GROWTH = 0.0416
+# Of a text below a million characters, a network learns more than n-grams do: the loss falls by this power; fitted.
+TEXT_POWER = 0.0432
+# Epochs after which a further one adds little: R* of Muennighoff et al.; fitted.
+REPEATS = 5.4
+# Useful parameters for each character of the text; fitted.
+MAX_USEFUL = 16.4
+# Characters of a text up to which every optimizer learns as much from a character as Muon; fitted.
+SEES_ALL = 10_000
+# Characters of a text from which an optimizer learns as much from one as `OptimizerKind.sees` says; fitted.
+SEES_LEAST = 150_000
+# Characters of a text below which the loss is lower than the law says; fitted.
+SHORT_TEXT = 30_000
+# The power by which it is lower; fitted.
+SHORT_POWER = 0.05
+
+# --- What is announced: the law, and for a short text a rule of its own --------------------------------------------------
+
+# Share of the expected loss by which it may be off, mostly because texts differ.
+SPREAD = 0.12
+# The same for a text of up to LAW_FROM characters.
+SHORT_SPREAD = 0.15
+# Of a short text, a model of any size learns a share of what the n-gram model knows beyond the frequencies of characters:
+# `OptimizerKind.learned`, or for a student this share.
+STUDENT_LEARNS = 1.0
+# Characters of a text up to which that rule and the law are mixed as LAW_SHARE says.
+LAW_FROM = 20_000
+# Characters of a text from which only the law counts.
+LAW_ALONE = 40_000
+# The weight of the law, which compares sizes, for a short text.
+LAW_SHARE = 0.25
+# How `announced` calls the student of two runs.
+TWO_RUNS = "two runs"
+
+# --- Regularization ------------------------------------------------------------------------------------------------------
+
+# Weight decay for runs of up to so many epochs.
+WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))
+# Occurrences of each character, on average, below which the embedding memorises the text from epoch 2 on.
+RARE = 1000
+# Epochs whose weight decay such a text gets at least.
+RARE_EPOCHS = 4
+# Dropout up to so many epochs^2 times parameters for each character. A small model needs none for epochs in which a
+# large one memorises the text.
+DROPOUT = ((3000, 0.0), (7000, 0.1), (50_000, 0.2), (math.inf, 0.3))
+# Parameters in the blocks up to which `OptimizerKind.small_dropout` is the highest dropout.
+SMALL = 100_000
+# Distinct characters above which, if most are rare, the embedding memorises the text too.
+LARGE_VOCABULARY = 1000
+# How many times the parameters then count, because this happens much sooner.
+EMBEDDING_MEMORISES = 100
+
+# --- Two runs: a student learns from the run before it -------------------------------------------------------------------
+
+# Epochs of one run from which two runs of the same time reach a lower loss.
+TWO_RUNS_FROM = 16
+# Epochs of each of the two runs, at most.
+ENOUGH_EPOCHS = 30
+# The teacher's share of the time.
+TEACHER_SHARE = 1 / 3
+# The student's characters, as a share of those that one run would see.
+STUDENT_SEES = 0.5
+# The highest weight decay of a student. It memorises the text late, and needs no dropout.
+STUDENT_DECAY = 0.5
+# Nats by which the loss on training text must be lower than on validation text for a second run, while the rate is at its peak.
+# A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
+SECOND_RUN_GAP = 0.02
+
+# --- Length, batch, rate and context -------------------------------------------------------------------------------------
+
+# Epochs after which more do not lower the loss.
+MAX_EPOCHS = 60
+# Steps of a run, about: fewer and larger ones learn less from the same characters, more and smaller ones take more time.
+STEPS = 1200
+# Steps of a run, however short its text.
+MIN_STEPS = 10
+# Characters in a step, at least: with fewer, the calls of a step take most of its time.
+LEAST_IN_STEP = 512
+# Characters in a step, at most.
+MOST_IN_STEP = 2048
+# The same for a model of MEDIUM parameters or more.
+MOST_IN_STEP_MEDIUM = 4096
+# Parameters in the blocks of a model that is not small.
+MEDIUM = 5e6
+# Muon's momentum.
+MOMENTUM = 0.9
+# The same for a model of LARGE parameters or more.
+MOMENTUM_LARGE = 0.95
+# Parameters in the blocks of a large model.
+LARGE = 1e7
+# A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
+# arXiv 2405.13698). A run takes at most so many timescales at its highest rate.
+MAX_TIMESCALES = 10
+# The limit on the rate that follows is never below this, so it does not affect AdamW and large models, whose rates are lower.
+LOWEST_LIMIT = 4e-3
+# Characters of context of a narrow model.
+SHORT_CONTEXT = 128
+# Width above which the context is doubled.
+NARROW = 128
+# Nats (useful characters times their entropy) from which on the context is doubled, too.
+MUCH_SEEN = 5e6
 
 
 class Text(NamedTuple):
-    """What the law knows of a text."""
+    """The features of a text that the law uses."""
 
-    characters: int  # of the training part
+    characters: int  # of the training split
     entropy: float  # of its characters, nats: the loss of a model that knows their frequencies alone
-    mark: float  # loss of an n-gram model that has counted the training part, on the validation part: nats per character
+    ngram_loss: float  # of an n-gram model that has counted the training split, on the validation split: nats per character
     vocabulary: int = 1  # distinct characters
-    copying: float = 1.0  # how much lower the mark is if the n-gram model also copies from the last characters
+    copying: float = 1.0  # factor on the n-gram loss if the model also copies from the last characters
 
 
 class Recipe(NamedTuple):
@@ -34,58 +161,6 @@ class Recipe(NamedTuple):
     characters_per_step: int
 
 
-# The loss is that of an n-gram model that also copies, times FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (N / 1e5)^GROWTH
-# (1e6 / d)^SEEN_POWER, with N parameters in the blocks, of which n are useful, and d useful characters: a large model learns
-# more slowly. All of this times (t / 1e6)^TEXT_POWER if the text has fewer than a million characters: of a short text, a
-# network learns more than n-grams do.
-FLOOR, SIZE, SIZE_POWER, SEEN, SEEN_POWER, GROWTH, TEXT_POWER = 0.655, 0.14, 0.33, 0.157, 0.4, 0.0416, 0.0432
-REPEATS = 5.4  # epochs after which a further one adds little: R* of Muennighoff et al.
-MAX_USEFUL = 16.4  # useful parameters for each character of the text
-# Of SEES_ALL characters or fewer, every optimizer learns as much from a character as Muon; of more, a share that falls to the
-# optimizer's own, `OptimizerKind.sees`, at SEES_LEAST.
-SEES_ALL, SEES_LEAST = 10_000, 150_000
-# Below SHORT_TEXT characters, the loss is lower than the law says, by this power.
-SHORT_TEXT, SHORT_POWER = 30_000, 0.05
-SPREAD = 0.12  # of the expected loss: how far it may be off, mostly because texts differ
-# Of a short text, a model of any size learns about a share of what the n-gram model knows beyond the frequencies of
-# characters: `OptimizerKind.learned`, or TWO_RUNS_LEARN. The law, which compares sizes, then counts LAW_SHARE. All of this is
-# for up to LAW_FROM characters; from LAW_ALONE on, only the law counts. The expected loss of a short text may be off by more.
-TWO_RUNS, TWO_RUNS_LEARN = "two runs", 1.0
-LAW_FROM, LAW_ALONE, LAW_SHARE = 20_000, 40_000, 0.25
-SHORT_SPREAD = 0.15
-
-WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))  # up to so many epochs
-# A text that has each of its characters fewer times than this, on average, is memorised from the second epoch on, by the
-# embedding: then the decay is that of RARE_EPOCHS epochs, at least.
-RARE, RARE_EPOCHS = 1000, 4
-# Up to so many epochs^2 times parameters for each character. A small model needs no dropout for epochs in which a large one
-# memorises the text.
-DROPOUT = ((3000, 0.0), (7000, 0.1), (50_000, 0.2), (math.inf, 0.3))
-# With more distinct characters than this, most of them rare, the embedding memorises the text too, and much sooner: then the
-# parameters count EMBEDDING_MEMORISES times.
-LARGE_VOCABULARY, EMBEDDING_MEMORISES = 1000, 100
-# A model that learns from teachers memorises the text late: it needs no dropout, and no more weight decay than this.
-TAUGHT_DECAY = 0.5
-# In a time in which a model would see its text so often, two runs of it give more, each of about ENOUGH_EPOCHS epochs at most:
-# the second one learns from the first. TEACHER_SHARE of the time is for the first; the second sees PUPIL_SEES of the characters
-# that one run would see.
-TEACHING_EPOCHS, ENOUGH_EPOCHS, TEACHER_SHARE, PUPIL_SEES = 16, 30, 1 / 3, 0.5
-MAX_EPOCHS = 60  # more do not lower the loss
-# Nats by which the loss on training text must be lower than on validation text for a second run, while the rate is at its peak.
-# A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
-SECOND_RUN_GAP = 0.02
-STEPS = 1200  # about; fewer and larger ones learn less from the same characters, more and smaller ones take more time
-# A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
-# arXiv 2405.13698). The rate is limited so that a run takes at most MAX_TIMESCALES at it. The limit is never below
-# LOWEST_LIMIT, so it does not affect AdamW and large models, whose rates are lower.
-MAX_TIMESCALES, LOWEST_LIMIT = 10, 4e-3
-# The context is doubled for wider models or for a run that sees so much, in nats: its useful characters times their entropy.
-# It is doubled for a large vocabulary, too.
-SHORT_CONTEXT, NARROW, MUCH_SEEN = 128, 128, 5e6
-SMALL = 100_000  # parameters in the blocks of a model to which `OptimizerKind.small_dropout` applies
-MIN_STEPS = 10  # of a run, however short its text
-
-
 def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -> float:
     """The validation loss, nats per character, of a model with `parameters` in its blocks that has seen `seen` characters."""
     kind = OPTIMIZERS[optimizer]
@@ -94,9 +169,9 @@ def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -
     useful = max(effective_characters(text, seen), 1.0) * _seen_share(text, kind)
     learned = SEEN * (parameters / 1e5) ** GROWTH * (1e6 / useful) ** SEEN_POWER
     ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + learned
-    mark = text.mark * text.copying
+    ngram = text.ngram_loss * text.copying
     short = min(1.0, text.characters / 1e6) ** TEXT_POWER * min(1.0, text.characters / SHORT_TEXT) ** SHORT_POWER
-    return min(mark * short * ratio, text.entropy)
+    return min(ngram * short * ratio, text.entropy)
 
 
 class Expected(NamedTuple):
@@ -112,10 +187,10 @@ def announced(text: Text, loss: float, *, seen: float, how: str) -> Expected:
 
     The result grows with `loss`.
     """
-    mark, most = text.mark * text.copying, text.characters * (1 + REPEATS)
-    known = TWO_RUNS_LEARN if how == TWO_RUNS else OPTIMIZERS[how].learned
+    ngram, most = text.ngram_loss * text.copying, text.characters * (1 + REPEATS)
+    known = STUDENT_LEARNS if how == TWO_RUNS else OPTIMIZERS[how].learned
     share = known * math.sqrt(min(1.0, effective_characters(text, seen) / most))
-    short = max(0.0, text.entropy - share * (text.entropy - mark))
+    short = max(0.0, text.entropy - share * (text.entropy - ngram))
     place = min(1.0, max(0.0, (text.characters - LAW_FROM) / (LAW_ALONE - LAW_FROM)))  # of the text, from short to long
     weight = LAW_SHARE + (1 - LAW_SHARE) * place
     spread = SHORT_SPREAD + (SPREAD - SHORT_SPREAD) * place
@@ -142,19 +217,19 @@ def longest_useful(text: Text) -> float:
     return MAX_EPOCHS * text.characters
 
 
-def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, taught: bool = False) -> Recipe:
-    """The training of a model with `parameters` in its blocks that sees `seen` characters; `taught` if it has teachers."""
-    decay, dropout = regularization(text, parameters=parameters, seen=seen, taught=taught, optimizer=optimizer)
-    momentum = 0.9 if parameters < 1e7 else 0.95
-    largest = 2048 if parameters < 5e6 else 4096
-    characters = min(largest, max(512, 2 ** round(math.log2(max(seen, 1) / STEPS))))
+def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, has_teachers: bool = False) -> Recipe:
+    """The training of a model with `parameters` in its blocks that sees `seen` characters."""
+    decay, dropout = regularization(text, parameters=parameters, seen=seen, has_teachers=has_teachers, optimizer=optimizer)
+    momentum = MOMENTUM if parameters < LARGE else MOMENTUM_LARGE
+    most = MOST_IN_STEP if parameters < MEDIUM else MOST_IN_STEP_MEDIUM
+    characters = min(most, max(LEAST_IN_STEP, 2 ** round(math.log2(max(seen, 1) / STEPS))))
     highest = max(LOWEST_LIMIT, MAX_TIMESCALES / (decay * max(1, seen / characters)))
-    rate = min(highest, next(rate for most, rate in OPTIMIZERS[optimizer].rates if parameters <= most))
+    rate = min(highest, next(rate for size, rate in OPTIMIZERS[optimizer].rates if parameters <= size))
     return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
 
 
 def regularization(
-    text: Text, *, parameters: int, seen: float, taught: bool = False, optimizer: str = "muon"
+    text: Text, *, parameters: int, seen: float, has_teachers: bool = False, optimizer: str = "muon"
 ) -> tuple[float, float]:
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
@@ -164,8 +239,8 @@ def regularization(
         repeated_parameters *= EMBEDDING_MEMORISES
     decaying = max(epochs, RARE_EPOCHS) if is_rare else epochs
     decay = next(decay for most, decay in WEIGHT_DECAY if decaying <= most)
-    if taught:
-        return min(decay, TAUGHT_DECAY), 0.0
+    if has_teachers:
+        return min(decay, STUDENT_DECAY), 0.0
     dropout = next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
     return decay, min(dropout, OPTIMIZERS[optimizer].small_dropout) if parameters <= SMALL else dropout
 

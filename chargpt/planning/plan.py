@@ -13,12 +13,14 @@ import torch
 
 from chargpt.config import Config, apply_overrides, to_dict
 from chargpt.nanogpt_words import CHARACTERS, is_gpt2
-from chargpt.planning.adaptation import adapt, describe_adaptation, start_loss
+from chargpt.planning.adaptation import adapt, describe_adaptation, has_seen_validation, start_loss
 from chargpt.planning.advice import better_way
-from chargpt.planning.candidates import DEFAULT_SECONDS, SHORTEST_CONTEXT, choose, chooses, regularized
+from chargpt.planning.candidates import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.forecast import describe_text, describe_training, examine_text
+from chargpt.planning.law import Expected, Text
+from chargpt.planning.memory import check_memory
 from chargpt.planning.settings import Settings, load_settings
 from chargpt.planning.teachers import (
     Teacher,
@@ -36,15 +38,16 @@ from chargpt.runs.run import TEACHER, folder_of, new_folder
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import Notice, UserError, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
-from chargpt.text.report import mark_to_beat
 from chargpt.text.selection import run_name
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 from model import GPT
 
-CHOICES = ("chosen", "considered")  # labels of lines for those who ask
-MINUTES_WORTH_COMPILING = 3  # with less time, compiling for a GPU takes too large a part of it; a guess, not measured
+# Minutes of a run below which compiling for a GPU takes too large a share of them; a guess, not measured.
+MINUTES_WORTH_COMPILING = 3
+# The settings that make a model's shape and that depend on the machine's speed if they are chosen; n_head follows from n_embd.
+SHAPE = ("model.n_layer", "model.n_embd", "model.block_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ class Plan:
     folder: Path  # of the run; it holds no run, unless the plan is for no run: --dry-run, --find-lr
     seconds: float | None  # the time limit from the start of the program, without the student's time; None: no limit
     steps: int | None  # how many are expected to fit into `seconds`, if that is known
-    expected: float  # validation loss, nats per character; infinite if it is not known
+    expected: Expected | None  # the validation loss, nats per character; None if it is not known
     notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
     advice: tuple[Notice, ...]  # what to expect and what may be better: for the user after those of `describe_training`
 
@@ -93,81 +96,52 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     """Decide everything about a new run before its first step. Raises UserError.
 
     `root` is the folder of the project, or where an installed library keeps runs; `processes` are how many train together.
+    The order is that of the mistakes a user can make: settings and names first, then the text, then what does not fit it.
     """
-    notices: list[Notice] = []
-    source, vocabulary = None, None
-    if options.init_from is not None:
-        source = _checkpoint_of(options.init_from, root, notices)
-    if options.vocab_from is not None:
-        vocabulary = _checkpoint_of(options.vocab_from, root, notices).state.tokenizer
-    shape = None if source is None else to_dict(source.state.config)["model"]
-    length = ["train.max_steps=1"] if options.epochs is not None else []  # until the text is read
-    settings = load_settings(
-        options.config,
-        [*options.settings, *length],
-        presets=root / "configs",
-        minutes=options.minutes,
-        model=shape,
-        model_from=options.init_from or "",
-    )
-    config, teachers, warnings = find_teachers(settings.config, root / "checkpoints")
-    notices += warnings
-    if config.train.pupil_minutes:
-        _check_student(options, processes=processes)
-    folder = _folder_of(options, root=root)
-    is_open = chooses(settings.given, minutes=options.minutes)
-    preset = "the built-in defaults" if settings.file is None else shown(settings.file)
-    preset = "chosen for the text and the time" if is_open and options.config is None else preset
-    block_size = SHORTEST_CONTEXT if is_open and "model.block_size" not in settings.given else config.model.block_size
-    corpus = load_corpus(
-        options.texts, config.data, root=root, block_size=block_size, tokenizer=vocabulary, given=options.given
-    )
-    check_teachers(teachers, corpus.tokenizer, context=block_size)
-    notices.append(Notice("text", corpus.describe_briefly(), "summary"))
-    if not options.find_lr:
-        notices += [*describe_text(corpus), *examine_text(corpus)]
-    notices.append(Notice("settings", ", ".join([preset, *options.settings]), "detail"))
-    notices += ignored(options)
-    if not config.train.chunks:
-        batch = (
-            [f"train.batch_size={processes}"] if is_open and "train.batch_size" not in settings.given else []
-        )  # any that fits
-        config = apply_overrides(config, [f"train.chunks={processes}", *batch])
-    if options.epochs is not None:
-        config = apply_overrides(config, [f"train.max_steps={steps_in(options.epochs, config, characters=len(corpus.train))}"])
+    checkpoints, notices = root / "checkpoints", list[Notice]()
+
+    # What the user names: settings, and other runs.
+    start, vocabulary = (_checkpoint_of(name, checkpoints, notices) for name in (options.init_from, options.vocab_from))
+    settings = _load_settings(options, start, presets=root / "configs")
+    config, teachers, warnings = find_teachers(settings.config, checkpoints)
     settings = dataclasses.replace(settings, config=config)
-    advice = []
-    if source is not None:
-        _, about, loss = _first_model(config, corpus, source)
-        advice.append(Notice("start", f"{about}; before training, its loss on this text is {loss:.2f}"))
-        mark = mark_to_beat(corpus)
-        known = f"validation loss {loss:.2f}, which the start has, or less; an n-gram model has {mark:.2f}"
-        advice.append(Notice("expected", known))
-    adapted = _adapted(settings, corpus, options, processes=processes, teachers=teachers)
-    config, minutes = adapted.config, adapted.minutes
-    advice += adapted.notices
-    second = config.train.pupil_minutes
-    if second and "train.pupil_minutes" in settings.given:
-        condition = " if it memorises its text" if config.train.second_run_gap else ""
-        what = f"a model of the same shape learns from it for {clock(60 * second)}{condition}"
-        advice.append(Notice("two runs", f"after this run, {what}"))
+    _check_student(config, options, processes=processes)
+    folder = _folder_of(options, checkpoints)
+
+    # The text, and what follows from its length.
+    is_open = chooses(settings.given, minutes=options.minutes)
+    context = SHORTEST_CONTEXT if is_open and "model.block_size" not in settings.given else config.model.block_size
+    tokenizer = None if vocabulary is None else vocabulary.state.tokenizer
+    given = options.given
+    corpus = load_corpus(options.texts, config.data, root=root, block_size=context, tokenizer=tokenizer, given=given)
+    text = text_of(corpus)
+    check_teachers(teachers, corpus.tokenizer, context=context)
+    settings = _with_batch_and_length(settings, options, corpus, is_open=is_open, processes=processes)
+    notices += [*warnings, *_about_text(corpus, options), *_about_settings(settings, options, is_open=is_open)]
     notices += warnings_about(teachers, corpus.fingerprint)
+
+    # The model and its training: chosen for the text and the time, as far as the user leaves it open.
+    choice = _choose(settings, corpus, text, options, processes=processes, teachers=teachers)
+    config = _for_any_folder_and_length(choice, corpus)
+    check_size(config.model, corpus.tokenizer.vocab_size)
+    check_memory(config, vocab_size=corpus.tokenizer.vocab_size)
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
-    if second and makes_run(options):  # when the run has ended, it gets the name of a teacher
-        if student_folder(folder) is not None:
-            given = options.run or folder.name
-            raise UserError(f"--run: {given!r} given for two runs; use a name without {TEACHER}, which the first one gets")
-        new_folder(str(teacher_folder(folder)), root / "checkpoints")
-    model = _first_model(config, corpus, source)[0]
-    if source is None:
+    _check_names_of_two(config, folder, options, checkpoints)
+    model, about_start = _first_model(config, corpus, text, start, root=root)
+
+    # What to expect, and what may be better.
+    advice = [*about_start, *choice.notices, *_about_student(config, settings)]
+    advice += _about_shape(config, settings) if is_open and start is None else []
+    if start is None and not options.find_lr:
         better = better_way(
             corpus,
             config,
-            expected=adapted.expected,
-            with_minutes=adapted.with_minutes,
+            expected=choice.expected,
+            ngram_loss=text.ngram_loss,
+            with_minutes=choice.with_minutes,
             settings=options.settings,
             folder=folder,
-            checkpoints=root / "checkpoints",
+            checkpoints=checkpoints,
         )
         advice += [Notice("better", better)] * bool(better)
     return Plan(
@@ -176,9 +150,9 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         model=model,
         teachers=teachers,
         folder=folder,
-        seconds=None if minutes is None else 60 * minutes,
-        steps=config.train.max_steps if minutes is not None and is_open else None,
-        expected=adapted.expected,
+        seconds=choice.seconds,
+        steps=config.train.max_steps if is_open and choice.seconds is not None else None,
+        expected=choice.expected,
         notices=tuple(notices),
         advice=tuple(advice),
     )
@@ -189,12 +163,6 @@ def makes_run(options: TrainOptions) -> bool:
     return not (options.dry_run or options.find_lr)
 
 
-def _folder_of(options: TrainOptions, *, root: Path) -> Path:
-    """The folder of the run. Raises UserError if there is one already, unless none is made."""
-    name = run_name(options.texts) if options.run is None else options.run
-    return (new_folder if makes_run(options) else folder_of)(name, root / "checkpoints").absolute()
-
-
 def ignored(options: TrainOptions) -> list[Notice]:
     """A notice if the user has given a number of steps that --minutes replaces."""
     if options.minutes is None or "train.max_steps" not in options.given:
@@ -202,78 +170,12 @@ def ignored(options: TrainOptions) -> list[Notice]:
     return [Notice("note", "--minutes decides the number of steps; the train.max_steps given is not used")]
 
 
-def _first_model(config: Config, corpus: Corpus, source: Checkpoint | None) -> tuple[GPT, str, float]:
-    """The model that a run begins with: an initial one, or one with the weights of `source`.
-
-    Of the latter also a line, and the loss on the validation split in nats per character.
-    """
-    torch.manual_seed(config.train.seed)
-    model = initial_model(config.model, corpus.tokenizer.vocab_size)
-    if source is None:
-        return model, "", float("inf")
-    about = start_from(source, model, corpus.tokenizer)
-    return model, about, start_loss(model, corpus)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adapted:
-    """Settings for a text and a time."""
-
-    config: Config
-    minutes: float | None  # that the run may take, if they are limited
-    notices: list[Notice]
-    expected: float = float("inf")  # loss, where it is known
-    with_minutes: tuple[int, float] | None = None  # see Choice
-
-
-def _adapted(
-    settings: Settings, corpus: Corpus, options: TrainOptions, *, processes: int, teachers: tuple[Teacher, ...]
-) -> Adapted:
-    """The settings for this text and this much time."""
-    config, minutes, given = settings.config, options.minutes, settings.given
-    expected, with_minutes = float("inf"), None
-    notices: list[Notice] = []
-    if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
-        config = apply_overrides(config, ["runtime.compile=off"])
-    if options.init_from is not None:
-        keep = options.given if settings.is_preset else given
-        config = adapt(config, corpus, given=given, keep=keep, minutes=minutes, processes=processes, teachers=teachers)
-        notices.append(Notice("chosen", describe_adaptation(config, characters=len(corpus.train)), "detail"))
-    elif chooses(given, minutes=minutes):
-        seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-        if minutes is not None:  # they decide the length
-            given = given - {"train.max_steps"}
-        muon = minutes is not None
-        choice = choose(config, corpus, given=given, seconds=seconds, muon=muon, processes=processes, teachers=teachers)
-        config, minutes = choice.config, None if minutes is None else choice.seconds / 60
-        expected, with_minutes = choice.loss, choice.with_minutes
-        for label, line in choice.notices:
-            is_detail = label in CHOICES or (label == "note" and options.minutes is None)  # nobody asked for so much time
-            notices.append(Notice(label, line, "detail" if is_detail else "line"))
-    else:
-        config, chosen = regularized(config, corpus, given=given)
-        notices += [Notice("chosen", chosen, "detail")] * bool(chosen)
-    check_size(config.model, corpus.tokenizer.vocab_size)
-    config = dataclasses.replace(config, data=absolute_paths(config.data))  # so that a run finds its text from any folder
-    if minutes is None:
-        most = longest_run(config, characters=len(corpus.train))
-        config = apply_overrides(config, [f"train.max_steps={min(most, config.train.max_steps)}"])
-    else:
-        config = long_enough(config, step=0, seconds=60 * minutes)
-    return Adapted(config=config, minutes=minutes, notices=notices, expected=expected, with_minutes=with_minutes)
-
-
-def _check_student(options: TrainOptions, *, processes: int) -> None:
-    """Raise UserError for what cannot be together with a student that follows."""
-    if processes > 1:
-        raise UserError("train.pupil_minutes: two runs are made by one process; start without torchrun, or use 0")
-    if options.init_from is not None:
-        raise UserError("train.pupil_minutes: given with --init-from, from which only the first run would start; leave one out")
-
-
-def _checkpoint_of(name: str, root: Path, notices: list[Notice]) -> Checkpoint:
+def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice]) -> Checkpoint | None:
+    """The checkpoint of --init-from or --vocab-from; its warnings are added to `notices`."""
+    if name is None:
+        return None
     try:
-        checkpoint, warnings = find_checkpoint(name, root / "checkpoints")
+        checkpoint, warnings = find_checkpoint(name, checkpoints)
     except UserError:
         if not is_gpt2(name):
             raise
@@ -281,3 +183,151 @@ def _checkpoint_of(name: str, root: Path, notices: list[Notice]) -> Checkpoint:
         raise UserError(f"--init-from: {name} is {CHARACTERS}; {what_to_do} of characters") from None
     notices += [Notice("warning", warning) for warning in warnings]
     return checkpoint
+
+
+def _load_settings(options: TrainOptions, start: Checkpoint | None, *, presets: Path) -> Settings:
+    """The settings before what follows from the text and the time. A start gives the shape of the model."""
+    length = ["train.max_steps=1"] if options.epochs is not None else []  # until the text is read
+    return load_settings(
+        options.config,
+        [*options.settings, *length],
+        presets=presets,
+        minutes=options.minutes,
+        model=None if start is None else to_dict(start.state.config)["model"],
+        model_from=options.init_from or "",
+    )
+
+
+def _check_student(config: Config, options: TrainOptions, *, processes: int) -> None:
+    """Raise UserError for what cannot be together with a student that follows."""
+    if config.train.pupil_minutes and processes > 1:
+        raise UserError("train.pupil_minutes: two runs are made by one process; start without torchrun, or use 0")
+    if config.train.pupil_minutes and options.init_from is not None:
+        raise UserError("train.pupil_minutes: given with --init-from, from which only the first run would start; leave one out")
+
+
+def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:
+    """The folder of the run. Raises UserError if there is one already, unless none is made."""
+    name = run_name(options.texts) if options.run is None else options.run
+    return (new_folder if makes_run(options) else folder_of)(name, checkpoints).absolute()
+
+
+def _with_batch_and_length(
+    settings: Settings, options: TrainOptions, corpus: Corpus, *, is_open: bool, processes: int
+) -> Settings:
+    """`settings` with a chunk of the batch for each process, and with the length that --epochs gives."""
+    config = settings.config
+    if not config.train.chunks:
+        any_batch = is_open and "train.batch_size" not in settings.given  # that fits, until one is chosen
+        batch = [f"train.batch_size={processes}"] if any_batch else []
+        config = apply_overrides(config, [f"train.chunks={processes}", *batch])
+    if options.epochs is not None:
+        steps = steps_in(options.epochs, config, characters=len(corpus.train))
+        config = apply_overrides(config, [f"train.max_steps={steps}"])
+    return dataclasses.replace(settings, config=config)
+
+
+def _about_text(corpus: Corpus, options: TrainOptions) -> list[Notice]:
+    brief = Notice("text", corpus.describe_briefly(), "summary")
+    return [brief, *describe_text(corpus), *([] if options.find_lr else examine_text(corpus))]
+
+
+def _about_settings(settings: Settings, options: TrainOptions, *, is_open: bool) -> list[Notice]:
+    """Where the settings come from, and which are not used."""
+    origin = "the built-in defaults" if settings.file is None else shown(settings.file)
+    origin = "chosen for the text and the time" if is_open and options.config is None else origin
+    return [Notice("settings", ", ".join([origin, *options.settings]), "detail"), *ignored(options)]
+
+
+def _choose(
+    settings: Settings,
+    corpus: Corpus,
+    text: Text,
+    options: TrainOptions,
+    *,
+    processes: int,
+    teachers: tuple[Teacher, ...],
+) -> Choice:
+    """The settings for this text and this much time, and what to say of them.
+
+    One of three: gentle ones from the weights of another run; those with the lowest expected loss of all models that the
+    machine can train in the time; or, if the user has decided everything else, only the regularization.
+    """
+    config, minutes, given = settings.config, options.minutes, settings.given
+    limit = None if minutes is None else 60 * minutes
+    if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
+        config = apply_overrides(config, ["runtime.compile=off"])
+    if options.init_from is not None:
+        keep = options.given if settings.is_preset else given
+        config = adapt(config, corpus, given=given, keep=keep, minutes=minutes, processes=processes, teachers=teachers)
+        about = describe_adaptation(config, characters=len(corpus.train))
+        return Choice(config, limit, [Notice("chosen", about, "detail")])
+    if not chooses(given, minutes=minutes):
+        return regularized(config, text, given=given)._replace(seconds=limit)
+    choice = choose(
+        config,
+        corpus,
+        text,
+        given=given if minutes is None else given - {"train.max_steps"},  # minutes decide the length
+        seconds=limit or DEFAULT_SECONDS,
+        muon=minutes is not None,
+        processes=processes,
+        teachers=teachers,
+    )
+    return choice if minutes is not None else choice._replace(seconds=None)
+
+
+def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
+    """The chosen settings, with which a run finds its text from any folder, and no longer than `train.max_epochs` allows."""
+    config = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data))
+    if choice.seconds is not None:
+        return long_enough(config, step=0, seconds=choice.seconds)
+    most = longest_run(config, characters=len(corpus.train))
+    return apply_overrides(config, [f"train.max_steps={min(most, config.train.max_steps)}"])
+
+
+def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, checkpoints: Path) -> None:
+    """Raise UserError unless a run that a student follows can get the name of a teacher when it has ended."""
+    if not config.train.pupil_minutes or not makes_run(options):
+        return
+    if student_folder(folder) is not None:
+        given = options.run or folder.name
+        raise UserError(f"--run: {given!r} given for two runs; use a name without {TEACHER}, which the first one gets")
+    new_folder(str(teacher_folder(folder)), checkpoints)
+
+
+def _first_model(
+    config: Config, corpus: Corpus, text: Text, start: Checkpoint | None, *, root: Path
+) -> tuple[GPT, list[Notice]]:
+    """The model that a run begins with: an initial one, or one with the weights of `start`, and what to say of it."""
+    torch.manual_seed(config.train.seed)
+    model = initial_model(config.model, corpus.tokenizer.vocab_size)
+    if start is None:
+        return model, []
+    about = start_from(start, model, corpus.tokenizer)
+    loss = start_loss(model, corpus)
+    known = f"validation loss {loss:.2f}, which the start has, or less; an n-gram model has {text.ngram_loss:.2f}"
+    notices = [Notice("start", f"{about}; before training, its loss on this text is {loss:.2f}"), Notice("expected", known)]
+    if has_seen_validation(start.state, corpus, root=root):
+        why = "it was trained on text that holds this validation split, so the losses will look too good"
+        notices.append(Notice("warning", f"{shown(start.path)}: {why}; start from a run on other text, or give data.val_text"))
+    return model, notices
+
+
+def _about_student(config: Config, settings: Settings) -> list[Notice]:
+    """What follows the run, if the user has asked for it."""
+    if not config.train.pupil_minutes or "train.pupil_minutes" not in settings.given:
+        return []
+    condition = " if it memorises its text" if config.train.second_run_gap else ""
+    what = f"a model of the same shape learns from it for {clock(60 * config.train.pupil_minutes)}{condition}"
+    return [Notice("two runs", f"after this run, {what}")]
+
+
+def _about_shape(config: Config, settings: Settings) -> list[Notice]:
+    """What else of the model was chosen, if the user has given a part of it: that depends on the speed of the moment."""
+    given = sorted(key for key in settings.given if key.startswith("model."))
+    also = [f"{key}={getattr(config.model, key.partition('.')[2])}" for key in SHAPE if key not in settings.given]
+    if not given or not also:
+        return []
+    fix = "to compare runs, give these too, or --config cpu, so that all have the same shape"
+    return [Notice("note", f"{', '.join(given)} given; {', '.join(also)} chosen by the speed of this moment; {fix}")]

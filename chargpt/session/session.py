@@ -15,7 +15,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock, long_enough, longest_run
-from chargpt.planning.forecast import describe_training, outlook
+from chargpt.planning.forecast import describe_training
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
     check_teachers,
@@ -80,6 +80,7 @@ class Session:
     checkpoints: Path  # the folder in which runs are found by their names
     seconds: float | None  # the time limit, as the user is told
     deadline: float | None  # when the run shall end, on time.perf_counter; None: no limit
+    steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
     advice: Sequence[Notice] = ()  # for the user, after the model and the time are described
     told_speeds: list[float] = field(default_factory=list)  # seconds per step, as the user was told
@@ -135,6 +136,7 @@ class Session:
             checkpoints=checkpoints,
             seconds=plan.seconds,
             deadline=_deadline(started, plan.seconds),
+            steps=plan.steps,
             advice=[*plan.advice, *_about_processes(trainer)],
         )
 
@@ -260,7 +262,7 @@ class Session:
     def describe(self) -> None:
         """Tell the user what will be trained and how long it takes, and write it into the folder of the run."""
         trainer, journal, run = self.trainer, self.journal, self.run
-        journal.add([*describe_training(trainer, self.corpus, seconds=self.seconds), *self.advice])
+        journal.add([*describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps), *self.advice])
         if run is None:
             return
         curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"
@@ -380,9 +382,9 @@ class Session:
         return due if self.deadline is None else bool(self.trainer.group.from_first([due])[0])
 
     def plan_length(self, interrupt: Interrupt) -> None:
-        """The speed is known: fit the run to its time, if that is limited, and say how long it takes and what to expect."""
+        """The speed is known: fit the run to its time, if that is limited, and say how long it takes."""
         trainer, clock_, journal = self.trainer, self.clock, self.journal
-        is_first, step, before = clock_.is_first, trainer.progress.step, trainer.config
+        step, before = trainer.progress.step, trainer.config
         clock_.measure()
         if self.deadline is not None:
             longest = max(step, longest_run(before, characters=len(self.corpus.train)))
@@ -402,10 +404,6 @@ class Session:
             seconds = clock_.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
             each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
             journal.notice("pace", f"{each}; {max_steps:,} steps, done in {clock(seconds)}")
-        if is_first:
-            speed, parameters = trainer.config.chars_per_step / clock_.seconds_per_step, trainer.model.parameter_count()
-            said = outlook(self.corpus, trainer.config, parameters=parameters, characters_per_second=speed)
-            journal.notice("outlook", said)
 
     def _is_news(self, seconds_per_step: float) -> bool:
         """Whether to tell this speed: the first one, and one that has changed, twice in all."""

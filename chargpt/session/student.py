@@ -13,7 +13,7 @@ import numpy as np
 
 from chargpt.config import Config, apply_overrides
 from chargpt.interrupt import Interrupt
-from chargpt.planning.law import MAX_EPOCHS, TAUGHT_DECAY
+from chargpt.planning.law import MAX_EPOCHS, STUDENT_DECAY
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.run import TEACHER
 from chargpt.terminal import Notice, shown
@@ -95,7 +95,7 @@ def student_config(config: Config, *, teacher: Path) -> Config:
         "train.pupil_minutes=0",
         f"train.seed={(config.train.seed + 1) % 2**63}",
         "model.dropout=0",
-        f"optim.weight_decay={min(config.optim.weight_decay, TAUGHT_DECAY)}",
+        f"optim.weight_decay={min(config.optim.weight_decay, STUDENT_DECAY)}",
         "train.patience=0",  # with teachers, the loss is lowest at the end
         f"train.teachers={teacher}",
     ]

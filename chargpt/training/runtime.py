@@ -88,7 +88,7 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Grou
     if device.type == "cpu":
         keep_freed_memory()
     torch.set_float32_matmul_precision("high")  # TF32 on GPUs that have it; no effect on a CPU
-    precision = _choose_precision(asked.precision, device)
+    precision = choose_precision(asked.precision, device)
     compile = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
     trouble = _why_not_compile(device) if compile else ""
     if trouble and asked.compile == "on":
@@ -126,7 +126,8 @@ def _why_not_compile(device: torch.device) -> str:
     return ""
 
 
-def _choose_precision(name: str, device: torch.device) -> torch.dtype:
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """What `runtime.precision` means on `device`."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":

@@ -40,7 +40,7 @@ from chargpt.analysis.speed import (  # noqa: E402
     training_flop,
     training_seconds,
 )
-from chargpt.planning.forecast import memory_needed  # noqa: E402
+from chargpt.planning.memory import memory_needed  # noqa: E402
 from model import GPT, GPTConfig  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -11,6 +11,7 @@ import train
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.advice import better_training, better_way, known_start, train_command
 from chargpt.planning.cli import parse_options
+from chargpt.planning.law import Expected
 from chargpt.runs.saved_state import Progress
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -27,6 +28,10 @@ def corpus(text, tmp_path) -> Corpus:
 @pytest.fixture
 def config(tmp_path) -> Config:
     return apply_overrides(Config(), [f"data.cache={tmp_path}/cache", "data.lowercase=true"])
+
+
+def about_loss(loss: float) -> Expected:
+    return Expected(loss, 0.9 * loss, 1.1 * loss)
 
 
 def ended(corpus: Corpus, config: Config, tmp_path: Path, *, best_step: int = 1000, **facts: object) -> str:
@@ -54,22 +59,30 @@ def test_a_text_that_cannot_be_read_again_has_no_command(corpus, config, tmp_pat
 
 
 def test_before_training_what_is_clearly_better_is_named_with_both_losses(corpus, config, tmp_path):
-    about = {"settings": ["train.seed=5", "data.lowercase=true"], "folder": tmp_path / "run", "checkpoints": tmp_path}
-    line = better_way(corpus, config, expected=0.6, with_minutes=(3, 0.4), **about)
+    about = {
+        "settings": ["train.seed=5", "data.lowercase=true"],
+        "folder": tmp_path / "run",
+        "checkpoints": tmp_path,
+        "ngram_loss": 0.57,
+    }
+    line = better_way(corpus, config, expected=about_loss(0.6), with_minutes=(3, 0.4), **about)
     assert "--minutes 3" in line and "0.40" in line and "0.60" in line and line.count("data.lowercase=true") == 1
     assert "train.seed=5" in line and "--run run-2" in line
-    assert better_way(corpus, config, expected=0.41, with_minutes=(3, 0.4), **about) == ""  # about the same
-    line = better_way(corpus, config, expected=3.0, with_minutes=None, **about)  # worse than the n-gram model
+    assert better_way(corpus, config, expected=about_loss(0.41), with_minutes=(3, 0.4), **about) == ""  # about the same
+    line = better_way(corpus, config, expected=about_loss(3.0), with_minutes=None, **about)  # worse than the n-gram model
     assert "longer text" in line and "--init-from" in line
 
 
 def test_a_run_that_knows_the_text_better_is_named_and_one_that_does_not_is_not(text, corpus, config, tmp_path):
-    checkpoints, about = tmp_path / "checkpoints", {"settings": [], "with_minutes": None, "folder": tmp_path / "run"}
+    checkpoints, about = (
+        tmp_path / "checkpoints",
+        {"settings": [], "with_minutes": None, "folder": tmp_path / "run", "ngram_loss": 0.57},
+    )
     publish_run(checkpoints / "random", Tokenizer(LETTERS), steps=(10**6,), fingerprint="1" * 64)
     name, loss = known_start(corpus, checkpoints=checkpoints)
     assert name == "random" and loss > 2
-    assert "random" not in better_way(corpus, config, expected=2.0, checkpoints=checkpoints, **about)
-    line = better_way(corpus, config, expected=loss + 1, checkpoints=checkpoints, **about)
+    assert "random" not in better_way(corpus, config, expected=about_loss(2.0), checkpoints=checkpoints, **about)
+    line = better_way(corpus, config, expected=about_loss(loss + 1), checkpoints=checkpoints, **about)
     assert "--init-from random" in line and f"{loss:.2f}" in line and f"{loss + 1:.2f}" in line
     assert known_start(dataclasses.replace(corpus, texts=["poems.txt"]), checkpoints=checkpoints) is None  # its own text
 

@@ -15,15 +15,16 @@ from chargpt.planning.candidates import (
     IN_STEPS,
     SHORTEST_CONTEXT,
     STARTING_SECONDS,
-    TAUGHT_SPEED,
+    STUDENT_SPEED,
     Choice,
     choose,
     chooses,
     regularized,
+    text_of,
 )
-from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS, SECOND_RUN_GAP, SHAPES, TAUGHT_DECAY, TEACHING_EPOCHS
+from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS, SECOND_RUN_GAP, SHAPES, STUDENT_DECAY, TWO_RUNS_FROM
 from chargpt.planning.teachers import find_teachers
-from chargpt.terminal import UserError
+from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 
@@ -50,16 +51,23 @@ def steady(monkeypatch) -> None:
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, muon: bool = True, processes: int = 1) -> Choice:
     config, teachers, _ = find_teachers(apply_overrides(Config(), ["runtime.threads=1", *settings]), Path())
     given = {setting.partition("=")[0] for setting in settings}
-    return choose(config, corpus, given=given, seconds=seconds, muon=muon, processes=processes, teachers=teachers)
+    return choose(
+        config, corpus, text_of(corpus), given=given, seconds=seconds, muon=muon, processes=processes, teachers=teachers
+    )
+
+
+def said_by(notices: list[Notice]) -> dict[str, str]:
+    """The text of the last notice with each label."""
+    return {label: text for label, text, _ in notices}
 
 
 def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
     choice = choice_for(corpora[100_000])
-    model, said = choice.config.model, dict(choice.notices)
+    model, said = choice.config.model, said_by(choice.notices)
     assert (model.n_layer, model.n_embd) in SHAPES and choice.seconds <= 20
     assert choice.config.optim.name == "muon" and model.positions == "rotary"
-    assert [label for label, _ in choice.notices[:3]] == ["chosen", "chosen", "expected"]
-    text = "\n".join(line for _, line in choice.notices)
+    assert [label for label, *_ in choice.notices[:3]] == ["chosen", "chosen", "expected"]
+    text = "\n".join(line for _, line, _ in choice.notices)
     assert f"{model.n_layer} layers, width {model.n_embd}" in text and f"{choice.config.chars_per_step:,} characters" in text
     assert "validation loss" in said["expected"]
 
@@ -139,19 +147,19 @@ def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
     epochs = choice.config.train.max_steps * choice.config.chars_per_step / len(corpora[3000].train)
     assert epochs <= MAX_EPOCHS + 1 and choice.config.train.max_epochs == MAX_EPOCHS
     assert choice.seconds == 7 * 24 * 3600  # the ceiling
-    label, said = choice.notices[-1]
+    label, said, _ = choice.notices[-1]
     assert label == "note" and re.search(r"ends after about \d+:\d\d of 168:00:00: ", said)
 
 
 def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     text = corpora[3000]
     choice, alone = choice_for(text, seconds=120.0), choice_for(text, "train.pupil_minutes=0", seconds=120.0)
-    train, said = choice.config.train, dict(choice.notices)
+    train, said = choice.config.train, said_by(choice.notices)
     assert choice.seconds == 40 and train.pupil_minutes == pytest.approx(80 / 60, abs=0.001)
     assert train.second_run_gap == SECOND_RUN_GAP and train.max_epochs == ENOUGH_EPOCHS
     assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
     assert "two runs" in said and "training ends" in said["note"]
-    assert alone.config.train.pupil_minutes == 0 and "two runs" not in dict(alone.notices)
+    assert alone.config.train.pupil_minutes == 0 and "two runs" not in said_by(alone.notices)
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
@@ -160,7 +168,7 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
     long = dataclasses.replace(corpus, train=np.tile(corpus.train, 100))
     config = choice_for(long, *shape, seconds=120.0).config
     seen = config.train.max_steps * config.chars_per_step
-    for times, is_taught in ((0.9 * TEACHING_EPOCHS, False), (1.1 * TEACHING_EPOCHS, True)):
+    for times, is_taught in ((0.9 * TWO_RUNS_FROM, False), (1.1 * TWO_RUNS_FROM, True)):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)))
         assert (choice_for(repeated, *shape, seconds=120.0).config.train.pupil_minutes > 0) == is_taught
 
@@ -170,13 +178,13 @@ def test_the_times_of_two_runs_and_the_epochs_of_one_are_those_of_the_machine(le
     """The shorter text needs a part of the time, and the longer one all of it."""
     text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
     shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
-    said = dict(choice_for(text, *shape, seconds=150.0).notices)["two runs"]
+    said = said_by(choice_for(text, *shape, seconds=150.0).notices)["two runs"]
     epochs, *clocks = re.search(r"text (\d+) times. .* ends after (\d+):(\d+), .* for (\d+):(\d+)", said).groups()
     first, second = (60 * int(minutes) + int(seconds) for minutes, seconds in (clocks[:2], clocks[2:]))
     if length == 30_000:
         steps = 1.25 * ENOUGH_EPOCHS * length / 1e5 / IN_STEPS  # at 100,000 characters a second, the speed of `steady`
         assert first == pytest.approx(1.5 * STARTING_SECONDS + steps, abs=1)
-        assert second == pytest.approx(1.5 * STARTING_SECONDS + steps / TAUGHT_SPEED, abs=1)
+        assert second == pytest.approx(1.5 * STARTING_SECONDS + steps / STUDENT_SPEED, abs=1)
         assert int(epochs) == MAX_EPOCHS
     else:
         assert (first, second) == (50, 100)
@@ -193,10 +201,10 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     assert taught.train.pupil_minutes == 0
     assert taught.model.block_size == 48 < alone.model.block_size
     assert taught.model.dropout == 0 < alone.model.dropout
-    assert taught.optim.weight_decay == TAUGHT_DECAY < alone.optim.weight_decay
+    assert taught.optim.weight_decay == STUDENT_DECAY < alone.optim.weight_decay
     without = apply_overrides(alone, ["optim.weight_decay=0", "model.dropout=0"])
-    changed, _ = regularized(apply_overrides(without, [f"train.teachers={teacher}"]), short, given=())
-    assert (changed.optim.weight_decay, changed.model.dropout) == (TAUGHT_DECAY, 0)
+    changed = regularized(apply_overrides(without, [f"train.teachers={teacher}"]), text_of(short), given=()).config
+    assert (changed.optim.weight_decay, changed.model.dropout) == (STUDENT_DECAY, 0)
 
 
 def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, steady):
@@ -219,7 +227,7 @@ def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatc
     monkeypatch.setattr(
         "chargpt.planning.candidates.training_speed", lambda config, *_: timed.append(config.model.n_embd) or 1e5
     )
-    considered = dict(choice_for(corpora[3000], "train.pupil_minutes=0", seconds=100.0).notices)["considered"]
+    considered = said_by(choice_for(corpora[3000], "train.pupil_minutes=0", seconds=100.0).notices)["considered"]
     widths = {int(width) for width in re.findall(r"x (\d+)\)", considered)}
     assert len(widths) >= 2 and widths < set(timed)
 
@@ -250,17 +258,17 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
     text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
     config, _, notices, *_ = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
     speed = f"at {10 * config.chars_per_step:,} characters a second"
-    assert any(speed in line for label, line in notices if label == "chosen")
+    assert any(speed in line for label, line, _ in notices if label == "chosen")
     if len(timed) == 3:  # the last one for the first of two runs, whose dropout takes time too
         assert timed[-1].model == config.model
-    if {"two runs", "note"} <= dict(notices).keys():
+    if {"two runs", "note"} <= said_by(notices).keys():
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
 
 @pytest.mark.parametrize("more", [{"seconds": 110.0}, {"muon": False}, {"processes": 2}])
 def test_little_time_adamw_and_several_processes_get_one_run(corpora, more):
     choice = choice_for(corpora[3000], **{"seconds": 120.0, **more})
-    assert choice.config.train.pupil_minutes == 0 and "two runs" not in dict(choice.notices)
+    assert choice.config.train.pupil_minutes == 0 and "two runs" not in said_by(choice.notices)
 
 
 def test_an_impossible_time_is_used_as_well_as_possible(corpora):
@@ -282,7 +290,7 @@ def test_models_that_are_expected_to_learn_nothing_are_not_considered(corpora, t
     """For random letters, every model has the same expected loss: their entropy."""
     (tmp_path / "random.txt").write_text("".join(random.Random(0).choices("abcdefgh", k=3000)))
     letters = load_corpus([str(tmp_path / "random.txt")], DataConfig(), root=tmp_path, block_size=SHORTEST_CONTEXT)
-    words, nothing = (dict(choice_for(corpus, seconds=5.0).notices) for corpus in (corpora[3000], letters))
+    words, nothing = (said_by(choice_for(corpus, seconds=5.0).notices) for corpus in (corpora[3000], letters))
     assert words["considered"].count("M (") > 2 and "considered" not in nothing
     assert nothing["expected"].startswith("validation loss 2.08 ")  # ln 8
 
@@ -298,12 +306,12 @@ def test_a_given_length_decides_the_regularization(corpora):
     """Few epochs change nothing; with many, what was not given changes, and one line says why."""
     corpus, config = corpora[100_000], Config()
     few = apply_overrides(config, ["train.max_steps=10"])
-    assert regularized(few, corpus, given=()) == (few, "")
-    changed, why = regularized(config, corpus, given=())
+    text = text_of(corpus)
+    assert regularized(few, text, given=()) == Choice(few, None, [])
+    changed, _, [(_, why, _)], *_ = regularized(config, text, given=())
     assert changed.optim.weight_decay > config.optim.weight_decay and changed.model.dropout > 0
     assert f"weight decay {changed.optim.weight_decay:g}" in why and "times" in why
-    kept, _ = regularized(config, corpus, given=["optim.weight_decay", "model.dropout"])
-    assert kept == config
+    assert regularized(config, text, given=["optim.weight_decay", "model.dropout"]).config == config
 
 
 def test_presets_that_decide_everything_are_the_full_ones():
@@ -318,6 +326,6 @@ def test_without_muon_the_choice_knows_what_minutes_would_give(corpora, steady):
     novel = dataclasses.replace(corpora[100_000], train=np.tile(corpora[100_000].train, 30))
     short, long = (choice_for(corpus, seconds=60.0, muon=False) for corpus in (corpora[3000], novel))
     assert short.with_minutes[0] == 2 and long.with_minutes[0] == 1
-    assert all(choice.with_minutes[1] < choice.loss for choice in (short, long))
+    assert all(choice.with_minutes[1] < choice.expected.loss for choice in (short, long))
     assert choice_for(corpora[3000], seconds=60.0).with_minutes is None
     assert choice_for(corpora[3000], "optim.name=adamw", seconds=60.0, muon=False).with_minutes is None

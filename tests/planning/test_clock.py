@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.planning import clock as time_budget
-from chargpt.planning.clock import BESIDES_SECONDS, MAX_CHANGES, SETTLED_SECONDS, SETTLING_STEPS, Clock, slowness
+from chargpt.planning.clock import MAX_CHANGES, OVERHEAD_SECONDS, SETTLED_SECONDS, SETTLING_STEPS, Clock, slowness
 
 
 @pytest.fixture(autouse=True)
@@ -179,11 +179,11 @@ def test_evaluations_that_take_nearly_all_of_the_time_are_not_made_at_each_of_th
 
 def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_step(clock):
     idle = make_budget(1000).kept_back
-    assert slowness() == pytest.approx(1, rel=0.05) and idle == pytest.approx(BESIDES_SECONDS, rel=0.05)
+    assert slowness() == pytest.approx(1, rel=0.05) and idle == pytest.approx(OVERHEAD_SECONDS, rel=0.05)
     clock.slowness = 3.0
     assert slowness() == pytest.approx(3, rel=0.05)
     budget = make_budget(1000)
-    assert budget.kept_back == pytest.approx(3 * BESIDES_SECONDS, rel=0.05)
+    assert budget.kept_back == pytest.approx(3 * OVERHEAD_SECONDS, rel=0.05)
     assert budget.length_that_fits(10, eval_interval=500)[0] < (1000 - budget.kept_back) / 0.1
 
 
@@ -232,7 +232,7 @@ noise = st.lists(st.floats(0.005, 0.05), min_size=1, max_size=40)
 @given(step_times=noise, planned=st.integers(20, 2000), longest=st.integers(50, 1000))
 def test_epochs_are_the_goal_where_they_limit_a_run_and_the_minutes_only_the_ceiling(step_times, planned, longest):
     """There is time for the slowest steps, so the run reaches its epochs whatever noise the clock measures."""
-    seconds = 1.2 * (BESIDES_SECONDS + 0.05 * longest + 0.2 * (2 + longest / 100))
+    seconds = 1.2 * (OVERHEAD_SECONDS + 0.05 * longest + 0.2 * (2 + longest / 100))
     planned = max(4 * (SETTLING_STEPS + 1), min(planned, longest))
     steps, lengths, took = train(seconds, step_times=step_times, planned=planned, longest=longest)
     assert lengths == {longest} and steps == longest and took <= seconds
@@ -241,7 +241,7 @@ def test_epochs_are_the_goal_where_they_limit_a_run_and_the_minutes_only_the_cei
 @given(step_times=noise, seconds=st.floats(20.0, 60.0))
 def test_where_the_time_limits_a_run_it_ends_in_time_and_uses_most_of_it(step_times, seconds):
     _, _, took = train(seconds, step_times=step_times, planned=100, longest=10**12)
-    assert 0.6 * (seconds - BESIDES_SECONDS) <= took <= seconds + 1
+    assert 0.6 * (seconds - OVERHEAD_SECONDS) <= took <= seconds + 1
 
 
 def test_a_run_is_never_planned_longer_than_its_epochs():

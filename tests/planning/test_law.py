@@ -13,7 +13,7 @@ from chargpt.planning.law import (
     SHAPES,
     SHORT_CONTEXT,
     SPREAD,
-    TAUGHT_DECAY,
+    STUDENT_DECAY,
     Text,
     announced,
     context_for,
@@ -24,13 +24,13 @@ from chargpt.planning.law import (
     regularization,
 )
 
-TEXT = Text(characters=1_000_000, entropy=3.3, mark=1.77)
+TEXT = Text(characters=1_000_000, entropy=3.3, ngram_loss=1.77)
 sizes = st.integers(10**4, 10**8)
 texts = st.builds(
     Text,
     characters=st.integers(1000, 10**10),
     entropy=st.floats(0.5, 9),
-    mark=st.floats(0.5, 6),
+    ngram_loss=st.floats(0.5, 6),
     vocabulary=st.integers(2, 20_000),
     copying=st.floats(0.1, 1),
 )
@@ -50,7 +50,7 @@ def test_muon_is_expected_to_learn_more_than_adamw(text, parameters, seen):
 
 @given(texts, st.floats(0.1, 9.0), st.floats(0.0, 5.0), st.floats(0.01, 100.0), st.sampled_from(["adamw", "muon", "two runs"]))
 def test_what_is_announced_keeps_the_order_of_models_and_has_a_range(text, loss, more, epochs, how):
-    text = text._replace(entropy=max(text.entropy, text.mark))
+    text = text._replace(entropy=max(text.entropy, text.ngram_loss))
     seen = epochs * text.characters
     less, worse = (announced(text, one, seen=seen, how=how) for one in (loss, loss + more))
     assert 0 <= less.low <= less.loss <= less.high and less.loss <= text.entropy
@@ -95,7 +95,7 @@ def test_more_time_asks_for_a_larger_model():
     """With ten times the computing each time, the model with the lowest expected loss grows, or is the largest."""
     best = []
     for budget in (1e12, 1e13, 1e14, 1e15, 1e16):
-        huge = Text(characters=10**10, entropy=3.3, mark=1.77)
+        huge = Text(characters=10**10, entropy=3.3, ngram_loss=1.77)
         size = [12 * layers * width**2 for layers, width in SHAPES]
         losses = [expected_loss(huge, parameters=n, seen=budget / (6 * n), optimizer="muon") for n in size]
         best.append(losses.index(min(losses)))
@@ -113,8 +113,8 @@ def test_more_epochs_and_larger_models_are_never_regularized_less(text, epochs, 
 @given(texts, sizes, st.floats(1e3, 1e12))
 def test_a_model_with_teachers_needs_no_dropout_and_no_more_weight_decay(text, parameters, seen):
     alone = regularization(text, parameters=parameters, seen=seen)
-    taught = recipe_for(text, parameters=parameters, seen=seen, optimizer="muon", taught=True)
-    assert taught.dropout == 0 and taught.weight_decay == min(alone[0], TAUGHT_DECAY)
+    student = recipe_for(text, parameters=parameters, seen=seen, optimizer="muon", has_teachers=True)
+    assert student.dropout == 0 and student.weight_decay == min(alone[0], STUDENT_DECAY)
 
 
 @given(texts, sizes, st.floats(1e3, 1e12), st.sampled_from(["adamw", "muon"]))

@@ -20,7 +20,7 @@ from helpers import bits, last_step
 import train
 from chargpt.config import Config, TrainConfig, apply, apply_overrides, read_yaml
 from chargpt.device import choose_device
-from chargpt.planning.law import TAUGHT_DECAY
+from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import newest, steps
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
 from chargpt.runs.run import Run
@@ -292,7 +292,7 @@ def test_one_command_trains_a_teacher_and_a_model_that_learns_from_it(two_runs):
     config = apply(Config(), read_yaml(two_runs / "config.yaml"), where="test")
     assert config.train.teachers == str(last_step(teacher).resolve()) and config.train.pupil_minutes == 0
     assert config.model.dropout == 0 and config.train.seed == 1338 and config.train.patience == 0
-    assert config.optim.weight_decay == TAUGHT_DECAY
+    assert config.optim.weight_decay == STUDENT_DECAY
     assert last_step(teacher).name == "step-00000020"
 
 
