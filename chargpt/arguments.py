@@ -1,16 +1,25 @@
 """Error messages of the library: the programs speak of command-line options, the library speaks of arguments."""
 
 import contextlib
+import itertools
 import operator
 import re
+import shlex
 from collections.abc import Iterator
 from numbers import Real
 
-from chargpt.terminal import UserError
+from chargpt.terminal import NUMBER, UserError
 
 GIVEN = re.compile(r"^(?:--|command line: )?([a-z]+(?:[-_.][a-z]+)*): (\S.{0,200}?) given(?:;|, but|, which|,) ")
 # Options whose value may follow in a message, and how that value looks there.
 VALUED = r"--(run|minutes|config|device|init-from|vocab-from|lines|length|unknown) ((?:'[^']*'|[A-Z]+\b|[a-z0-9/._-]*[a-z0-9]))"
+SECTION = r"(?:model|optim|train|data|checkpoint|runtime)\.[a-z_]+"
+# A setting in a sentence. At the beginning of a message, it is where the mistake is.
+SETTING = re.compile(rf"(?<= )({SECTION})=([\w.-]*\w)")
+# A command: of a program of ours, with its words, or of a module.
+COMMAND = re.compile(r"python (?:(train|sample)\.py((?: (?:'[^']*'|[^\s;()']+))*)|-m [^;()]+)")
+# Options of train.py that are arguments of chargpt.train and have a value.
+CALLED = ("--run", "--minutes", "--config", "--device", "--init-from", "--vocab-from")
 WORDS = ("and", "or", "given", "is", "with", "which", "from", "if")  # of a sentence, after an option without a value
 
 
@@ -21,10 +30,53 @@ def in_python(message: str) -> str:
     message = re.sub(r"--resume (?=--run )", "--resume, ", message)
     message = re.sub(VALUED, _argument, message)
     message = message.replace("--resume", "resume=True")
+    message = SETTING.sub(lambda match: f"settings={{{match[1]!r}: {_literal(match[2])}}}", message)
     message = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda match: match[1].replace("-", "_"), message)
     message = re.sub(r"\b(?:python )?train\.py TEXT\b", "chargpt.train(text)", message)
     message = re.sub(r"\b(?:python )?train\.py\b(?=[ ,;]|$)", "chargpt.train", message)
     return re.sub(r"\bTEXT\b", "text", message)
+
+
+def notice_in_python(line: str) -> str:
+    """A notice of train.py with calls of Python in place of commands, and arguments in place of options."""
+    calls = [_call(match) for match in COMMAND.finditer(line)]
+    between = map(in_python, COMMAND.sub("\0", line).split("\0"))
+    return "".join(text for pair in itertools.zip_longest(between, calls, fillvalue="") for text in pair)
+
+
+def _call(match: re.Match) -> str:
+    """A command as a call of Python; the command as it is if there is no such call."""
+    program, words = match[1], shlex.split(match[2] or "")
+    if program is None:
+        return match[0]
+    if program == "sample":
+        return f"chargpt.load({words[0]!r}).generate()" if len(words) == 1 else match[0]
+    texts: list[str] = []
+    arguments: list[str] = []
+    settings: list[str] = []
+    given = iter(words)
+    for word in given:
+        if word == "--resume":
+            arguments.append("resume=True")
+        elif word in CALLED:
+            arguments.append(f"{word[2:].replace('-', '_')}={_literal(next(given, ''))}")
+        elif word.startswith("--"):
+            return match[0]
+        elif re.match(f"{SECTION}=", word):
+            name, _, value = word.partition("=")
+            settings.append(f"{name!r}: {_literal(value)}")
+        else:
+            texts.append(repr(word))
+    text = texts if len(texts) < 2 else [f"[{', '.join(texts)}]"]
+    last = [f"settings={{{', '.join(settings)}}}"] if settings else []
+    return f"chargpt.train({', '.join([*text, *arguments, *last])})"
+
+
+def _literal(word: str) -> str:
+    """A word of a command line as Python writes it."""
+    if word in ("true", "false"):
+        return word.capitalize()
+    return word if NUMBER.fullmatch(word) or word == "M" else repr(word)  # M stands for a number
 
 
 def _argument(match: re.Match) -> str:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from chargpt.arguments import check_number, in_python, python_errors, whole_number
+from chargpt.arguments import check_number, in_python, notice_in_python, python_errors, whole_number
 from chargpt.terminal import UserError
 
 
@@ -27,6 +27,10 @@ from chargpt.terminal import UserError
         ("train one with python train.py", "train one with chargpt.train"),
         ("start with train.py TEXT --init-from, or not", "start with chargpt.train(text) init_from, or not"),
         ("a.txt: no such file; give a file, - for standard input, or b", "a.txt: no such file; give a file, or b"),
+        (
+            "step 2: nan; continue with a lower rate, or with train.on_nonfinite=rollback",
+            "step 2: nan; continue with a lower rate, or with settings={'train.on_nonfinite': 'rollback'}",
+        ),
         ("nothing to change", "nothing to change"),
     ],
 )
@@ -52,3 +56,31 @@ def test_numbers_are_numbers():
     for value in ("1", None, True, [1.0]):
         with pytest.raises(UserError, match="^top_p=.*: use a number$"):
             check_number("top_p", value)
+
+
+@pytest.mark.parametrize(
+    ("program", "library"),
+    [
+        ("sample      python sample.py poems", "sample      chargpt.load('poems').generate()"),
+        (
+            "stopped     at step 3, saved; continue with: python train.py --resume --run 'my poems'",
+            "stopped     at step 3, saved; continue with: chargpt.train(resume=True, run='my poems')",
+        ),
+        (
+            "verdict     for it: python train.py a.txt 'b c.txt' --minutes 2 train.seed=5 data.lowercase=true --run x-2",
+            "verdict     for it: chargpt.train(['a.txt', 'b c.txt'], minutes=2, run='x-2', "
+            "settings={'train.seed': 5, 'data.lowercase': True})",
+        ),
+        (
+            "better      python train.py a.txt --init-from b   (0.5)",
+            "better      chargpt.train('a.txt', init_from='b')   (0.5)",
+        ),
+        ("verdict     for it: python train.py a.txt --find-lr", "verdict     for it: python train.py a.txt --find-lr"),
+        (
+            "resumed     a/step-1, no steps to go; to train on, add train.max_steps=8, or --minutes M",
+            "resumed     a/step-1, no steps to go; to train on, add settings={'train.max_steps': 8}, or minutes=M",
+        ),
+    ],
+)
+def test_a_notice_of_a_training_names_calls_and_arguments(program, library):
+    assert notice_in_python(program) == library

@@ -620,6 +620,7 @@ def test_too_little_memory_is_one_line(capsys):
     assert run_program(lambda: bytearray(10**17)) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and all(line.startswith("error: memory: ") and "batch" in line for line in lines)
+    assert f"{4 * 10**17} bytes" in lines[0]  # no number is cut
     with pytest.raises(RuntimeError, match="shape"):  # any other mistake is ours, and keeps its traceback
         run_program(lambda: torch.ones(2) @ torch.ones(3, 3))
 
@@ -766,6 +767,31 @@ def test_the_verdict_of_a_finished_run_is_the_same_when_it_is_resumed(trainer, t
     (again,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("verdict")]
     assert first.partition(" --minutes 2")[0] == again.partition(" --minutes 2")[0] and " --minutes 2" in first
     assert "optim.learning_rate=0.02" in first and "train.max_steps" not in first
+
+
+def test_the_sample_at_the_end_is_that_of_the_best_checkpoint(trainer, tmp_path, capsys):
+    assert trainer("optim.learning_rate=3", "optim.warmup_steps=0") == 0
+    best = json.loads((tmp_path / "run" / "best.json").read_text())["checkpoint"]
+    samples = {line["step"]: line["sample"] for line in logged(tmp_path / "run") if "sample" in line}
+    expected = samples[int(best[5:13])].strip()
+    assert int(best[5:13]) < 40 and expected != samples[40].strip()
+    assert f"\n{expected}\n" in capsys.readouterr().out
+    (tmp_path / "run" / "metrics.jsonl").unlink()  # then the best checkpoint writes it again
+    assert resume(tmp_path / "run") == 0
+    assert f"\n{expected}\n" in capsys.readouterr().out
+
+
+def test_a_signal_during_the_report_says_that_the_run_is_complete(programs, text, tmp_path):
+    code = f"""
+import os, signal, train
+from chargpt.pages import report_page
+report_page.measure_run = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)
+train.main({[str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]!r})
+"""
+    ended = programs.run(code=code)
+    line = ended.stderr.decode()
+    assert ended.returncode == 130 and "complete" in line and f"python sample.py {tmp_path}/run" in line
+    assert last_step(tmp_path / "run").name == "step-00000040"
 
 
 def test_a_step_that_is_saved_twice_is_said_with_its_new_name(trainer, tmp_path, capsys):

@@ -5,6 +5,7 @@ because the user interrupts the parent or because the parent is gone, the child 
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,13 +13,16 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from chargpt.arguments import notice_in_python
 from chargpt.launch import launch
 from chargpt.project import SOURCE
-from chargpt.terminal import UserError
+from chargpt.terminal import LABEL, UserError
 
 # The child's own sys.path begins with the folder of train.py, whatever is in the current folder.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(sys.argv[2:])"
 ERROR = "error: "
+# A notice: a label that fills the first column, and something after it.
+NOTICE = re.compile(rf"[a-z][a-z ]{{{LABEL - 2}}} \S")
 
 
 class Ended(NamedTuple):
@@ -70,7 +74,10 @@ def train_in_child(arguments: Sequence[str]) -> Ended:
 
 
 class _Printing:
-    """Prints lines, but keeps the last one back if it may be the error that ends the program."""
+    """Prints lines, but keeps the last one back if it may be the error that ends the program.
+
+    Notices speak of calls and arguments of Python; the lines of a sample stay as they are.
+    """
 
     def __init__(self) -> None:
         self._kept = ""
@@ -78,6 +85,8 @@ class _Printing:
     def add(self, line: str) -> None:
         print(self._kept, end="", flush=True)
         self._kept = ""
+        if NOTICE.match(line):
+            line = notice_in_python(line)
         if line.startswith(ERROR):
             self._kept = line
         else:

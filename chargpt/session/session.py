@@ -271,7 +271,7 @@ class Session:
         for problem in (run.write_config(trainer.config), run.write_details(journal.lines) if is_new else None):
             if problem:
                 journal.notice("warning", problem)
-        every_choice = f"{DETAILS} there" if is_new else "--verbose"
+        every_choice = f"{DETAILS} there" if (run.folder / DETAILS).is_file() else "--verbose"
         journal.add([Notice("run", f"{shown(run.folder)}   (every choice: {every_choice}; curves: {curves})", "summary")])
 
     @contextlib.contextmanager

@@ -136,6 +136,13 @@ def test_a_path_stays_a_path_and_settings_are_typed_as_on_the_command_line(tmp_p
     ]
 
 
+def test_notices_speak_of_python_and_a_sample_stays_as_it_is(capsys):
+    printing, sample = _Printing(), "run python sample.py poems --help\n"
+    for line in (sample, "sample      python sample.py poems\n"):
+        printing.add(line)
+    assert capsys.readouterr().out == f"{sample}sample      chargpt.load('poems').generate()\n"
+
+
 def test_the_error_that_ends_the_program_is_not_printed_and_other_lines_are(capsys):
     printing = _Printing()
     for line in ("a\n", "error: in a sample\n", "b\n", "error: last\n"):
