@@ -32,6 +32,18 @@ def test_the_loss_is_that_of_training_and_the_sum_of_its_parts(length):
         assert predictions.best[20] == logits.argmax() and predictions.positions[20] == 5
 
 
+def test_a_share_of_the_loss_is_that_of_its_characters():
+    ids = TOKENIZER.encode("ab\nab\n")
+    losses = np.array([1.0, 2.0, 3.0, 1.0, 5.0])  # of b, newline, a, b, newline
+    predictions = Predictions(ids=ids, losses=losses, best=ids[1:], positions=np.ones(5, int))
+    rows = loss_breakdown(predictions, TOKENIZER, block_size=8, most=5).classes
+    assert [(row.name, row.characters, row.loss) for row in rows] == [
+        ("newline", 2, 3.5), ("first of a word", 1, 3.0), ("rest of a word", 2, 1.0)
+    ]  # fmt: skip
+    assert [row.share_of_loss for row in rows] == pytest.approx([7 / 12, 3 / 12, 2 / 12])
+    assert [row.share for row in rows] == pytest.approx([0.4, 0.2, 0.4]) and all(row.right == 1 for row in rows)
+
+
 def test_few_logits_at_once_change_nothing(monkeypatch):
     model, ids = GPT(SHAPE, TOKENIZER.vocab_size).eval(), np.arange(200) % TOKENIZER.vocab_size
     whole = predict(model, ids)

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from chargpt.pages.charts import Line, bar_chart, line_chart, short, thinned, ticks
+from chargpt.pages.charts import TOP, Line, bar_chart, line_chart, short, thinned, ticks
 
 HARD = [
     [(0, 4.3), (10, 3.0), (20, 2.0), (1000, 1.5)],
@@ -42,6 +42,19 @@ def test_the_labels_of_both_axes_stand_where_their_values_are_drawn(is_log):
     for dot, (x, y) in zip(root.iter("circle"), line.points):
         assert across[f"{x}"] == pytest.approx(float(dot.get("cx")), abs=0.1)
         assert down[f"{y:.0f}"] == pytest.approx(float(dot.get("cy")), abs=5)  # the baseline of the letters is below it
+
+
+@pytest.mark.parametrize("width", [260, 1000])
+def test_a_line_fills_the_chart_from_end_to_end(width):
+    """Its first and last points are at the ends of the axis, and the lowest value is as far inside as the highest."""
+    line = Line(name="a", points=[(0, 2.0), (500, 1.0), (1000, 3.0)], colour=0, has_dots=True)
+    root = ElementTree.fromstring(line_chart([line], title="t", width=width))
+    (axis,) = [path.get("d") for path in root.iter("path") if path.get("class") == "axis"]
+    left, bottom, right = map(float, re.fullmatch(r"M(\d+) (\d+)H(\d+)", axis).groups())
+    dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in root.iter("circle")]
+    assert [x for x, _ in dots] == pytest.approx([left, (left + right) / 2, right], abs=0.1)
+    low, high = bottom - dots[1][1], dots[2][1] - TOP
+    assert low == pytest.approx(high, abs=0.2) and 0 < low < 0.1 * (bottom - TOP)
 
 
 def test_the_order_of_values_is_that_of_the_places():

@@ -1,6 +1,7 @@
 """The page shows every part of one run or of several, within 2 MB, without script, and hostile text as text."""
 
 import dataclasses
+import html
 import re
 from html.parser import HTMLParser
 
@@ -11,7 +12,7 @@ from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.commands.loaded_run import load_run
 from chargpt.config import OptimConfig
 from chargpt.pages.page import source
-from chargpt.pages.report_page import comparison, curves, differences, report_page
+from chargpt.pages.report_page import ShownRun, comparison, curves, differences, report_page
 from chargpt.terminal import UserError
 from chargpt.text.suffix_array import open_or_make_index
 
@@ -100,6 +101,41 @@ def test_a_chart_has_the_title_of_its_metric(report, metric, title):
     changed = dataclasses.replace(report, log=log)
     ((found, chart),) = curves([changed]).small
     assert found == title and f"<figcaption>{title}</figcaption>{chart}" in report_page([changed])
+
+
+def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_loss(report):
+    for runs in ([report], [report, dataclasses.replace(report, name="other")]):
+        drawn = curves(runs)
+        for chart in (drawn.wide, drawn.narrow):
+            titles = re.findall("<title>(.*?)</title>", chart)
+            expected = [f"validation, step {step}: {loss:g}" for step, loss in LOG.curve("val/loss")]
+            assert [title.split(", ", len(runs) - 1)[-1] for title in titles] == expected * len(runs)
+            for kind, metric in (("line", "val/loss"), ("faint", "train/loss")):
+                paths = re.findall(rf'class="series-\d {kind}" d="M(.*?)"', chart)
+                assert [len(path.split("L")) for path in paths] == [len(LOG.curve(metric))] * len(runs)
+
+
+def test_all_that_was_measured_has_a_row(report):
+    copies = dataclasses.replace(report.copies, longest=45, unseen_longest=27, passages=[(45, 2, "a sea"), (9, 31, "b")])
+    content = report_page([dataclasses.replace(report, copies=copies)])
+    assert "<b>45 characters</b>; of as much unseen text, 27." in content
+
+    def rows(heading: str) -> list[list[str]]:
+        table = re.search(f"<th[^>]*>{heading}</th>.*?</table>", content, re.DOTALL)[0]
+        return [re.findall("<td[^>]*>(?:<span[^>]*>)?(.*?)(?:</span>)?</td>", row) for row in table.split("</tr>")[1:-1]]
+
+    assert rows("length") == [["45", "2", "a sea"], ["9", "31", "b"]]
+    confused = [
+        (row.character, row.prediction, f"{row.times}", f"{row.share_of_mistakes:.1%}") for row in report.losses.confused
+    ]
+    assert [tuple(map(html.unescape, row)) for row in rows("text has")] == confused and len(confused) > 1
+    bars = [row.name for row in report.losses.classes] + [f"{row.loss:.2f}" for row in report.losses.positions]
+    assert all(f">{html.escape(bar)}" in content for bar in bars)
+    scored = re.findall(r'<span class="loss">([\d.]+)</span>', content)
+    assert scored == [f"{line.mean:.2f}" for line in [*report.worst, *report.best]]
+    names = [key for _, rows in ShownRun.of(report, map_bytes=0).settings for key, _ in rows]
+    assert re.findall("<dt>(.*?)</dt>", content.split('<div class="settings">')[1]) == names
+    assert len(re.findall("<img alt", content)) == report.heads.weights.shape[0] * report.heads.weights.shape[1]
 
 
 def test_ten_runs_have_ten_colours():

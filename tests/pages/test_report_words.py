@@ -45,6 +45,16 @@ def test_the_tiles_say_how_often_the_text_was_seen_and_which_model_is_better(mar
     assert shown["best step"].startswith("600 of 600 taken") and shown["parameters"].startswith("7 ")
 
 
+def test_the_time_of_the_steps_is_that_of_all_that_were_logged():
+    """Of 1,000 steps the first half ran at one speed, the second at twice that; the best step was the 500th."""
+    config, log = Config(), MetricsLog({"chars_per_second": [(500, 1000.0), (1000, 2000.0)]})
+    (tile,) = [tile for tile in tiles(report(step=500, log=log)) if tile.name == "time of the steps"]
+    seconds = 500 * config.chars_per_step / 1000 + 500 * config.chars_per_step / 2000
+    assert (
+        tile.value == duration(seconds) and tile.note == f"{1000 * config.chars_per_step / seconds:,.0f} characters per second"
+    )
+
+
 def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
     text = "abcdefghij" * 2
     T = len(text)
