@@ -221,3 +221,12 @@ def lock_folder(folder: Path, *, wait: bool) -> FolderLock:
     Without `wait`, raises BlockingIOError while another process holds the lock. Raises OSError if the file cannot be made.
     """
     return FolderLock(folder, wait=wait)
+
+
+def leb128(value: int) -> bytes:
+    """A whole number of 0 or more: seven bits in a byte, the lowest first, and the highest bit set in all but the last."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])

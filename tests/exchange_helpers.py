@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from helpers import random_weights, saved_state
 
-from chargpt.exchange.target import ExportOptions
+from chargpt.exchange.export import ExportOptions
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.tokenizer import Tokenizer

@@ -14,9 +14,9 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 
-from chargpt.archive.compression import Coding, decode, encode, segment_lengths
+from chargpt.archive.compression import Coding, decode, encode, join_units, segment_lengths, split_units
 from chargpt.archive.exact_model import Engine
-from chargpt.archive.units import join_units, split_units
+from chargpt.files import leb128
 from chargpt.sampling.decoder import first_id
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
@@ -50,7 +50,7 @@ class Compressor:
         units = split_units(data, self._tokenizer)
         streams = encode(units, self._coding(stride), progress=progress)
         numbers = [len(data), stride, len(units.ids), int(units.counts[-1]), *map(len, streams)]
-        head = MAGIC + self._model_id + _checksum(data) + b"".join(map(_number, numbers))
+        head = MAGIC + self._model_id + _checksum(data) + b"".join(map(leb128, numbers))
         packed = head + b"".join(streams)
         packed += zlib.crc32(packed).to_bytes(4)
         if self.restore(packed, progress=progress) != data:
@@ -115,15 +115,6 @@ def model_sha256(model: GPT, tokenizer: Tokenizer) -> bytes:
 
 def _checksum(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _number(value: int) -> bytes:
-    """A whole number in LEB128: seven bits in a byte, the lowest first, and the highest bit set in all but the last."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes(out + bytes([value]))
 
 
 def _numbers(data: bytes) -> Iterator[tuple[int, int]]:

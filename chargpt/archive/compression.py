@@ -1,7 +1,8 @@
-"""Lossless compression with a model: each known character by the frequency that the model gives it.
+"""Lossless compression with a model: each known character by the frequency that the model gives it, in a range coder.
 
-The text is cut into segments, which are compressed side by side: a batch of them keeps the processor busy when the file is
-read back one character at a time. Each segment starts without context, after the same id as a sample, and has its own stream.
+A file becomes `Units`: characters that the model knows, and the bytes between them. The characters are cut into segments,
+which are compressed side by side: a batch of them keeps the processor busy when the file is read back one character at a time.
+Each segment starts without context, after the same id as a sample, and has its own stream of the range coder.
 """
 
 from bisect import bisect_right
@@ -14,8 +15,125 @@ import torch
 from torch import Tensor
 
 from chargpt.archive.exact_model import Engine
-from chargpt.archive.range_coder import RangeDecoder, RangeEncoder
-from chargpt.archive.units import Units
+from chargpt.text.tokenizer import Tokenizer, code_points, utf8_lengths
+
+
+@dataclass(frozen=True, kw_only=True)
+class Units:
+    """A file: its known characters, and the bytes of everything else, each group in front of a known character."""
+
+    ids: np.ndarray  # of the known characters, (n,) int64
+    escaped: bytes  # the bytes of everything else, one after another
+    counts: np.ndarray  # how many of them come before each known character, and after the last one, (n + 1,) int64
+
+
+def symbols_of(tokenizer: Tokenizer) -> int:
+    """The number of ids that stand for one character or byte each: all but that of the folded characters."""
+    return tokenizer.vocab_size - tokenizer.folded
+
+
+def split_units(data: bytes, tokenizer: Tokenizer) -> Units:
+    """The units of any bytes. Nothing is normalised. What is not UTF-8, and what the vocabulary lacks, is escaped."""
+    if tokenizer.characters is None:
+        ids = np.frombuffer(data, np.uint8).astype(np.int64)
+        return Units(ids=ids, escaped=b"", counts=np.zeros(len(ids) + 1, np.int64))
+    points = code_points(data.decode("utf-8", "surrogateescape"))  # a byte that is not UTF-8 becomes one of 128 surrogates
+    ids = np.take(tokenizer.table(), points, mode="clip").astype(np.int64)
+    known = (ids >= 0) & (ids < symbols_of(tokenizer))
+    lengths = utf8_lengths(points)
+    escaped = np.frombuffer(data, np.uint8)[np.repeat(~known, lengths)].tobytes()
+    before = np.cumsum(np.where(known, 0, lengths))[known]
+    counts = np.diff(before, prepend=0, append=len(escaped))
+    return Units(ids=ids[known], escaped=escaped, counts=counts)
+
+
+def join_units(units: Units, tokenizer: Tokenizer) -> bytes:
+    """The bytes that `split_units` was given."""
+    if tokenizer.characters is None:
+        return units.ids.astype(np.uint8).tobytes()
+    characters = [c.encode() for c in tokenizer.characters]
+    parts, at, done = [], 0, 0
+    for i in np.flatnonzero(units.counts).tolist():
+        parts += [characters[id] for id in units.ids[done:i].tolist()]
+        parts.append(units.escaped[at : at + int(units.counts[i])])
+        at, done = at + int(units.counts[i]), i
+    parts += [characters[id] for id in units.ids[done:].tolist()]
+    return b"".join(parts)
+
+
+LIMIT = 2**64
+TAIL = 8  # bytes
+LEAST = 2**56  # the range never falls below it, so a total of up to 2^48 costs next to nothing in precision
+
+
+class RangeEncoder:
+    """Collects symbols; `finish` returns the bytes."""
+
+    def __init__(self) -> None:
+        self._low, self._range = 0, LIMIT - 1
+        self._bytes = bytearray()
+
+    def encode(self, start: int, size: int, total: int) -> None:
+        """Append the symbol that takes [start, start + size) of [0, total); total is below 2^48."""
+        part = self._range // total
+        self._low += part * start
+        self._range = part * size
+        if self._low >= LIMIT:
+            self._low -= LIMIT
+            self._carry()
+        while self._range < LEAST:
+            self._bytes.append(self._low >> 56)
+            self._low = self._low << 8 & LIMIT - 1
+            self._range <<= 8
+
+    def _carry(self) -> None:
+        """Add one to the bytes that are written already."""
+        at = len(self._bytes) - 1
+        while self._bytes[at] == 255:
+            self._bytes[at] = 0
+            at -= 1
+        self._bytes[at] += 1
+
+    def finish(self) -> bytes:
+        """The shortest bytes that mean the symbols; the decoder reads up to TAIL zeros after them."""
+        for length in range(1, 9):
+            unit = 1 << 64 - 8 * length
+            number = -(-self._low // unit) * unit  # the first multiple in the range
+            if number < self._low + self._range:
+                break
+        if number >= LIMIT:
+            number -= LIMIT
+            self._carry()
+        return bytes(self._bytes) + number.to_bytes(8)[:length].rstrip(b"\0")
+
+
+class RangeDecoder:
+    """Reads the symbols that a RangeEncoder has written. Damaged bytes give other symbols.
+
+    Raises ValueError when it is asked for more symbols than the bytes can mean, so that a wrong count ends.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 8
+        self._code, self._range = int.from_bytes(data[:8].ljust(8, b"\0")), LIMIT - 1
+
+    def target(self, total: int) -> int:
+        """A number of [0, total) inside the next symbol's interval. Call `decode` next."""
+        self._part = self._range // total
+        return min(self._code // self._part, total - 1)
+
+    def decode(self, start: int, size: int) -> None:
+        """Go on to the symbol after the one that takes [start, start + size)."""
+        self._code -= self._part * start
+        self._range = self._part * size
+        while self._range < LEAST:
+            if self._at >= len(self._data) + TAIL:
+                raise ValueError("a stream ends before its symbols do")
+            byte = self._data[self._at] if self._at < len(self._data) else 0
+            self._code = (self._code << 8 | byte) & LIMIT - 1
+            self._at += 1
+            self._range <<= 8
+
 
 SEGMENT = 2**13  # known characters: a segment costs about 5 bytes, which is 0.2 % of its size at 2.5 bits a character
 MAX_SEGMENTS = 32  # more in a batch would not be faster

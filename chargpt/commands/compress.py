@@ -70,8 +70,8 @@ def free_target(path: Path) -> Path:
 def open_compressor(run: str) -> tuple[Any, Any, str]:
     """The LoadedModel of a run, its Compressor and the engine in words. Raises UserError."""
     from chargpt.archive.compressed_file import Compressor
-    from chargpt.archive.exact_engine import choose_engine
-    from chargpt.archive.units import symbols_of
+    from chargpt.archive.compression import symbols_of
+    from chargpt.archive.exact_model import choose_engine
     from chargpt.sampling.loaded_model import load_model
 
     loaded, warnings = load_model(run, project_root() / "checkpoints", device="cpu")

@@ -1,6 +1,6 @@
 """`python -m chargpt export RUN --to TARGET [DIR]`: a run in the format of another program.
 
-Each format is a module with a function `write` (see `chargpt/exchange/target.py`). This module finds the run and a text to
+Each format is a module with a function `write` (see `chargpt/exchange/export.py`). This module finds the run and a text to
 check with, calls that function on a path aside, and publishes the result whole or not at all.
 """
 
@@ -8,30 +8,13 @@ import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, publish, require
 from chargpt.project import project_root
 from chargpt.terminal import Parser, UserError, one_line, say, shown
 
 CHECKED_IDS = 4096  # of a real text; an export is compared with the run on these
-
-
-class Target(NamedTuple):
-    """A format that a run can be exported to."""
-
-    module: str  # whose function `write` makes the export; imported when it is used
-    suffix: str  # of the default destination: the name of the run and this; with a dot, it is a file and not a folder
-    what: str  # for --help
-    package: str = ""  # that it needs, beside those of requirements.txt
-
-
-TARGETS = {
-    "hf": Target("chargpt.exchange.hugging_face", "-hf", "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"),
-    "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", "gguf"),
-    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", "a folder with an ONNX graph, for onnxruntime and browsers", "onnx"),
-    "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline"),
-    "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone"),
-}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,10 +25,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"--weights: {options.weights} given; it is for --to html alone, so omit it")
     # These import torch, which takes seconds; --help and a mistyped option are answered before.
     from chargpt.device import one_thread
-    from chargpt.exchange.extras import require
-    from chargpt.exchange.publication import check_destination, publish
-    from chargpt.exchange.reference_text import reference_text
-    from chargpt.exchange.target import ExportOptions
+    from chargpt.exchange.certificate import reference_text
     from chargpt.sampling.loaded_model import load_model
 
     if target.package:

@@ -18,8 +18,8 @@ def main(argv: Sequence[str]) -> int:
     """`python -m chargpt import`. Returns the exit code; raises UserError."""
     options = _parse(argv)
     # These import torch, which takes seconds; --help and a mistyped option are answered before.
-    from chargpt.exchange.hugging_face_folder import read_folder
-    from chargpt.exchange.imported_run import save_run
+    from chargpt.exchange.hugging_face import read_folder
+    from chargpt.exchange.importing import save_run
     from chargpt.exchange.nanogpt import read_nanogpt
 
     folder = checkpoint_folder(Path(options.folder)) or Path(options.folder)

@@ -6,18 +6,19 @@ llama.cpp computes the GELU by its tanh approximation from a float16 table, so i
 
 import dataclasses
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 from torch import Tensor
 
 from chargpt.exchange.certificate import certify
-from chargpt.exchange.extras import installed, not_checked, version_of
+from chargpt.exchange.export import ExportOptions, installed, not_checked, version_of
 from chargpt.exchange.layouts import EPSILON, THETA, architecture, bias_or_zeros, parts, renamed, split_parts
 from chargpt.exchange.model_card import write_card
-from chargpt.exchange.target import ExportOptions
 from chargpt.exchange.tensor_file import PlannedTensor, planned
 from chargpt.exchange.tokenizer_json import FOLDED_NAME
 from chargpt.sampling.loaded_model import LoadedModel
@@ -46,7 +47,7 @@ llama-completion -m model.gguf -p "PROMPT" --temp 0.8 -no-cnv
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
-    """Write the folder; see `chargpt/exchange/target.py`."""
+    """Write the folder; see `chargpt/exchange/export.py`."""
     os.mkdir(path)
     write_gguf(path / FILE, loaded.model, loaded.tokenizer)
     checks = [_check_file(loaded, path / FILE), _check(loaded, path / FILE, options)]
@@ -139,8 +140,6 @@ def _check(loaded: LoadedModel, path: Path, options: ExportOptions) -> str:
         return not_checked("llama.cpp (package xllamacpp)")
     if loaded.model.config.block_size == 1:  # it ends the process
         return "Not checked with llama.cpp, which does not run a context of one character."
-    from chargpt.exchange.llama_cpp import LlamaCpp
-
     block_size, vocab_size = loaded.model.config.block_size, loaded.model.vocab_size
     llama = LlamaCpp(path, vocab_size=vocab_size, context=block_size)
     expected = [loaded.tokenizer.decode([id]).encode() for id in range(vocab_size)]
@@ -167,3 +166,52 @@ def _check(loaded: LoadedModel, path: Path, options: ExportOptions) -> str:
         last_of=llama.last_log_probabilities,
     )
     return f"{certificate.describe()}. Its tokenizer gives the same ids."
+
+
+class LlamaCpp:
+    """A GGUF file, loaded by llama.cpp (the package xllamacpp) on the CPU, with keys and values in float32."""
+
+    def __init__(self, path: Path, *, vocab_size: int, context: int) -> None:
+        """`context` is the longest text. Raises RuntimeError if llama.cpp cannot load the file."""
+        import xllamacpp  # only checking an export needs it
+
+        settings = xllamacpp.CommonParams()
+        settings.model.path = str(path)
+        settings.n_ctx, settings.n_parallel, settings.n_gpu_layers = context, 1, 0
+        settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        settings.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        settings.warmup, settings.verbosity = False, -1
+        settings.api_keys = [secrets.token_hex()]  # it opens a local port, which nobody is to use
+        self._server, self._vocab_size = xllamacpp.Server(settings), vocab_size
+
+    def log_probabilities(self, ids: np.ndarray) -> np.ndarray:
+        """The logarithms of probabilities (B, T, V) after each of ids (B, T), with T less than the context."""
+        return np.stack([np.stack([self.last_log_probabilities(row[: end + 1]) for end in range(len(row))]) for row in ids])
+
+    def last_log_probabilities(self, ids: np.ndarray) -> np.ndarray:
+        """The logarithms of probabilities (V,) after the last of ids (T,), with T less than the context."""
+        entries = self._probabilities(ids.tolist())
+        return np.array([entries[id]["logprob"] for id in range(self._vocab_size)], np.float32)
+
+    def prompt_length(self, text: str) -> int:
+        """The number of ids of a text."""
+        return self._complete(text, 1)["usage"]["prompt_tokens"]
+
+    def token_bytes(self) -> list[bytes]:
+        """The bytes of each id."""
+        entries = self._probabilities([0])
+        return [bytes(entries[id]["bytes"]) for id in range(self._vocab_size)]
+
+    def write(self, prompt: str, length: int) -> str:
+        """The most likely `length` ids after a text, or fewer if llama.cpp ends it."""
+        return self._complete(prompt, length)["choices"][0]["text"]
+
+    def _probabilities(self, ids: list[int]) -> dict[int, dict[str, Any]]:
+        """Everything about each id after `ids`."""
+        # Probabilities are those before sampling. An id that ends within a character would be answered without them.
+        whole = {"logit_bias": [[ord("a") if self._vocab_size == 256 else 0, 1000]]}
+        answer = self._complete(ids, 1, n_probs=self._vocab_size, **whole)
+        return {entry["id"]: entry for entry in answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]}
+
+    def _complete(self, prompt: str | list[int], length: int, **others: Any) -> dict[str, Any]:
+        return self._server.handle_completions({"prompt": prompt, "n_predict": length, "temperature": 0, **others})

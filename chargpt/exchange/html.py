@@ -1,44 +1,59 @@
 """`--to html`: one HTML file that opens from a disk, offline, in any browser, and writes text with the model inside.
 
-page.html is the page without a model. This module packs the weights, measures what the packing costs, checks the page's engine
-if Node.js is installed, and puts the pieces together. Everything that comes from the run is embedded as ASCII JSON or base64.
+The page has three sources: page.html, engine.js (the model, which runs in a worker) and interface.js. This module packs the
+weights, measures what the packing costs, checks the engine if Node.js is installed, and assembles the page. Everything that
+comes from the run is embedded as ASCII JSON or base64.
 """
 
 import base64
+import json
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.layouts import check_positions
-from chargpt.exchange.page_check import find_node, run_engine
-from chargpt.exchange.target import ExportOptions
 from chargpt.files import SyncedFile
 from chargpt.markup import allowed, as_json
 from chargpt.runs.model_shape import blank_model
+from chargpt.sampling import precision
 from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
 from model import GPT, SINUSOID_SCALE
 
-SOURCE = Path(__file__).with_name("page.html")
+TEMPLATE = Path(__file__).with_name("page.html")
+# The sources of scripts, and the comments of the template that they replace.
+SCRIPTS = {"/* the engine goes here */\n": "engine.js", "/* the interface goes here */\n": "interface.js"}
 POLICY_HERE, MODEL_HERE = "<!-- the content security policy goes here -->", "<!-- the model goes here -->"
-MAX_NUMBERS = 2**29  # weights, keys, values and queries of a page: 2 GiB in the browser
-CHECKED_IDS = 512  # on which the page's engine is compared with PyTorch, or one context if that is longer
-GREEDY = 200  # ids of the text that is compared
-ENGINE_BOUND = 1e-3  # largest difference of logits between the page's engine and PyTorch, for logits up to 1
+# Weights, keys, values and queries of a page: 2 GiB in the browser.
+MAX_NUMBERS = 2**29
+# Ids on which the page's engine is compared with PyTorch, or one context if that is longer.
+CHECKED_IDS = 512
+# Ids of the greedy text that is compared.
+GREEDY = 200
+# The largest difference of logits between the page's engine and PyTorch, for logits up to 1.
+ENGINE_BOUND = 1e-3
+# Runs the engine of a page under Node.js.
+CHECK = Path(__file__).with_name("page_check.js")
+# Seconds for Node.js to compare a page.
+MAX_SECONDS = 600
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     """Write the page to `path`; returns lines about it. Raises UserError, see `ExportWriter`."""
     check_positions(loaded.model.config)
     _check_size(loaded.model)
-    tensors = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}
+    tensors = loaded.model.state_dict()
     packed_model = _packed_model(loaded.model, options.weights)
     about = describe(loaded, options)
     about["precision"] = cost = _cost_of_packing(loaded.model, packed_model, options)
@@ -55,41 +70,21 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     ]
 
 
-class Packed:
-    """A tensor as the page holds it: numbers in rows, and for int8 a factor for each row."""
-
-    def __init__(self, numbers: np.ndarray, factors: np.ndarray | None = None) -> None:
-        self.numbers = numbers
-        self.factors = factors
-
-    def data(self) -> bytes:
-        """The bytes, little-endian: the factors, then the numbers."""
-        factors = b"" if self.factors is None else self.factors.astype("<f4").tobytes()
-        return factors + self.numbers.astype(self.numbers.dtype.newbyteorder("<")).tobytes()
-
-
-def pack(tensor: np.ndarray, weights: str) -> Packed:
-    """`tensor` in float16, or if `weights` is "int8" and it is a matrix, in whole numbers with a factor for each row.
+def pack(tensor: Tensor, weights: str) -> tuple[Tensor, Tensor | None]:
+    """`tensor` as the page holds it: in float16, or if `weights` is "int8" and it is a matrix, as `precision.pack` does.
 
     Raises UserError if a number is too large for float16.
     """
-    if weights == "int8" and tensor.ndim == 2:
-        factors = np.abs(tensor).max(axis=1) / np.float32(127)
-        factors[factors == 0] = 1
-        return Packed(np.rint(tensor / factors[:, None]).clip(-127, 127).astype(np.int8), factors)
-    with np.errstate(over="ignore"):
-        numbers = tensor.astype(np.float16)
-    if not np.isfinite(numbers).all():
-        raise UserError(
-            f"the weights: {np.abs(tensor).max():g} among them, too large for float16; train with more weight_decay"
-        )
-    return Packed(numbers)
+    numbers, scales = precision.pack(tensor, "int8" if weights == "int8" and tensor.dim() == 2 else "float16")
+    if not numbers.isfinite().all():
+        raise UserError(f"the weights: {tensor.abs().max():g} among them, too large for float16; train with more weight_decay")
+    return numbers, scales
 
 
-def unpack(packed: Packed) -> np.ndarray:
-    """The numbers that the page computes with, float32."""
-    numbers = packed.numbers.astype(np.float32)
-    return numbers if packed.factors is None else numbers * packed.factors[:, None]
+def content_of(numbers: Tensor, scales: Tensor | None) -> bytes:
+    """The bytes of a packed tensor, little-endian: the scales of its rows, if it has them, then the numbers."""
+    arrays = [array.numpy() for array in (scales, numbers) if array is not None]
+    return b"".join(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays)
 
 
 def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
@@ -114,7 +109,7 @@ def _packed_model(model: GPT, weights: str) -> GPT:
     packed = blank_model(model.config, model.vocab_size).eval()
     tensors = packed.state_dict()
     for name, tensor in model.state_dict().items():
-        tensors[name].copy_(torch.from_numpy(unpack(pack(tensor.numpy(), weights))))
+        tensors[name].copy_(precision.unpack(*pack(tensor, weights)))
     return packed
 
 
@@ -175,21 +170,30 @@ def _equal_at_the_beginning(a: list[int], b: list[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
 
-def _write_page(path: Path, about: dict[str, Any], tensors: dict[str, np.ndarray], weights: str) -> None:
+def _write_page(path: Path, about: dict[str, Any], tensors: Mapping[str, Tensor], weights: str) -> None:
     """Write the page, a tensor at a time."""
-    source = SOURCE.read_text(encoding="utf-8")
+    source = page_source()
     head, model_to_end = source.replace(POLICY_HERE, _policy(source)).split(MODEL_HERE)
     with SyncedFile(path) as file:
         file.write(memoryview(head.encode()))
         file.write(memoryview(f'<script type="application/json" id="about">{as_json(about)}</script>\n'.encode()))
         for name, tensor in tensors.items():
-            packed = pack(tensor, weights)
-            rows, columns = tensor.shape if tensor.ndim == 2 else (1, tensor.size)
-            tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{packed.numbers.dtype}"'
+            numbers, scales = pack(tensor, weights)
+            rows, columns = tensor.shape if tensor.dim() == 2 else (1, tensor.numel())
+            kind = str(numbers.dtype).removeprefix("torch.")
+            tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{kind}"'
             file.write(memoryview(f'<script type="application/octet-stream" {tag}>'.encode()))
-            file.write(memoryview(base64.b64encode(packed.data())))
+            file.write(memoryview(base64.b64encode(content_of(numbers, scales))))
             file.write(memoryview(b"</script>\n"))
         file.write(memoryview(model_to_end.encode()))
+
+
+def page_source() -> str:
+    """The page without a model and without a policy: the template with its scripts."""
+    source = TEMPLATE.read_text(encoding="utf-8")
+    for place, name in SCRIPTS.items():
+        source = source.replace(place, TEMPLATE.with_name(name).read_text(encoding="utf-8"))
+    return source
 
 
 def _policy(source: str) -> str:
@@ -205,3 +209,36 @@ def _policy(source: str) -> str:
         "form-action 'none'",
     )
     return f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(rules)}">'
+
+
+def find_node() -> str | None:
+    """The path of Node.js; None if it is not installed."""
+    return shutil.which("node")
+
+
+def run_engine(
+    node: str, page: Path, windows: Sequence[Sequence[int]], *, vocab_size: int, length: int, engine: str = "WebAssembly"
+) -> tuple[np.ndarray, list[int]]:
+    """What the engine of `page` computes: logits, and `length` ids that greedily continue the first of `windows`.
+
+    Each window has at most block_size ids. The logits, float32, have a row for each id of each window. `engine` is
+    "WebAssembly" or "JavaScript", what browsers without WebAssembly use. Raises UserError if Node.js fails.
+    """
+    question = {
+        "windows": [[int(id) for id in window] for window in windows],
+        "prompt": [int(id) for id in windows[0]],
+        "length": length,
+        "webAssembly": engine == "WebAssembly",
+    }
+    # The page and its script are read by Node.js as files. Nothing that comes from the run is in the command.
+    command = [node, "--max-old-space-size=8192", str(CHECK), str(page)]
+    try:
+        done = subprocess.run(command, input=json.dumps(question).encode(), capture_output=True, timeout=MAX_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{node}: {error}; remove it from PATH to export without this check") from None
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise UserError(f"{node}: {' '.join(reason)}; remove it from PATH to export without this check")
+    rows = sum(map(len, windows))
+    logits = np.frombuffer(done.stdout, "<f4", rows * vocab_size).reshape(rows, vocab_size)
+    return logits, np.frombuffer(done.stdout, "<i4", offset=logits.nbytes).tolist()

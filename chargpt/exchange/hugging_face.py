@@ -1,4 +1,7 @@
-"""`--to hf`: a folder that transformers loads offline and without remote code."""
+"""A folder of transformers: `--to hf` writes one that loads offline and without remote code, and `import` reads one.
+
+It holds GPT-2 or Starcoder2 with a vocabulary of characters or bytes.
+"""
 
 import json
 import os
@@ -7,17 +10,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from chargpt.exchange.certificate import certify
-from chargpt.exchange.extras import installed, not_checked, version_of
-from chargpt.exchange.layouts import transformers_config, transformers_tensors
+from chargpt.exchange.export import ExportOptions, installed, not_checked, version_of, write_json
+from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
+from chargpt.exchange.layouts import (
+    EPSILON,
+    THETA,
+    transformers_config,
+    transformers_tensors,
+    weights_from_gpt2,
+    weights_from_starcoder2,
+)
 from chargpt.exchange.model_card import write_card
-from chargpt.exchange.target import ExportOptions
-from chargpt.exchange.tensor_file import write_tensors
-from chargpt.exchange.tokenizer_json import to_tokenizer_json
-from chargpt.files import write_synced
+from chargpt.exchange.tensor_file import TensorSource, check_file, open_tensors, write_tensors
+from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
+from chargpt.runs.model_shape import MAX_NUMBERS
+from chargpt.runs.sealed_json import JSON_LIMIT, read_bounded
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.terminal import UserError
+from chargpt.terminal import UserError, shown
+from model import GPTConfig
 
 USAGE = """```python
 from transformers import pipeline
@@ -28,7 +41,7 @@ print(write("PROMPT", do_sample=True, temperature=0.8)[0]["generated_text"])
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
-    """Write the folder; see `chargpt/exchange/target.py`."""
+    """Write the folder; see `chargpt/exchange/export.py`."""
     os.mkdir(path)
     write_json(path / "tokenizer.json", to_tokenizer_json(loaded.tokenizer))
     write_json(path / "config.json", transformers_config(loaded.model))
@@ -38,11 +51,6 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     checked = _check(loaded, path, options)
     write_card(path / "README.md", loaded, options, library="transformers", usage=USAGE, notes=_notes(loaded), checks=[checked])
     return [f"checked     {checked}"]
-
-
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a new JSON file. Raises OSError."""
-    write_synced(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _generation_config(loaded: LoadedModel) -> dict[str, Any]:
@@ -87,3 +95,112 @@ def _check(loaded: LoadedModel, path: Path, options: ExportOptions) -> str:
     target = f"transformers {version_of('transformers')} ({type(model).__name__})"
     certificate = certify(loaded, logits_of, options, target=target)
     return f"{certificate.describe()}. AutoTokenizer gives the same ids."
+
+
+# What each architecture must have besides its shape: the name in config.json, the default of transformers, what model.py has.
+GPT2_FIXED = {
+    "activation_function": ("gelu_new", "gelu"),
+    "layer_norm_epsilon": (EPSILON, EPSILON),
+    "scale_attn_weights": (True, True),
+    "scale_attn_by_inverse_layer_idx": (False, False),
+    "add_cross_attention": (False, False),
+    "tie_word_embeddings": (True, True),
+}
+STARCODER2_FIXED = {
+    "hidden_act": ("gelu_pytorch_tanh", "gelu"),
+    "norm_epsilon": (EPSILON, EPSILON),
+    "tie_word_embeddings": (True, True),
+}
+BUFFERS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"  # masks, which older versions saved
+
+
+def read_folder(folder: Path) -> ImportedModel:
+    """The model in a folder of transformers. Raises UserError, naming what it is, for anything that cannot be represented."""
+    config_path, tokenizer_path = folder / "config.json", folder / "tokenizer.json"
+    config, where = read_json(config_path), shown(config_path)
+    if not (folder / "model.safetensors").exists():
+        raise UserError(f"{shown(folder)}: holds no model.safetensors; save it with save_pretrained(safe_serialization=True)")
+    if not tokenizer_path.exists():
+        raise UserError(f"{shown(folder)}: holds no tokenizer.json; save its tokenizer as a fast tokenizer")
+    tokenizer, ids = from_tokenizer_json(read_json(tokenizer_path))
+    kind = config.get("model_type")
+    if kind not in ("gpt2", "starcoder2"):
+        raise UserError(f"{where}: model_type is {brief(kind)}; gpt2 and starcoder2 can be imported")
+    if config.get("vocab_size") != len(ids):
+        found = f"vocab_size is {brief(config.get('vocab_size'))}, and tokenizer.json has {len(ids):,} tokens"
+        raise UserError(f"{where}: {found}; the two must be equal")
+    shape = (_gpt2_shape if kind == "gpt2" else _starcoder2_shape)(config, where, tokenizer.vocab_size)
+    source = open_tensors(folder / "model.safetensors", most_numbers=2 * MAX_NUMBERS)
+    if kind == "gpt2":
+        weights = weights_from_gpt2(source, shape, tokenizer.vocab_size, is_transposed=True)
+    else:
+        weights = weights_from_starcoder2(source, shape, tokenizer.vocab_size)
+    _check_output(source, weights["token_embedding.weight"])
+    source.check_all_read(except_for=BUFFERS)
+    return imported(f"transformers ({kind})", shape, tokenizer, weights, ids=ids)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises UserError."""
+    check_file(path, most=2 * JSON_LIMIT)
+    data = read_bounded(path, limit=2 * JSON_LIMIT)
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{shown(path)}: not valid JSON ({str(error):.100}); export it again") from None
+    if not isinstance(document, dict):
+        raise UserError(f"{shown(path)}: not a JSON object; export it again")
+    return document
+
+
+def _gpt2_shape(config: dict[str, Any], where: str, vocab_size: int) -> GPTConfig:
+    _check_fixed(config, GPT2_FIXED, where)
+    fields = {"block_size": config.get("n_positions", 1024)}
+    fields |= {name: config.get(name, default) for name, default in (("n_layer", 12), ("n_head", 12), ("n_embd", 768))}
+    shape = checked_shape(where, vocab_size=vocab_size, **fields)
+    if config.get("n_inner") not in (None, 4 * shape.n_embd):
+        raise UserError(f"{where}: n_inner is {brief(config['n_inner'])}; only 4 x n_embd can be imported")
+    return shape
+
+
+def _starcoder2_shape(config: dict[str, Any], where: str, vocab_size: int) -> GPTConfig:
+    _check_fixed(config, STARCODER2_FIXED, where)
+    names = {
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "n_embd": "hidden_size",
+        "block_size": "max_position_embeddings",
+    }
+    fields = {ours: config.get(theirs) for ours, theirs in names.items()}
+    shape = checked_shape(where, vocab_size=vocab_size, positions="rotary", **fields)
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = rope if isinstance(rope, dict) else {"rope_type": rope}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))  # `type` in older versions
+    window = config.get("sliding_window")
+    expected = {
+        "num_key_value_heads": (config.get("num_key_value_heads", 2), shape.n_head),
+        "intermediate_size": (config.get("intermediate_size", 12288), 4 * shape.n_embd),
+        "head_dim": (config.get("head_dim") or shape.n_embd // shape.n_head, shape.n_embd // shape.n_head),
+        "rope_type": (rope_type, "default"),
+        "partial_rotary_factor": (rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)), 1.0),
+        "rope_theta": (rope.get("rope_theta", config.get("rope_theta", THETA)), THETA),
+        "sliding_window": (None if type(window) is int and window >= shape.block_size else window, None),
+    }
+    for name, (found, needed) in expected.items():
+        if found != needed:
+            raise UserError(f"{where}: {name} is {brief(found)}; only {needed} can be imported")
+    return shape
+
+
+def _check_fixed(config: dict[str, Any], fixed: dict[str, tuple[Any, Any]], where: str) -> None:
+    """Raise UserError if a setting that model.py does not have differs from what model.py does."""
+    for name, (default, needed) in fixed.items():
+        found = config.get(name, default)
+        if found != needed:
+            raise UserError(f"{where}: {name} is {brief(found)}; only {needed} can be imported")
+
+
+def _check_output(source: TensorSource, embedding: Tensor) -> None:
+    """The output matrix, if it is stored, must be the token embedding."""
+    if "lm_head.weight" in source and not torch.equal(source.read("lm_head.weight", embedding.shape), embedding):
+        raise UserError("model.safetensors: lm_head.weight is not the token embedding; only tied embeddings can be imported")

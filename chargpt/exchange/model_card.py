@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.exchange.target import ExportOptions
+from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_synced
 from chargpt.sampling.decoder import Decoder
 from chargpt.sampling.loaded_model import LoadedModel

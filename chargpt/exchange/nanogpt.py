@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.exchange.imported_model import ImportedModel, brief, checked_shape, imported
+from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.plain_pickle import Name, build
 from chargpt.exchange.tensor_file import TensorSource, check_file

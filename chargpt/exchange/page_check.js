@@ -23,7 +23,9 @@ for (const [, tensor, rows, columns, format, data] of page.matchAll(
   tensors[tensor] = { rows: Number(rows), columns: Number(columns), format, data };
 }
 
-const { Model, Window, choose } = new Function(`${content("engine")}; return { Model, Window, choose };`)();
+const engine = { exports: {} }; // the engine is that of the page, not the source beside this file
+new Function("module", content("engine"))(engine);
+const { Model, Window, choose } = engine.exports;
 const model = new Model(about.shape, tensors, { webAssembly });
 for (const ids of windows) {
   for (const [, logits] of new Window(model, model.contexts[0]).read(ids)) process.stdout.write(Buffer.from(logits.slice().buffer));

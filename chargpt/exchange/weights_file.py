@@ -7,14 +7,14 @@ from pathlib import Path
 import safetensors
 import torch
 
-from chargpt.exchange.target import ExportOptions
+from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.tensor_file import planned, write_tensors
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import UserError
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
-    """Write the file; see `chargpt/exchange/target.py`."""
+    """Write the file; see `chargpt/exchange/export.py`."""
     weights = loaded.model.state_dict()
     shape, vocabulary = dataclasses.asdict(loaded.model.config), loaded.tokenizer.to_json()
     metadata = {"format": "pt", "model": json.dumps(shape), "vocabulary": json.dumps(vocabulary)}

@@ -1,6 +1,6 @@
 """exact.c, which computes frequencies for compression: its structures and its loading.
 
-chargpt/archive/exact_engine.py is the engine that uses it. It computes every model.
+chargpt/archive/exact_model.py is the engine that uses it. It computes every model.
 """
 
 import ctypes

@@ -7,11 +7,10 @@ import zlib
 import pytest
 from model_helpers import SHAPES, new_model
 
-from chargpt.archive.compressed_file import HEAD, Compressor, Damaged, WrongModel, _number, model_sha256
-from chargpt.archive.compression import segment_lengths
-from chargpt.archive.exact_engine import CEngine, choose_engine
-from chargpt.archive.exact_model import ExactWeights, TorchEngine
-from chargpt.archive.units import symbols_of
+from chargpt.archive.compressed_file import HEAD, Compressor, Damaged, WrongModel, model_sha256
+from chargpt.archive.compression import segment_lengths, symbols_of
+from chargpt.archive.exact_model import CEngine, ExactWeights, TorchEngine, choose_engine
+from chargpt.files import leb128
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.exact import load_kernel
 from chargpt.text.tokenizer import Tokenizer
@@ -102,7 +101,7 @@ def test_a_header_that_lies_about_lengths_ends_soon():
     stream = packed[-20:-4]
     for size, n, trailing in ((2**62, 2**61, 0), (2**62, 0, 2**61), (2**62, 8, 2**50), (2**40, 2**40, 0)):
         lengths = [len(stream), *[0] * (len(segment_lengths(n)) - 1)]
-        body = packed[:HEAD] + b"".join(map(_number, [size, 6, n, trailing, *lengths])) + stream
+        body = packed[:HEAD] + b"".join(map(leb128, [size, 6, n, trailing, *lengths])) + stream
         with pytest.raises(Damaged, match="damaged:"):
             compressor.restore(body + zlib.crc32(body).to_bytes(4))
 

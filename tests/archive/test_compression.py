@@ -9,10 +9,8 @@ import torch
 from model_helpers import SHAPES, new_model
 
 from chargpt.archive import compression
-from chargpt.archive.compression import Coding, decode, encode, segment_lengths
-from chargpt.archive.exact_engine import CEngine
-from chargpt.archive.exact_model import ExactWeights, TorchEngine
-from chargpt.archive.units import Units, split_units
+from chargpt.archive.compression import Coding, Units, decode, encode, segment_lengths, split_units
+from chargpt.archive.exact_model import CEngine, ExactWeights, TorchEngine
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.exact import load_kernel
 from chargpt.sampling.surprisal import surprisals

@@ -6,8 +6,7 @@ import pytest
 import torch
 from model_helpers import SHAPES, V, ids_for, new_model
 
-from chargpt.archive.exact_engine import CEngine, choose_engine
-from chargpt.archive.exact_model import ExactWeights, TorchEngine
+from chargpt.archive.exact_model import CEngine, ExactWeights, TorchEngine, choose_engine
 from chargpt.kernels import compiler
 from chargpt.kernels.exact import load_kernel
 

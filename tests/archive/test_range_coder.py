@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from chargpt.archive.range_coder import LIMIT, RangeDecoder, RangeEncoder
+from chargpt.archive.compression import LIMIT, RangeDecoder, RangeEncoder
 
 
 def random_symbols(draw: random.Random, count: int) -> list[tuple[int, int, int]]:

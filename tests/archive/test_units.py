@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from chargpt.archive.units import join_units, split_units, symbols_of
+from chargpt.archive.compression import join_units, split_units, symbols_of
 from chargpt.text.tokenizer import Tokenizer
 
 TOKENIZERS = {

@@ -115,7 +115,7 @@ def options_of(loaded: object) -> object:
     """Options with two contexts of random ids as the text."""
     import numpy as np
 
-    from chargpt.exchange.target import ExportOptions
+    from chargpt.exchange.export import ExportOptions
 
     ids = np.random.default_rng(0).integers(0, loaded.model.vocab_size, 2 * loaded.model.config.block_size)
     return ExportOptions(name="run", texts=[], ids=ids, ids_from="random characters")
@@ -140,8 +140,8 @@ def measure_export(folder: Path, target: str, *, checked: bool) -> dict[str, int
 
 def measure_import(folder: Path, kind: str) -> dict[str, int]:
     """The peak of reading a foreign model, and of reading and saving it."""
-    from chargpt.exchange.hugging_face_folder import read_folder
-    from chargpt.exchange.imported_run import save_run
+    from chargpt.exchange.hugging_face import read_folder
+    from chargpt.exchange.importing import save_run
     from chargpt.exchange.nanogpt import read_nanogpt
 
     def read(name: str) -> object:

@@ -55,8 +55,8 @@ def train(arguments: list[str]) -> None:
 
 def difference(run: Path, target: str, folder: Path) -> float:
     """The largest difference in the certificate of an export."""
-    from chargpt.exchange.reference_text import reference_text
-    from chargpt.exchange.target import ExportOptions
+    from chargpt.exchange.certificate import reference_text
+    from chargpt.exchange.export import ExportOptions
     from chargpt.sampling.loaded_model import load_model
 
     loaded, _ = load_model(str(run), folder, device="cpu")

@@ -64,7 +64,7 @@ def test_every_target_needs_only_its_own_package(run, tmp_path, target, monkeypa
     package = export.TARGETS[target].package
     if not package:
         return
-    monkeypatch.setattr("chargpt.exchange.extras.installed", lambda name: False)
+    monkeypatch.setattr("chargpt.exchange.export.installed", lambda name: False)
     with pytest.raises(UserError, match=f"--to {target}: needs the package {package}"):
         export.main(["my run", "--to", target])
 

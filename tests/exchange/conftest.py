@@ -6,7 +6,7 @@ import pytest
 from exchange_helpers import VOCABULARIES, options_of, publish_model
 
 from chargpt.exchange import model_card
-from chargpt.exchange.target import ExportOptions
+from chargpt.exchange.export import ExportOptions
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.text.tokenizer import Tokenizer
 

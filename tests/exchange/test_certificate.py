@@ -5,9 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from exchange_helpers import publish_model
 
-from chargpt.exchange.certificate import GREEDY, ROUNDING, certify, windows
+from chargpt.config import DataConfig
+from chargpt.exchange.certificate import GREEDY, ROUNDING, certify, reference_text, windows
+from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+from chargpt.text.tokenizer import Tokenizer
 
 
 def logits_of(loaded, *, add=0.0, at=None, to=0):
@@ -83,3 +88,24 @@ def test_the_windows_cover_the_text_and_a_batch(make_model, make_options):
     cut = windows(options.ids, 24)
     assert np.array_equal(np.concatenate([window[0] for window in cut[:-1]]), options.ids)
     assert cut[-1].shape == (2, 12)
+
+
+def test_it_is_the_validation_text(tmp_path, text):
+    corpus = load_corpus([str(text)], DataConfig(), root=tmp_path, block_size=8)
+    loaded, _ = load_model(str(publish_model(tmp_path / "run", tokenizer=corpus.tokenizer)), tmp_path, device="cpu")
+    loaded = dataclasses.replace(loaded, fingerprint=corpus.fingerprint)
+    ids, origin = reference_text(loaded, root=tmp_path, length=300)
+    assert (
+        np.array_equal(ids, corpus.val[:300])
+        and ids.dtype == np.int64
+        and origin == "the first 300 characters of the validation text"
+    )
+    other = dataclasses.replace(loaded, tokenizer=Tokenizer("abc"))
+    assert "validation" not in reference_text(other, root=tmp_path, length=10)[1]
+
+
+def test_without_a_cache_the_model_writes_one(tmp_path, make_model):
+    loaded = make_model(tokenizer=Tokenizer("\nab", folded=True))
+    ids, origin = reference_text(loaded, root=tmp_path, length=1000)
+    assert len(ids) == 48 and ids.max() < 3 and "that the model wrote" in origin
+    assert np.array_equal(ids, reference_text(loaded, root=tmp_path, length=1000)[0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from page_helpers import new_model
 
-from chargpt.exchange.extras import installed
+from chargpt.exchange.export import installed
 from chargpt.text.tokenizer import Tokenizer
 
 gguf = pytest.importorskip("gguf", reason="needs requirements-export.txt")

@@ -13,6 +13,7 @@ from page_helpers import TEXT, VOCABULARIES, greedy, new_model, packed, page_of
 
 from chargpt.__main__ import main
 from chargpt.exchange import html
+from chargpt.sampling import precision
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
@@ -506,15 +507,21 @@ def test_the_foot_of_the_page_says_what_was_measured_and_checked(open_page, sea)
 
 
 def test_packing_keeps_each_row_within_half_a_step():
-    tensor = np.array([[1.0, -127.0, 0.4], [0.0, 0.0, 0.0], [1e-6, 3e-6, -2e-6]], np.float32)
-    unpacked = html.unpack(html.pack(tensor, "int8"))
-    assert (np.abs(unpacked - tensor) <= np.abs(tensor).max(axis=1, keepdims=True) / 253).all()
-    assert html.pack(tensor[0], "int8").numbers.dtype == np.float16  # biases and norms
+    tensor = torch.tensor([[1.0, -127.0, 0.4], [0.0, 0.0, 0.0], [1e-6, 3e-6, -2e-6]])
+    unpacked = precision.unpack(*html.pack(tensor, "int8"))
+    assert ((unpacked - tensor).abs() <= tensor.abs().amax(dim=1, keepdim=True) / 253).all()
+    assert html.pack(tensor[0], "int8")[0].dtype == torch.float16  # biases and norms
+
+
+def test_a_packed_tensor_is_its_scales_and_then_its_numbers_little_endian():
+    numbers, scales = html.pack(torch.tensor([[127.0, -1.0], [254.0, 2.0]]), "int8")
+    assert html.content_of(numbers, scales) == b"\0\0\x80\x3f\0\0\0\x40" + bytes([127, 255, 127, 1])
+    assert html.content_of(*html.pack(torch.tensor([1.0, -2.0]), "int8")) == b"\0\x3c\0\xc0"
 
 
 def test_weights_too_large_for_float16_are_a_user_error():
     with pytest.raises(UserError, match="70000 among them, too large for float16"):
-        html.pack(np.array([1.0, -70000.0], np.float32), "float16")
+        html.pack(torch.tensor([1.0, -70000.0]), "float16")
 
 
 def test_a_model_that_no_browser_can_hold_is_a_user_error(tmp_path, sea, monkeypatch):

@@ -6,7 +6,7 @@ import json
 import pytest
 from exchange_helpers import VOCABULARIES
 
-from chargpt.exchange.extras import installed
+from chargpt.exchange.export import installed
 from chargpt.exchange.hugging_face import write
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling

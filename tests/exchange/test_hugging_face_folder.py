@@ -11,7 +11,7 @@ import torch
 from exchange_helpers import VOCABULARIES, options_of, publish_model
 
 from chargpt.exchange import hugging_face, model_card
-from chargpt.exchange.hugging_face_folder import read_folder, read_json
+from chargpt.exchange.hugging_face import read_folder, read_json
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
 

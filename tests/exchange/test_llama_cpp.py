@@ -9,8 +9,7 @@ pytest.importorskip("xllamacpp", reason="needs xllamacpp")
 @pytest.mark.nightly
 def test_greedy_text_is_that_of_the_run(tmp_path, make_model):
     """Its first id is a newline, which must not end a text."""
-    from chargpt.exchange.gguf_model import write_gguf
-    from chargpt.exchange.llama_cpp import LlamaCpp
+    from chargpt.exchange.gguf_model import LlamaCpp, write_gguf
 
     loaded = make_model()
     write_gguf(tmp_path / "x.gguf", loaded.model, loaded.tokenizer)

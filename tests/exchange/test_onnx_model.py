@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("onnx", reason="needs requirements-export.txt")
+onnx = pytest.importorskip("onnx", reason="needs requirements-export.txt")
 
 
 def test_the_file_is_read_by_onnx(tmp_path, make_model, make_options, monkeypatch):
-    import onnx
-
     from chargpt.exchange import onnx_model
 
     monkeypatch.setattr(onnx_model, "installed", lambda package: False)
@@ -22,15 +20,6 @@ def test_the_file_is_read_by_onnx(tmp_path, make_model, make_options, monkeypatc
     found = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
     assert np.array_equal(found["token_embedding.weight"], loaded.model.token_embedding.weight.detach().numpy())
     assert np.array_equal(found["blocks.1.mlp.up.weight"], loaded.model.blocks[1].mlp.up.weight.detach().numpy().T)
-
-
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**21 - 1, 2**35])
-def test_varints_are_those_of_protobuf(value):
-    from google.protobuf.internal.encoder import _VarintBytes
-
-    from chargpt.exchange.onnx_model import _varint
-
-    assert _varint(value) == _VarintBytes(value)
 
 
 def test_onnxruntime_computes_the_model(tmp_path, make_model, make_options, each_shape):
@@ -54,10 +43,38 @@ def test_onnxruntime_computes_the_model(tmp_path, make_model, make_options, each
 
 def test_a_graph_that_computes_something_else_is_not_published(tmp_path, make_model, make_options, monkeypatch):
     pytest.importorskip("onnxruntime", reason="needs requirements-export.txt")
-    from chargpt.exchange import onnx_graph, onnx_model
+    from chargpt.exchange import onnx_model
     from chargpt.terminal import UserError
 
-    monkeypatch.setattr(onnx_graph, "EPSILON", 1e-2)
+    monkeypatch.setattr(onnx_model, "EPSILON", 1e-2)
     loaded = make_model()
     with pytest.raises(UserError, match="logits differ by"):
         onnx_model.write(loaded, tmp_path / "out", make_options(loaded))
+
+
+def test_the_graph_is_valid(make_model, each_shape):
+    from chargpt.exchange.onnx_model import model_proto, onnx_graph
+
+    model = make_model(**each_shape).model
+    graph = onnx_graph(model)
+    proto = model_proto(graph, model, name="x")
+    for plan in graph.weights:
+        proto.graph.initializer.append(
+            onnx.helper.make_tensor(plan.name, onnx.TensorProto.FLOAT, plan.shape, plan.make().flatten().tolist())
+        )
+    onnx.checker.check_model(onnx.shape_inference.infer_shapes(proto, strict_mode=True), full_check=True)
+    shapes = {
+        value.name: [dimension.dim_param or dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
+        for value in [*proto.graph.input, *proto.graph.output]
+    }
+    heads = ["batch", 2, "time", "time"]
+    expected = {"input_ids": ["batch", "time"], "logits": ["batch", "time", model.vocab_size]}
+    assert shapes == {**expected, "attention.0": heads, "attention.1": heads}
+
+
+def test_no_weight_is_stored_twice(make_model):
+    from chargpt.exchange import onnx_model
+
+    model = make_model().model
+    numbers = sum(plan.make().numel() for plan in onnx_model.onnx_graph(model).weights)
+    assert numbers == model.parameter_count()

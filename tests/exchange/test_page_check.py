@@ -11,7 +11,7 @@ import torch
 from page_helpers import TEXT, VOCABULARIES, greedy, logits_of, new_model, packed, page_of
 
 from chargpt.exchange import html
-from chargpt.exchange.page_check import find_node, run_engine
+from chargpt.exchange.html import find_node, run_engine
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 from model import POSITIONS
@@ -76,9 +76,8 @@ def test_int8_weights_are_computed_as_they_are_packed(tmp_path, page):
 
 
 DRAW = """
-const fs = require("fs"), engine = /id="engine">([^]*?)<\\/script>/.exec(fs.readFileSync(process.argv[1], "utf8"))[1];
-const { choose, prediction, Random } = new Function(`${engine}; return { choose, prediction, Random };`)();
-const { logits, count, cases } = JSON.parse(fs.readFileSync(0, "utf8"));
+const { choose, prediction, Random } = require(process.argv[1]);
+const { logits, count, cases } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const drawn = cases.map(({ never, ...settings }) => {
   const random = new Random(1);
   return Array.from({ length: count }, () => choose(Float32Array.from(logits), settings, never, random));
@@ -94,7 +93,7 @@ def test_draws_follow_the_probabilities_of_the_most_likely_characters():
     cases = list(itertools.product([0.5, 1, 2], [0, 1, 3, 11, 12, 99], [-1, int(logits.argmax())]))
     question = {"logits": logits.tolist(), "count": count}
     question["cases"] = [{"temperature": t, "topK": k, "never": never} for t, k, never in cases]
-    command = [find_node(), "-e", DRAW, str(html.SOURCE)]
+    command = [find_node(), "-e", DRAW, str(html.TEMPLATE.with_name("engine.js"))]
     answer = json.loads(subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True).stdout)
     for (temperature, top_k, never), drawn in zip(cases, answer["drawn"]):
         allowed = logits.clone()
@@ -120,10 +119,11 @@ def test_a_failing_node_is_one_line(tmp_path):
 @node
 def test_the_check_notices_an_engine_that_computes_something_else(tmp_path, monkeypatch):
     loaded = new_model(tmp_path, VOCABULARIES["characters"])
-    source = html.SOURCE.read_text(encoding="utf-8")
-    wrong = source.replace("0.5 * (1 + erf(", "0.501 * (1 + erf(")
-    assert wrong != source
-    (tmp_path / "wrong.html").write_text(wrong, encoding="utf-8")
-    monkeypatch.setattr(html, "SOURCE", tmp_path / "wrong.html")
+    for name in (html.TEMPLATE.name, *html.SCRIPTS.values()):
+        source = html.TEMPLATE.with_name(name).read_text(encoding="utf-8")
+        wrong = source.replace("0.5 * (1 + erf(", "0.501 * (1 + erf(")
+        assert (wrong != source) == (name == "engine.js")
+        (tmp_path / name).write_text(wrong, encoding="utf-8")
+    monkeypatch.setattr(html, "TEMPLATE", tmp_path / html.TEMPLATE.name)
     with pytest.raises(UserError, match="logits differ from PyTorch's"):
-        page_of(loaded, tmp_path / "page.html")
+        page_of(loaded, tmp_path / "out.html")

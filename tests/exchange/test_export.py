@@ -1,4 +1,4 @@
-"""An export is published whole or not at all, and replaces nothing but an earlier export."""
+"""An export is published whole or not at all, and replaces nothing but an earlier export; what it needs is named."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.exchange.html import SOURCE
-from chargpt.exchange.publication import check_destination, publish
+from chargpt.exchange.export import check_destination, installed, not_checked, publish, require, version_of
+from chargpt.exchange.html import TEMPLATE
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -70,7 +70,7 @@ def test_only_force_replaces_an_earlier_export(tmp_path):
 
 def test_a_file_is_replaced_by_force_alone(tmp_path):
     target = tmp_path / "poems.html"
-    target.write_bytes(SOURCE.read_bytes())
+    target.write_bytes(TEMPLATE.read_bytes())
     with pytest.raises(UserError, match="exists"):
         check_destination(target, is_folder=False, force=False)
     publish(target, lambda path: path.write_text("new"), is_folder=False, force=True)
@@ -86,7 +86,7 @@ def test_force_never_replaces_a_file_that_no_export_wrote(tmp_path):
 
 
 def test_force_never_replaces_a_folder_by_a_file_or_a_file_by_a_folder(tmp_path):
-    (tmp_path / "page.html").write_bytes(SOURCE.read_bytes())
+    (tmp_path / "page.html").write_bytes(TEMPLATE.read_bytes())
     (tmp_path / "folder").mkdir()
     for name, is_folder, problem in (("page.html", True, "not a folder"), ("folder", False, "not a file")):
         with pytest.raises(UserError, match=problem):
@@ -147,7 +147,7 @@ def test_a_disk_that_is_full_is_one_line(tmp_path, error):
 # left. After SIGKILL, the destination may be absent, and the next export removes the rest.
 INTERRUPTED = """
 import itertools, json, os, pathlib, signal, sys
-from chargpt.exchange.publication import PAGE, publish
+from chargpt.exchange.export import PAGE, publish
 from chargpt.files import SyncedFile, discard
 
 folder, kind, before = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
@@ -248,3 +248,11 @@ def test_an_interrupted_verb_leaves_nothing(tmp_path, make_model, target, number
     _, said = program.communicate(timeout=60)
     assert (program.returncode, said) == (code, b"stopped\n")
     assert os.listdir(folder) == []
+
+
+def test_a_missing_package_is_named_with_the_command():
+    assert installed("torch") and not installed("a_package_that_is_not_there")
+    with pytest.raises(UserError, match="--to gguf: needs the package a_package.*pip install -r requirements-export.txt"):
+        require("a_package_that_is_not_there", target="gguf")
+    require("torch", target="gguf")
+    assert "Not checked with llama.cpp" in not_checked("llama.cpp") and version_of("torch")[0].isdigit()

@@ -7,8 +7,8 @@ from nanogpt_files import SHAPE, Model, new_optimizer, take_step, write_files
 from session_helpers import opened
 
 from chargpt.exchange import hugging_face
-from chargpt.exchange.hugging_face_folder import read_folder
-from chargpt.exchange.imported_run import save_run
+from chargpt.exchange.hugging_face import read_folder
+from chargpt.exchange.importing import checked_shape, imported, save_run
 from chargpt.exchange.nanogpt import read_nanogpt
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -17,6 +17,8 @@ from chargpt.runs.load import corpus_of
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
+from chargpt.text.tokenizer import Tokenizer
+from model import GPT, GPTConfig
 
 
 @pytest.fixture
@@ -135,3 +137,22 @@ def test_a_text_with_other_characters_is_one_line(tmp_path, root, nanogpt):
     with pytest.raises(UserError, match="the model has not seen"):
         save(read_nanogpt(nanogpt[2], meta=None), root, [tmp_path / "other.txt"])
     assert not (root / "checkpoints" / "new").exists()
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**40, True, "2", None, 1.0])
+def test_only_sensible_whole_numbers_make_a_shape(value):
+    fields = {"n_layer": 1, "n_head": 1, "n_embd": 8, "block_size": 8}
+    assert checked_shape("x", vocab_size=5, **fields) == GPTConfig(**fields)
+    with pytest.raises(UserError, match="n_layer is"):
+        checked_shape("x", vocab_size=5, **{**fields, "n_layer": value})
+
+
+def test_sinusoidal_positions_and_missing_biases_are_recognised():
+    shape = GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8)
+    weights = GPT(shape, 3).state_dict()
+    table = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8, positions="sinusoidal"), 3).position_table(8)
+    plain = imported("x", shape, Tokenizer("abc"), dict(weights), ids=[2, 0, 1])
+    assert (plain.shape.positions, plain.shape.bias) == ("learned", False)
+    assert torch.equal(plain.weights["token_embedding.weight"], weights["token_embedding.weight"][[2, 0, 1]])
+    sinusoidal = imported("x", shape, Tokenizer("abc"), {**weights, "position_embedding.weight": table}, ids=[0, 1, 2])
+    assert sinusoidal.shape.positions == "sinusoidal" and "position_embedding.weight" not in sinusoidal.weights

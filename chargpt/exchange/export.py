@@ -1,0 +1,168 @@
+"""What every export has: the table of formats, the options of a writer, the packages it needs, and its publication.
+
+An export is built aside and published whole or not at all. Nothing but an earlier export is ever replaced.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_synced
+from chargpt.interrupt import ending_at_once
+from chargpt.terminal import UserError, shown
+
+if TYPE_CHECKING:  # torch takes seconds; --help needs the table alone
+    import numpy as np
+
+    from chargpt.sampling.loaded_model import LoadedModel
+
+# The command that installs what exports need.
+INSTALL = f"{sys.executable} -m pip install -r requirements-export.txt"
+# What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
+WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf|onnx)")
+# Added to the name of an earlier export while the new one takes its place.
+OLD = ".old"
+# The first bytes of a file. They hold PAGE or WEIGHTS if it is an earlier export.
+START = 4096
+PAGE = b"`python -m chargpt export RUN --to html`"
+WEIGHTS = b'"block_size'
+
+Result = TypeVar("Result")
+
+
+class Target(NamedTuple):
+    """A format that a run can be exported to."""
+
+    module: str  # whose function `write`, an ExportWriter, makes the export; imported when it is used
+    suffix: str  # of the default destination: the name of the run and this; with a dot, it is a file and not a folder
+    what: str  # for --help
+    package: str = ""  # that it needs, in addition to those of requirements.txt
+
+
+TARGETS = {
+    "hf": Target("chargpt.exchange.hugging_face", "-hf", "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"),
+    "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", "gguf"),
+    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", "a folder with an ONNX graph, for onnxruntime and browsers", "onnx"),
+    "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline"),
+    "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """What a writer gets in addition to the model."""
+
+    name: str  # of the run, for titles and file names inside the export; it may contain any character that a file name may
+    texts: list[str]  # the names of the training texts, without folders
+    ids: np.ndarray  # ids of a real text for comparing logits and measuring losses, (n,) int64, n >= 2
+    ids_from: str  # where `ids` come from, in words
+    weights: str = "float16"  # or "int8": how a page holds the weights
+
+
+class ExportWriter(Protocol):
+    """The function `write` in the module of a format."""
+
+    def __call__(self, loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
+        """Write the export of `loaded` (on the CPU, in evaluation mode) to `path`; returns the lines to print.
+
+        `path` does not exist yet; it becomes a file or a folder, as the format needs. The caller gives it its final name. When
+        the writer raises, nothing is published. Files are synced (`chargpt.files.SyncedFile` or `write_synced`). Raises
+        UserError if the format cannot hold the model, or if the export, loaded again in its program, differs from the model by
+        more than a bound.
+        """
+        ...
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported; it is not imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def require(package: str, *, target: str) -> None:
+    """Raise UserError, with what to run, unless `package` is installed, which `--to target` needs."""
+    if not installed(package):
+        raise UserError(f"--to {target}: needs the package {package}; run {INSTALL}")
+
+
+def not_checked(program: str) -> str:
+    """The sentence for an export that could not be loaded again, because its program is not installed."""
+    return f"Not checked with {program}, which is not installed (requirements-export.txt)."
+
+
+def version_of(package: str) -> str:
+    """The version of an installed package."""
+    return version(package)
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Write a new JSON file. Raises OSError."""
+    write_synced(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def check_destination(destination: Path, *, is_folder: bool, force: bool) -> None:
+    """Raise UserError unless `destination` is free, or `force` is given and it is an earlier export, a folder or a file."""
+    if destination.name in ("", "..") or not destination.parent.is_dir():
+        raise UserError(f"{shown(destination)}: its folder does not exist; create it, or give another DIR")
+    if not os.path.lexists(destination):
+        return
+    if not force:
+        raise UserError(f"{shown(destination)}: exists; choose another DIR, or replace it with --force")
+    if destination.is_symlink() or not (destination.is_dir() if is_folder else destination.is_file()):
+        raise UserError(f"{shown(destination)}: not a {'folder' if is_folder else 'file'}; choose another DIR")
+    if not is_folder and not _is_export(destination):
+        raise UserError(f"{shown(destination)}: no export wrote this file; choose another DIR")
+    if is_folder:
+        others = [path.name for path in destination.iterdir() if not (WRITTEN.fullmatch(path.name) and path.is_file())]
+        if others:
+            raise UserError(f"{shown(destination)}: holds {others[0]}, which no export writes; choose another DIR")
+
+
+def _is_export(path: Path) -> bool:
+    """Whether a file begins as the pages and the weights that exports write."""
+    with open(path, "rb") as file:
+        start = file.read(START)
+    return (start.startswith(b"<!doctype html>") and PAGE in start) or (start[8:24] == b'{"__metadata__":' and WEIGHTS in start)
+
+
+def publish(destination: Path, write: Callable[[Path], Result], *, is_folder: bool, force: bool) -> Result:
+    """Call `write` with a free path beside `destination`, then give what it wrote that name. Returns what `write` returns.
+
+    When `write` raises, or a signal ends the program, nothing is left and `destination` is as it was. What a killed export of
+    this name left is removed. Raises UserError if it cannot be written, and as `check_destination` does, also for a destination
+    that has appeared meanwhile.
+    """
+    remove_left_behind(destination.parent, re.compile(re.escape(destination.name)))
+    old = aside(destination.with_name(f"{destination.name}{OLD}"))
+
+    def undo() -> None:
+        if os.path.isdir(old) and not os.path.lexists(destination):
+            os.rename(old, destination)
+        discard(aside(destination))
+        discard(old)
+
+    with ending_at_once(undo):
+        try:
+            with publishing(destination) as path:
+                result = write(path)
+                if path.is_dir():
+                    sync_folder(path)
+                check_destination(destination, is_folder=is_folder, force=force)
+                if destination.is_dir():  # a folder cannot be replaced in one step
+                    discard(old)
+                    os.rename(destination, old)
+        except OSError as error:
+            problem = f"not written ({error.strerror or error}); use a folder with free space that you may write to"
+            raise UserError(f"{shown(destination)}: {problem}") from None
+        finally:
+            undo()
+    remove_left_behind(destination.parent, re.compile(re.escape(destination.name + OLD)))
+    return result
