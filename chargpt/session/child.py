@@ -42,7 +42,7 @@ def train_in_child(arguments: Sequence[str]) -> Ended:
         raise UserError(f"{SOURCE}: has no train.py, which chargpt.train needs; in a copy of the project, run pip install -e .")
     # In a group of its own, a Ctrl-C of the terminal does not reach it twice.
     group: dict[str, Any] = {"process_group": 0}
-    if os.name == "nt":
+    if sys.platform == "win32":
         group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(SOURCE), *arguments],
@@ -53,6 +53,7 @@ def train_in_child(arguments: Sequence[str]) -> Ended:
         errors="replace",
         **group,
     )
+    assert child.stdin is not None and child.stdout is not None
     interrupted, printing = False, _Printing()
     try:
         while True:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -40,7 +41,8 @@ class Metrics:
     def __init__(self, folder: Path, *, step: int = -1, settings: Mapping[str, float | str] | None = None) -> None:
         """With `settings`, TensorBoard gets the charts above and compares this run with others by its settings."""
         self.folder = folder
-        self.lines = self.events = None
+        self.lines: TextIO | None = None
+        self.events: EventFile | None = None  # None, like `lines`, once logging has stopped
         self.last: dict[str, float] = {}  # the last number of each name
         try:
             self.last = _keep_until(folder / "metrics.jsonl", step)
@@ -51,13 +53,13 @@ class Metrics:
         except OSError as error:
             self._stop(error)
 
-    def log(self, step: int, values: dict[str, float | str | np.ndarray]) -> None:
+    def log(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
         """Record `values` at `step`: numbers as scalars, strings as text, and arrays (height, width, 3) of bytes as pictures.
 
         Pictures are for TensorBoard alone.
         """
         self.last.update((name, value) for name, value in values.items() if isinstance(value, float))
-        if self.events is None:
+        if self.lines is None or self.events is None:
             return
         try:
             for name, value in values.items():
@@ -77,7 +79,7 @@ class Metrics:
 
     def flush(self) -> None:
         """Put everything logged so far on disk. Called before each checkpoint, so that no step before one is ever lost."""
-        if self.events is None:
+        if self.lines is None or self.events is None:
             return
         try:
             for file in (self.lines, self.events.file):
@@ -89,27 +91,28 @@ class Metrics:
 
     def close(self) -> None:
         self.flush()
-        if self.events is not None:
+        if self.lines is not None and self.events is not None:
             self.lines.close()
             self.events.file.close()
-            self.events = None
+        self.lines = self.events = None
 
     def _describe(self, settings: Mapping[str, float | str]) -> None:
         """Record the charts and the settings for TensorBoard.
 
         Without a list of settings for all runs, TensorBoard makes one itself, where those that differ come first.
         """
+        assert self.events is not None
         charts = {"training": {title: ["Multiline", names] for title, names in CHARTS.items()}}
         _, start, _ = summary.hparams(dict(settings), {})
         self.events.add(0, summary.custom_scalars(charts))
         self.events.add(0, start)
 
     def _stop(self, error: OSError) -> None:
-        for file in (self.lines, self.events and self.events.file):
+        for file in (self.lines, self.events.file if self.events else None):
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.close()  # or the interpreter would try again, and print an error, when it ends
-        self.events = None
+        self.lines = self.events = None
         tqdm.write(
             notice_line(
                 "warning", f"{shown(self.folder)}: logging stopped ({error.strerror or error}); training continues without it"
@@ -157,7 +160,8 @@ def _keep_until(path: Path, step: int) -> dict[str, float]:
         return {}
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         raise OSError(f"{path.name} is not a regular file")
-    kept, last = [], {}
+    kept: list[str] = []
+    last: dict[str, float] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             values = json.loads(line)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 
 from tqdm import tqdm
 
@@ -42,13 +43,13 @@ class ProgressBar:
         self._total = self._bar.total = total
         self._bar.refresh()
 
-    def show(self, step: int, values: dict[str, float | str]) -> None:
+    def show(self, step: int, values: Mapping[str, float]) -> None:
         """Show numbers that were just logged: beside the bar, or as a line for an evaluation or when one is due.
 
         A line holds a validation loss only if it is new. Beside the bar, an older one has the step that it belongs to, or is
         left out where that does not fit.
         """
-        self._numbers.update((name, value) for name, value in values.items() if isinstance(value, float))
+        self._numbers.update(values)
         train = [f"train {self._numbers['train/loss']:.3f}"] if "train/loss" in self._numbers else []
         words = list(train)
         if "val/loss" in values:

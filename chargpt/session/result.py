@@ -20,10 +20,14 @@ from chargpt.text.report import mark_to_beat
 from chargpt.training.optimizers import never_falls
 from chargpt.training.trainer import NotFinite
 
-FAR = 0.5  # nats from the training loss up to the validation loss, from which on the difference is told
-NOTHING = 0.005  # nats: a loss below this is printed as 0.00, and the text repeats itself
-TRAINED = 0.9  # share of the logarithm of the vocabulary: an untrained model has a higher loss
-RISEN = 0.02  # nats above the best validation loss: more than the noise of an evaluation
+# Nats from the training loss up to the validation loss, from which on the difference is told.
+FAR = 0.5
+# Nats: a loss below this is printed as 0.00, and the text repeats itself.
+NOTHING = 0.005
+# Share of the logarithm of the vocabulary: an untrained model has a higher loss.
+TRAINED = 0.9
+# Nats above the best validation loss: more than the noise of an evaluation.
+RISEN = 0.02
 
 
 class Result(NamedTuple):
@@ -48,12 +52,12 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     name = run.name(session.checkpoints)
     if train.sample_length:
         print(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")
+    val_loss, best_loss = _losses(progress)
     if progress.step < train.max_steps:
         notice("ended", why_it_ended(progress, trainer.config, name=name))
     sample = ", whose sample is above" if train.sample_length and progress.best_step != progress.step else ""
-    lowest = f"best {progress.best_loss:.4f} at step {progress.best_step:,}{sample}"
-    bits = f"{progress.val_loss / math.log(2):.4f} bits per character"
-    notice("done", f"validation loss {progress.val_loss:.4f} ({bits}), {lowest}")
+    lowest = f"best {best_loss:.4f} at step {progress.best_step:,}{sample}"
+    notice("done", f"validation loss {val_loss:.4f} ({val_loss / math.log(2):.4f} bits per character), {lowest}")
     ngram_loss = mark_to_beat(session.corpus)
     notice("verdict", describe_result(session, run.folder, ngram_loss=ngram_loss))
     if not interrupt.came_here:
@@ -126,38 +130,34 @@ def what_happened(
     """
     if _nothing_to_learn(progress, ngram_loss):
         return "there is nothing to learn from this text: each character follows from those before it"
-    compared = f"its loss is {ngram_loss:.2f}, that of this run {progress.best_loss:.2f}"
+    val_loss, best_loss = _losses(progress)
+    compared = f"its loss is {ngram_loss:.2f}, that of this run {best_loss:.2f}"
     if progress.best_step == 0 and progress.step > 0:
         if is_adapted:
-            return f"training made the start no better; sample.py uses the start itself, whose loss is {progress.best_loss:.2f}"
+            return f"training made the start no better; sample.py uses the start itself, whose loss is {best_loss:.2f}"
         return "it learned nothing: the loss was lowest before the first step, so the learning rate is too high"
-    if progress.best_loss > ngram_loss:
+    if best_loss > ngram_loss:
         return f"no better than an n-gram model: {compared}"
     if not overfits(progress, train_loss=train_loss):
         return f"better than an n-gram model: {compared}"
     best = f"its best checkpoint, of step {progress.best_step:,}"
-    used = (
-        f"; {best}, is the teacher"
-        if config.train.pupil_minutes
-        else f"; sample.py uses {best}"
-        if _has_risen(progress)
-        else ""
-    )
-    losses = f"validation loss {progress.val_loss:.2f}"
+    losses, used = f"validation loss {val_loss:.2f}", ""
     if _has_risen(progress):
-        losses = f"validation loss {progress.best_loss:.2f} at best and {progress.val_loss:.2f} at the end"
+        losses, used = f"validation loss {best_loss:.2f} at best and {val_loss:.2f} at the end", f"; sample.py uses {best}"
+    if config.train.pupil_minutes:
+        used = f"; {best}, is the teacher"
     if train_loss is not None:
         losses += f", training loss {train_loss:.2f}"
     return f"the model knows its training text better than new text: {losses}{used}"
 
 
 def _nothing_to_learn(progress: Progress, ngram_loss: float) -> bool:
-    return ngram_loss < NOTHING and progress.best_loss < NOTHING
+    return ngram_loss < NOTHING and _losses(progress)[1] < NOTHING
 
 
 def overfits(progress: Progress, *, train_loss: float | None) -> bool:
     """Whether the model predicts its training text much better than other text."""
-    return _has_risen(progress) or (train_loss is not None and progress.val_loss - train_loss > FAR)
+    return _has_risen(progress) or (train_loss is not None and _losses(progress)[0] - train_loss > FAR)
 
 
 def began_trained(losses: Sequence[tuple[int, float]], *, vocabulary: int) -> bool:
@@ -169,7 +169,14 @@ def began_trained(losses: Sequence[tuple[int, float]], *, vocabulary: int) -> bo
 
 
 def _has_risen(progress: Progress) -> bool:
-    return progress.val_loss > progress.best_loss + RISEN
+    val_loss, best_loss = _losses(progress)
+    return val_loss > best_loss + RISEN
+
+
+def _losses(progress: Progress) -> tuple[float, float]:
+    """The last validation loss and the best one of a run that has been evaluated."""
+    assert progress.val_loss is not None and progress.best_loss is not None
+    return progress.val_loss, progress.best_loss
 
 
 def after_divergence(checkpoint: Path | None, config: Config, *, name: str) -> str:

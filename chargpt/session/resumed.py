@@ -155,8 +155,19 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     if options.resume or not (folder.is_dir() and steps(folder)):
         return options
     settings = [setting for setting in options.settings if setting.startswith("data.cache")]
-    new = {"texts": [], "config": None, "minutes": None, "epochs": None, "init_from": None, "vocab_from": None}
-    return dataclasses.replace(options, **new, resume=True, run=str(folder), settings=settings)
+    return TrainOptions(
+        texts=[],
+        settings=settings,
+        config=None,
+        run=str(folder),
+        resume=True,
+        minutes=None,
+        init_from=None,
+        vocab_from=None,
+        find_lr=False,
+        dry_run=False,
+        verbose=options.verbose,
+    )
 
 
 def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:

@@ -372,7 +372,7 @@ class Session:
                 raise CheckpointError(f"{error}; then go on with: {again}" if self.saved else str(error)) from error
             for problem in problems:
                 journal.notice("warning", problem)
-            if run.saved_again:
+            if run.saved_again and run.checkpoint is not None:
                 journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
         self.saved = state
 

@@ -22,9 +22,12 @@ from chargpt.training.evaluation import evaluate, validation_part
 from chargpt.training.optimizers import decay_start
 from chargpt.training.trainer import Trainer
 
-BEFORE_DECAY = 0.9  # the decision comes after this share of the steps before the decay
-EARLIEST = 0.2  # and after this share of the run, also if its rate falls from the beginning
-STRETCHES = 8  # stretches of the training split, spread over it, on which the loss is measured
+# The decision comes after this share of the steps before the decay,
+BEFORE_DECAY = 0.9
+# and after this share of the run, also if its rate falls from the beginning.
+EARLIEST = 0.2
+# Stretches of the training split, spread over it, on which the loss is measured.
+STRETCHES = 8
 
 
 class Losses(NamedTuple):
@@ -50,10 +53,13 @@ def is_time_to_decide(trainer: Trainer) -> bool:
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | None:
     """The losses of the model as it is; None if a signal came."""
     model, group = trainer.weights.working, trainer.group
-    part = validation_part(corpus.val, trainer.config.train.eval_chars)
-    texts = [*_stretches(corpus.train, len(part)), part]
+    split = validation_part(corpus.val, trainer.config.train.eval_chars)
+    texts = [*_stretches(corpus.train, len(split)), split]
     *training, validation = (evaluate(model, ids, interrupt=interrupt, group=group) for ids in texts)
-    return None if None in (*training, validation) else Losses(sum(training) / len(training), validation)
+    known = [loss for loss in training if loss is not None]
+    if validation is None or len(known) < len(training):
+        return None
+    return Losses(sum(known) / len(known), validation)
 
 
 def _stretches(ids: np.ndarray, length: int) -> list[np.ndarray]:
