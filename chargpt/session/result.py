@@ -15,7 +15,7 @@ from chargpt.runs.load import restore_model
 from chargpt.runs.saved_state import Progress
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.session.session import Session
-from chargpt.terminal import escape_controls, log, notice, shown
+from chargpt.terminal import escape_controls, log, notice, plural, shown
 from chargpt.text.report import mark_to_beat
 from chargpt.training.optimizers import never_falls
 from chargpt.training.trainer import NotFinite
@@ -93,7 +93,7 @@ def best_sample(session: Session, folder: Path, interrupt: Interrupt) -> str:
 def why_it_ended(progress: Progress, config: Config, *, name: str) -> str:
     """Why the run `name` ended before its last step, and how to go on."""
     at_peak = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " since the learning rate began to fall"
-    why = f"no better loss in {config.train.patience} evaluations{at_peak}"
+    why = f"no better loss in {plural(config.train.patience, 'evaluation')}{at_peak}"
     return f"at step {progress.step:,}: {why}; continue with: python train.py --resume --run {name} train.patience=0"
 
 
