@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import yaml
 
+from chargpt.nanogpt_words import TRAIN
 from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError, shown
 from model import GPTConfig
 
@@ -432,7 +433,10 @@ def _nearest_section(given: str, known: list[str]) -> str:
 def _elsewhere(key: str) -> str:
     """A hint if `key` is a setting of some section; empty if not."""
     sections = [section.name for section in dataclasses.fields(Config) if key in typing.get_type_hints(section.default_factory)]
-    return f"did you mean {' or '.join(f'{section}.{key}' for section in sections)}?" if sections else ""
+    names = [f"{section}.{key}" for section in sections]
+    if not names and "." in (usual := TRAIN.get(key, "")):  # another program's name for it
+        names = [usual.partition("=")[0]]
+    return f"did you mean {' or '.join(names)}?" if names else ""
 
 
 def _nearest(given: str, known: Iterable[str], prefix: str = "") -> str:

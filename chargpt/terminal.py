@@ -30,6 +30,10 @@ class UserError(ValueError):
     """A problem that only the user can solve. The message reads `where: what was given; what to do`."""
 
 
+# How much a notice matters: see `Notice`.
+Kind = Literal["line", "detail", "summary"]
+
+
 class Notice(NamedTuple):
     """A line for the user, as a value: who decides does not print.
 
@@ -39,7 +43,7 @@ class Notice(NamedTuple):
 
     label: str  # at most 11 characters
     text: str
-    kind: Literal["line", "detail", "summary"] = "line"
+    kind: Kind = "line"
 
 
 # What can command a terminal or reorder its text: C0 except tab and newline, DEL, C1, line and paragraph separators,

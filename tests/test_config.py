@@ -154,6 +154,7 @@ def problem(tree: dict | str) -> str:
 
 def test_a_key_in_the_wrong_section_is_found_in_the_right_one():
     assert "did you mean optim.learning_rate?" in problem("train.learning_rate=1e-3")
+    assert "did you mean optim.learning_rate?" in problem("optim.lr=1e-3")
     assert "did you mean optim.learning_rate?" in problem({"train": {"learning_rate": 1e-3}})
     assert "did you mean train.seed?" in problem({"optim": {"train.seed": 1}})
     assert "did you mean train.max_steps?" in problem({"max_steps": 5})

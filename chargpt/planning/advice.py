@@ -5,6 +5,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from chargpt.config import Config, DataConfig
 from chargpt.planning.adaptation import has_seen_validation, start_loss
@@ -51,9 +52,9 @@ def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folde
 def _settings_of_text(data: DataConfig) -> list[str]:
     """What must be given again so that the same text is read in the same way."""
     default = DataConfig()
-    values = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
+    values: dict[str, Any] = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
     changed = {name: value for name, value in values.items() if value != getattr(default, name)}
-    paths = {name: shown(changed[name]) for name in ("val_text", "cache") if name in changed}
+    paths: dict[str, object] = {name: shown(changed[name]) for name in ("val_text", "cache") if name in changed}
     return [f"data.{name}={str(value).lower() if value is True else value}" for name, value in {**changed, **paths}.items()]
 
 
@@ -133,7 +134,8 @@ def better_training(
     minutes, start = max(2, math.ceil((seconds or 0) / 60)), known_start(corpus, checkpoints=checkpoints)
     epochs = progress.step * config.chars_per_step / len(corpus.train)
     is_short_of_text = is_memorised or epochs > 0.9 * MAX_EPOCHS
-    if start is not None and start[1] < progress.best_loss - WORTH:
+    best_loss = math.inf if progress.best_loss is None else progress.best_loss
+    if start is not None and start[1] < best_loss - WORTH:
         words = ["--init-from", start[0]]
     elif is_adapted or config.train.teachers or config.train.pupil_minutes:
         return ""
@@ -146,6 +148,6 @@ def better_training(
     elif minutes <= ENOUGH and (given.minutes or 0) < ENOUGH:  # in two runs
         words = ["--minutes", str(ENOUGH)]
     else:
-        return LONGER_TEXT if progress.best_loss >= ngram_loss else ""
+        return LONGER_TEXT if best_loss >= ngram_loss else ""
     words += kept_settings(given.settings, words[0])
     return train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)

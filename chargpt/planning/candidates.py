@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from chargpt.planning.law import HEAD_SIZE, Expected, Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_of
 from chargpt.runs.model_shape import blank_model, check_size
-from chargpt.terminal import Notice, UserError, clock
+from chargpt.terminal import Kind, Notice, UserError, clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_and_copying
 from chargpt.training.evaluation import validation_part
@@ -154,7 +154,8 @@ def choose(
     used = seconds
     if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
-    how, kind = best.config.optim.name, "line" if muon else "detail"  # without --minutes, nobody asked for so much time
+    how = best.config.optim.name
+    kind: Kind = "line" if muon else "detail"  # without --minutes, nobody asked for so much time
     expected, notices = _described(best, candidates, text, given=given, how=how, seconds=used)
     notices += _end(used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
     with_minutes = None
@@ -192,7 +193,7 @@ def _two_runs(
 
     Whether there is a second run depends on what the first one measures (`train.second_run_gap`).
     """
-    most = min(law.ENOUGH_EPOCHS * text.characters, _useful(best.config, text, given=given))
+    most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.config, text, given=given)))
     longest, timing = law.TEACHER_SHARE * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     shaped = _complete(_with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
@@ -232,7 +233,7 @@ def _in_steps(seconds: float, evaluation: float) -> float:
     return max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS) - evaluating)
 
 
-def _end(used: float, seconds: float, *, epochs: int, kind: Literal["line", "detail"] = "line") -> list[Notice]:
+def _end(used: float, seconds: float, *, epochs: int, kind: Kind = "line") -> list[Notice]:
     """A notice if the run needs less than its time."""
     if used >= seconds:
         return []

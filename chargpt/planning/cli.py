@@ -66,7 +66,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
         "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
     )
     add = parser.add_argument
-    add("--run", metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
+    add("--run", action=_Once, metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
     add("--dry-run", action="store_true", help="print the settings and the loss to expect, and end; makes no run")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
@@ -96,17 +96,20 @@ def _parser(program: str, more: str, description: str) -> Parser:
         help="a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
         "python-source, shakespeare; and settings as section.key=value",
     )
-    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: chosen by text and time)")
+    preset = "settings as YAML, or the name of a preset (default: chosen by text and time)"
+    add("--config", action=_Once, metavar="FILE", help=preset)
     add(
         "--minutes",
+        action=_Once,
         type=minutes,
         metavar="M",
         help="choose the model and its training for M minutes; units are accepted, such as 2h or 30s",
     )
-    add("--epochs", type=number, metavar="N", help="train for N passes over the text (sets train.max_steps)")
-    add("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
-    add("--init-from", metavar="RUN", help="start from the weights of another run, matched by character")
-    add("--vocab-from", metavar="RUN", help="use the vocabulary of another run; a character that it lacks is an error")
+    add("--epochs", action=_Once, type=number, metavar="N", help="train for N passes over the text (sets train.max_steps)")
+    add("--device", action=_Once, metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
+    add("--init-from", action=_Once, metavar="RUN", help="start from the weights of another run, matched by character")
+    vocabulary = "use the vocabulary of another run; a character that it lacks is an error"
+    add("--vocab-from", action=_Once, metavar="RUN", help=vocabulary)
     return parser
 
 
@@ -115,16 +118,32 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     _refuse_config(parser, argv)
     check_words(argv, nanogpt_words.TRAIN, known=parser.options())
     words = vars(parser.parse_intermixed_args(argv))
-    options = {name: words[name] for name in OPTIONS}
+    given = {name: words[name] for name in OPTIONS}
     settings = [word for word in words["words"] if is_setting(word)]
     check_words(settings, nanogpt_words.TRAIN, known=(), bare=settings)
     if words["device"] is not None:
         if any(setting.partition("=")[0].strip() == "runtime.device" for setting in settings):
             raise UserError("--device: given together with runtime.device, which is the same setting; leave one out")
         settings.append(f"runtime.device={words['device']}")
-    options = TrainOptions(texts=[word for word in words["words"] if not is_setting(word)], settings=settings, **options)
+    options = TrainOptions(texts=[word for word in words["words"] if not is_setting(word)], settings=settings, **given)
     _check(options)
     return options
+
+
+class _Once(argparse.Action):
+    """An option that may be given once: of two values, none is dropped in silence."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        if before is not None:
+            raise UserError(f"{option_string}: given twice, {before} and {values}; give it once")
+        setattr(namespace, self.dest, values)
 
 
 def _refuse_config(parser: Parser, argv: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ from chargpt.text.sources import Source, Sources, walk
 
 READ_ONCE = "files that are the same as another file, read once"
 HELD_OUT = "files removed from the training text because they are validation text"
+OTHERS = "files left out that do not match {pattern} (data.pattern chooses which are read)"
 CHUNK = 2**20  # bytes read at a time
 HEAD = 2**16  # bytes that are compared first
 
@@ -156,6 +157,8 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     if not matching:
         refuse_checkpoint(folder)
         raise UserError(f"{shown(folder)}: {_no_match(files, pattern)}")
+    if len(matching) < len(files):
+        skipped[OTHERS.format(pattern=pattern)] += len(files) - len(matching)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 
 

@@ -329,3 +329,9 @@ def test_without_muon_the_choice_knows_what_minutes_would_give(corpora, steady):
     assert all(choice.with_minutes[1] < choice.expected.loss for choice in (short, long))
     assert choice_for(corpora[3000], seconds=60.0).with_minutes is None
     assert choice_for(corpora[3000], "optim.name=adamw", seconds=60.0, muon=False).with_minutes is None
+
+
+def test_epochs_that_the_user_gives_limit_each_of_two_runs(corpora):
+    """Between the epochs from which on there are two runs and those that are enough for each."""
+    train = choice_for(corpora[3000], "train.max_epochs=20", seconds=300.0).config.train
+    assert train.pupil_minutes > 0 and train.max_epochs == 20

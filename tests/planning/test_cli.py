@@ -87,3 +87,9 @@ def test_a_run_given_as_a_text_to_resume_is_an_error_that_says_what_to_write(ins
     assert parse_options(["--resume", "other"]).texts == ["other"]  # a text that has moved
     with pytest.raises(UserError, match="leave out --config"):
         parse_options(["--resume", "--config", "tiny"])
+
+
+@pytest.mark.parametrize("option", ["--config", "--run", "--minutes", "--device"])
+def test_an_option_that_is_given_twice_is_one_line_and_none_is_dropped(option):
+    with pytest.raises(UserError, match=f"{option}: given twice, 1.* and 2.*; give it once"):
+        parse_options([option, "1", option, "2"])

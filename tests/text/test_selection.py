@@ -32,6 +32,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
     assert [line.split(maxsplit=1)[1] for line in corpus.describe()[3:]] == [
         "6 files",
         "hidden files and folders skipped: 2",
+        "files left out that do not match *.txt (data.pattern chooses which are read): 1",
         "binary files skipped: 2",
     ]
     for binary in (folder / "another.txt", tmp_path / "binaries" / "a.txt"):

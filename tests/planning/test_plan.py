@@ -1,0 +1,132 @@
+"""A plan decides everything before the first step: it prints nothing, changes no random state and says what it knows."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import publish_run
+
+import train
+from chargpt.config import Config, DataConfig, apply_overrides
+from chargpt.planning.advice import known_start
+from chargpt.planning.cli import parse_options
+from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_free, memory_needed
+from chargpt.planning.plan import Plan, make_plan
+from chargpt.project import project_root
+from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+
+TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
+
+
+@pytest.fixture
+def steady(monkeypatch) -> None:
+    """A machine with the same speed for every model, also while other programs use it."""
+    monkeypatch.setattr("chargpt.planning.candidates.training_speed", lambda config, corpus, teachers: 1e5)
+
+
+def planned(text: Path, folder: Path, *words: str) -> Plan:
+    place = [f"data.cache={folder}/cache", "runtime.threads=1"]
+    return make_plan(parse_options([str(text), "--run", f"{folder}/run", *place, *words]), root=project_root())
+
+
+def said(plan: Plan, label: str) -> str:
+    """The notices with this label, a line each."""
+    return "\n".join(text for one, text, _ in (*plan.notices, *plan.advice) if one == label)
+
+
+def test_a_plan_prints_and_writes_nothing_and_leaves_random_states_alone(text, tmp_path, capfd):
+    torch.manual_seed(5)
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    first, second = (planned(text, tmp_path, "--minutes", "0.1", "model.dropout=0.1") for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), states[0]) and (np.random.get_state()[1] == states[1]).all()
+    assert "".join(capfd.readouterr()) == "" and not (tmp_path / "run").exists()
+    assert first.config.train.seed == second.config.train.seed and first.notices
+
+
+@pytest.mark.parametrize("setting", ["model.n_head=3", "train.batch_size=0", "train.teachers=nobody", "optim.lr=1"])
+def test_a_mistake_in_a_setting_is_said_before_that_a_run_of_this_name_exists(setting, text, tmp_path):
+    (tmp_path / "run" / "step-00000000").mkdir(parents=True)
+    with pytest.raises(UserError, match="run of this name exists"):
+        planned(text, tmp_path, *TINY)
+    with pytest.raises(UserError) as error:
+        planned(text, tmp_path, *TINY, setting)
+    assert "exists" not in str(error.value) and setting.partition(".")[2].partition("=")[0] in str(error.value)
+
+
+FAR = ["model.block_size=1", "optim.learning_rate=1", "model.dropout=0.9", "train.batch_size=2000"]
+
+
+@pytest.mark.parametrize("setting", FAR)
+@pytest.mark.parametrize("length", [[], ["--minutes", "1"]])
+def test_no_loss_is_announced_for_a_setting_that_the_law_does_not_know(setting, length, text, tmp_path, steady):
+    usual, plan = planned(text, tmp_path, *length), planned(text, tmp_path, *length, setting)
+    assert usual.expected is not None and "n-gram" in said(usual, "expected")
+    assert plan.expected is None and setting in said(plan, "expected") and "validation loss" not in said(plan, "expected")
+    near = planned(text, tmp_path, *length, f"optim.learning_rate={0.8 * usual.config.optim.learning_rate}")
+    assert near.expected is not None
+
+
+def test_a_batch_that_cannot_fit_is_refused_with_one_that_does_and_leaves_no_run(text, tmp_path):
+    if memory_free(torch.device("cpu")) is None:
+        pytest.skip("what is free is known on Linux alone")
+    shape = ["model.n_layer=64", "model.n_embd=512", "model.n_head=8", "model.block_size=128", "runtime.device=cpu"]
+    for words in (["--dry-run"], [], ["--minutes", "1"]):
+        with pytest.raises(NotEnoughMemory, match="train.batch_size: 1,048,576 windows of 128 characters") as error:
+            planned(text, tmp_path, *shape, "train.batch_size=1048576", *words)
+    assert not (tmp_path / "run").exists()
+    (fits,) = re.findall("use ([0-9,]+) or less", str(error.value)) or ["1"]
+    config = apply_overrides(Config(), [*shape, f"train.batch_size={max(1, int(fits.replace(',', '')) // 2)}"])
+    check_memory(config, vocab_size=31)  # half of it, because other programs take memory too
+
+
+def test_a_batch_in_chunks_needs_less_memory():
+    whole, chunks = (apply_overrides(Config(), ["train.batch_size=64", f"train.chunks={count}"]) for count in (1, 8))
+    kept = [memory_needed(config, parameters=0, vocab_size=100) for config in (whole, chunks)]
+    assert kept[0] == 8 * kept[1]
+
+
+def test_a_start_that_has_seen_the_validation_split_is_a_warning_and_is_not_offered(text, tmp_path, steady):
+    """The start was trained on a text with 20 % for validation, and on the same text in a longer file."""
+    longer = tmp_path / "longer.txt"
+    longer.write_text(text.read_text(encoding="utf-8") + "A last line.\n" * 300, encoding="utf-8")
+    cache = f"data.cache={tmp_path}/cache"
+    for name, source, more in (("same", text, []), ("split", text, ["data.val_fraction=0.02"]), ("longer", longer, [])):
+        words = [*TINY, "--run", f"{tmp_path}/{name}", cache]
+        assert train.main([str(source), *words, *more]) == 0
+        plan = planned(text, tmp_path, "--init-from", f"{tmp_path}/{name}", "--epochs", "1")
+        assert ("too good" in said(plan, "warning")) == (name != "same"), name
+
+
+def test_a_run_whose_text_has_the_validation_split_is_not_offered_as_a_start(text, tmp_path):
+    """Its text is in the cache. Of a text that is not at hand, nothing is known."""
+    (tmp_path / "end.txt").write_text(text.read_text(encoding="utf-8")[2000:5000], encoding="utf-8")
+    whole, end = (load_corpus([str(path)], DataConfig(), root=tmp_path, block_size=8) for path in (text, tmp_path / "end.txt"))
+    for fingerprint, is_offered in (("1" * 64, True), (whole.fingerprint, False)):
+        checkpoints = tmp_path / "checkpoints"
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        publish_run(checkpoints / "run", whole.tokenizer, steps=(10**6,), fingerprint=fingerprint)
+        assert (known_start(end, checkpoints=checkpoints) is not None) == is_offered
+
+
+def test_what_else_of_the_shape_is_chosen_is_said_when_a_part_of_it_is_given(text, tmp_path, steady):
+    plan = planned(text, tmp_path, "model.n_head=1")
+    note, model = said(plan, "note"), plan.config.model
+    assert "model.n_head given" in note and "--config cpu" in note
+    assert all(f"model.{key}={getattr(model, key)}" in note for key in ("n_layer", "n_embd", "block_size"))
+    fixed = [f"model.{key}={getattr(model, key)}" for key in ("n_layer", "n_embd", "block_size")]
+    for words in (["model.n_head=1", *fixed], [], ["--config", "cpu", "model.n_head=1"]):
+        assert "speed of this moment" not in said(planned(text, tmp_path, *words), "note")
+
+
+def test_forecasts_of_time_agree(text, tmp_path, steady):
+    """The steps of the choice are those that are announced with and without details."""
+    plan = planned(text, tmp_path, "--minutes", "0.2", "--dry-run")
+    lines = plan.describe().splitlines()
+    (estimate,) = [line for line in lines if line.startswith("estimate")]
+    epochs = plan.steps * plan.config.chars_per_step / len(plan.corpus.train)
+    assert f"about {plan.steps:,} steps" in estimate
+    assert any(line.startswith(f"outlook     {epochs:.1f} epochs") for line in lines)
