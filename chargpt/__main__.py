@@ -11,7 +11,6 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 import importlib
 import sys
 
-from chargpt.interrupt import ending_at_once
 from chargpt.terminal import UserError, best_effort_messages, notice_line
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
@@ -40,7 +39,6 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if argv[0] not in VERBS:
         raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")
-    with ending_at_once():  # it imports torch
-        module = importlib.import_module(VERBS[argv[0]][0])
+    module = importlib.import_module(VERBS[argv[0]][0])
     with best_effort_messages():  # the output is what counts
         return module.main(argv[1:])

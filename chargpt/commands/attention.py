@@ -1,23 +1,41 @@
 """`python -m chargpt attention`: what the heads of a model attend to on a text, as one HTML page."""
 
-import argparse
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.commands.options import add_run_options, add_text_option, page_file, say
-from chargpt.terminal import Parser, one_line, shown, whole_number
+from chargpt.commands.frame import add_run_options, add_text_option, load_run, page_file, part_of_text, run_verb, verb_parser
+from chargpt.terminal import log, one_line, shown, whole_number
 
 MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the page that the options ask for. Returns the exit code."""
-    options = parse_options(argv)
+    """Write the page that the options in `argv` ask for. Returns the exit code. Raises UserError."""
+    parser = verb_parser(
+        "attention",
+        "RUN [TEXT] [option ...]",
+        "Write a page that shows what each head attends to: open it in a browser and point at a character. It is "
+        "one file, which works offline. It names the patterns that heads follow, such as the previous character.",
+    )
+    add_run_options(parser)
+    add_text_option(parser)
+    parser.add_argument("--start", type=whole_number(0), default=0, metavar="N", help="begin after N characters (default: 0)")
+    parser.add_argument(
+        "--length", type=whole_number(1), metavar="N", help="at most N characters (default and limit: the context of the model)"
+    )
+    parser.add_argument(
+        "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
+    )
+    return run_verb(parser.parse_intermixed_args, argv, write_page)
+
+
+def write_page(options: Namespace) -> None:
+    """Write the page."""
     from chargpt.analysis.characters import characters_of
     from chargpt.analysis.heads import measure_heads
-    from chargpt.commands.loaded_run import load_run, part_of_text
     from chargpt.pages.attention_page import attention_page
     from chargpt.pages.page import publish_page
 
@@ -31,29 +49,8 @@ def main(argv: Sequence[str]) -> int:
     facts = measure_heads(weights, characters)
     content = attention_page(weights, characters, facts, about=loaded.describe(), place=place)
     if options.out.exists():
-        say(f"{shown(options.out)}: replaces an older page; --out gives the page another name")
+        log(f"{shown(options.out)}: replaces an older page; --out gives the page another name")
     publish_page(options.out, content)
     seconds = time.monotonic() - started
-    say(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")
+    log(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")
     print(one_line(shown(options.out)))
-    return 0
-
-
-def parse_options(argv: Sequence[str]) -> argparse.Namespace:
-    """The options in `argv`. Raises UserError."""
-    parser = Parser(
-        prog="python -m chargpt attention",
-        usage="python -m chargpt attention RUN [TEXT] [option ...]",
-        description="Write a page that shows what each head attends to: open it in a browser and point at a character. It is "
-        "one file, which works offline. It names the patterns that heads follow, such as the previous character.",
-    )
-    add_run_options(parser)
-    add_text_option(parser)
-    parser.add_argument("--start", type=whole_number(0), default=0, metavar="N", help="begin after N characters (default: 0)")
-    parser.add_argument(
-        "--length", type=whole_number(1), metavar="N", help="at most N characters (default and limit: the context of the model)"
-    )
-    parser.add_argument(
-        "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
-    )
-    return parser.parse_intermixed_args(argv)

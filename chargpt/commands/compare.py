@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from chargpt.analysis.scored_text import HEAD, LABEL, Line, Summary, Total, lines_of, score_pieces
-from chargpt.commands.options import stride_within
+from chargpt.commands.frame import stride_within
 from chargpt.commands.texts import Text, check_not_empty
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import UserError, one_line

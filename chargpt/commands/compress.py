@@ -2,26 +2,35 @@
 
 import os
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from chargpt.commands.options import say, stride_within
+from chargpt.commands.frame import load_run, run_verb, stride_within, verb_parser
 from chargpt.files import publish_file
-from chargpt.project import project_root
-from chargpt.terminal import Parser, UserError, shown, whole_number
+from chargpt.terminal import Parser, UserError, log, shown, whole_number
+
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.archive.compressed_file import Compressor
+    from chargpt.sampling.loaded_model import LoadedModel
 
 SUFFIX = ".cgpt"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Compress the file that the options name. Returns the exit code."""
-    parser = Parser(
-        prog="python -m chargpt compress",
-        usage="python -m chargpt compress RUN FILE [option ...]",
-        description="Compress any file with a trained model, without loss. It is read back before it is written. The same "
+    """Compress the file that the options in `argv` name. Returns the exit code. Raises UserError."""
+    return run_verb(parse_options, argv, compress)
+
+
+def parse_options(argv: Sequence[str]) -> Namespace:
+    """The options in `argv`, and where to write as `target`. Raises UserError."""
+    parser = verb_parser(
+        "compress",
+        "RUN FILE [option ...]",
+        "Compress any file with a trained model, without loss. It is read back before it is written. The same "
         "model restores it on any machine. The smaller the model's loss on the text, the smaller the result.",
     )
     add_common(parser, what="file to compress; text in UTF-8 that the model knows becomes smallest")
@@ -32,19 +41,23 @@ def main(argv: Sequence[str]) -> int:
         metavar="N",
         help="begin a window every N characters (default: half of the model's context); fewer take more time",
     )
-    options = parser.parse_args(list(argv))
-    target = free_target(Path(options.output or f"{options.file}{SUFFIX}"))
+    options = parser.parse_intermixed_args(argv)
+    options.target = free_target(Path(options.output or f"{options.file}{SUFFIX}"))
+    return options
+
+
+def compress(options: Namespace) -> None:
+    """Compress the file."""
     data = Path(options.file).read_bytes()
     loaded, compressor, engine = open_compressor(options.run)
     stride = stride_within(options.stride, loaded.model.config.block_size)
     started = time.perf_counter()
     with tqdm(total=2 * len(data), unit="B", unit_scale=True, delay=1, leave=False, disable=None) as bar:
         packed = compressor.compress(data, stride=stride, progress=bar.update)
-    publish_file(target, packed)
+    publish_file(options.target, packed)
     ratio = f"{8 * len(packed) / len(data):.4f} bits per byte, " if data else ""
     speed = describe_speed(len(data), time.perf_counter() - started)
-    say(f"{shown(target)}: {len(data):,} bytes to {len(packed):,}, {ratio}read back; {speed} ({engine})")
-    return 0
+    log(f"{shown(options.target)}: {len(data):,} bytes to {len(packed):,}, {ratio}read back; {speed} ({engine})")
 
 
 def describe_speed(size: int, seconds: float) -> str:
@@ -67,15 +80,12 @@ def free_target(path: Path) -> Path:
     return path
 
 
-def open_compressor(run: str) -> tuple[Any, Any, str]:
+def open_compressor(run: str) -> tuple["LoadedModel", "Compressor", str]:
     """The LoadedModel of a run, its Compressor and the engine in words. Raises UserError."""
     from chargpt.archive.compressed_file import Compressor
     from chargpt.archive.compression import symbols_of
     from chargpt.archive.exact_model import choose_engine
-    from chargpt.sampling.loaded_model import load_model
 
-    loaded, warnings = load_model(run, project_root() / "checkpoints", device="cpu")
-    for warning in warnings:
-        say(f"warning: {warning}")
+    loaded = load_run(run, device="cpu", described=False)
     engine, name = choose_engine(loaded.model, symbols_of(loaded.tokenizer))
     return loaded, Compressor(loaded.model, loaded.tokenizer, engine=engine), name

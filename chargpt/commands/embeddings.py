@@ -1,15 +1,15 @@
 """`python -m chargpt embeddings`: the characters as the model sees them, for TensorBoard's projector and as a list."""
 
-import argparse
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from chargpt.commands.options import add_run_options, print_json, say
+from chargpt.commands.frame import add_run_options, corpus_of_run, load_run, print_json, run_verb, verb_parser
 from chargpt.files import publish_file
-from chargpt.terminal import Parser, UserError, one_line, shown, whole_number
+from chargpt.terminal import UserError, log, one_line, shown, whole_number
 
 CONFIG = "projector_config.pbtxt"  # TensorBoard looks for this name
 EMBEDDING = """embeddings {{
@@ -21,10 +21,25 @@ EMBEDDING = """embeddings {{
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the projector's files, and print which characters are alike. Returns the exit code."""
-    options = parse_options(argv)
+    """Write the projector's files, and print which characters are alike. Returns the exit code. Raises UserError."""
+    parser = verb_parser(
+        "embeddings",
+        None,
+        "Write the embeddings of the characters for TensorBoard's projector, with the characters as labels, and "
+        "list the characters that the model treats alike: those whose embeddings point in similar directions.",
+    )
+    add_run_options(parser)
+    add = parser.add_argument
+    add("--out", type=Path, metavar="FOLDER", help="where to write the files (default: the folder of the run)")
+    add("--characters", type=whole_number(1), default=40, metavar="N", help="list the N most frequent ones (default: 40)")
+    add("--nearest", type=whole_number(1), default=5, metavar="N", help="with N neighbours each (default: 5)")
+    add("--json", action="store_true", help="print the list as JSON")
+    return run_verb(parser.parse_intermixed_args, argv, write_embeddings)
+
+
+def write_embeddings(options: Namespace) -> None:
+    """Write the files, and print the list."""
     from chargpt.analysis.characters import characters_of
-    from chargpt.commands.loaded_run import load_run
 
     loaded = load_run(options.run, device=options.device)
     vectors = loaded.model.token_embedding.weight.detach().float().cpu().numpy()
@@ -34,37 +49,18 @@ def main(argv: Sequence[str]) -> int:
     if loaded.model.config.positions == "learned":
         files |= position_files(loaded.model.position_embedding.weight.detach().float().cpu().numpy())
     write_projector(folder, files)
-    say(f"written {CONFIG} and {len(files)} tables in {shown(folder)}")
-    say(f"see them: python -m tensorboard.main --logdir {shown(folder)}   (choose Projector at the top)")
+    log(f"written {CONFIG} and {len(files)} tables in {shown(folder)}")
+    log(f"see them: python -m tensorboard.main --logdir {shown(folder)}   (choose Projector at the top)")
     listed = np.argsort(-counts, kind="stable") if counts is not None else np.arange(len(vectors))
     rows = neighbours(vectors, characters, listed[: options.characters], nearest=options.nearest)
     if options.json:
         print_json(rows)
     else:
         print(*map(line_of, rows), sep="\n")
-    return 0
-
-
-def parse_options(argv: Sequence[str]) -> argparse.Namespace:
-    """The options in `argv`. Raises UserError."""
-    parser = Parser(
-        prog="python -m chargpt embeddings",
-        description="Write the embeddings of the characters for TensorBoard's projector, with the characters as labels, and "
-        "list the characters that the model treats alike: those whose embeddings point in similar directions.",
-    )
-    add_run_options(parser)
-    add = parser.add_argument
-    add("--out", type=Path, metavar="FOLDER", help="where to write the files (default: the folder of the run)")
-    add("--characters", type=whole_number(1), default=40, metavar="N", help="list the N most frequent ones (default: 40)")
-    add("--nearest", type=whole_number(1), default=5, metavar="N", help="with N neighbours each (default: 5)")
-    add("--json", action="store_true", help="print the list as JSON")
-    return parser.parse_args(argv)
 
 
 def counts_of(loaded: Any) -> np.ndarray | None:
     """How often each character occurs in the run's text, (vocab_size,); None if the text is in no cache."""
-    from chargpt.commands.loaded_run import corpus_of_run
-
     try:
         return np.asarray(corpus_of_run(loaded).counts)
     except UserError:

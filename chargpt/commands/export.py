@@ -6,58 +6,55 @@ check with, calls that function on a path aside, and publishes the result whole 
 
 import importlib
 import re
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from chargpt.commands.frame import load_run, run_verb, verb_parser
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, publish, require
 from chargpt.project import project_root
-from chargpt.terminal import Parser, UserError, one_line, say, shown
+from chargpt.terminal import UserError, notice, one_line, shown
 
 CHECKED_IDS = 4096  # of a real text; an export is compared with the run on these
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m chargpt export`. Returns the exit code; raises UserError."""
-    options = _parse(argv)
-    target = TARGETS[options.to]
-    if options.weights and options.to != "html":
-        raise UserError(f"--weights: {options.weights} given; it is for --to html alone, so omit it")
-    # These import torch, which takes seconds; --help and a mistyped option are answered before.
+    """Export the run that the options in `argv` name. Returns the exit code. Raises UserError."""
+    return run_verb(parse_options, argv, export)
+
+
+def export(options: Namespace) -> None:
+    """Export the run."""
     from chargpt.device import one_thread
     from chargpt.exchange.certificate import reference_text
-    from chargpt.sampling.loaded_model import load_model
 
+    target = TARGETS[options.to]
     if target.package:
         require(target.package, target=options.to)
-    root = project_root()
-    loaded, warnings = load_model(options.run, root / "checkpoints", device="cpu")
-    for warning in warnings:
-        say("warning", one_line(warning))
+    loaded = load_run(options.run, device="cpu", described=False)
     destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
-    kind = {"is_folder": not target.suffix.startswith("."), "force": options.force}
-    check_destination(destination, **kind)
-    say("run", loaded.describe())
+    is_folder = not target.suffix.startswith(".")
+    check_destination(destination, is_folder=is_folder, force=options.force)
+    notice("run", loaded.describe())
     with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
-        ids, ids_from = reference_text(loaded, root=root, length=CHECKED_IDS)
+        ids, ids_from = reference_text(loaded, root=project_root(), length=CHECKED_IDS)
         names = [Path(text).name or text for text in loaded.texts]
         export_options = ExportOptions(
             name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16"
         )
         write = importlib.import_module(target.module).write
-        lines = publish(destination, lambda path: write(loaded, path, export_options), **kind)
+        lines = publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
     for line in lines:
         print(one_line(line))
-    say("written", shown(destination))
-    return 0
+    notice("written", shown(destination))
 
 
-def _parse(argv: Sequence[str]) -> Any:
+def parse_options(argv: Sequence[str]) -> Namespace:
     """The options in `argv`. Raises UserError."""
-    parser = Parser(
-        prog="python -m chargpt export",
-        usage="python -m chargpt export RUN --to TARGET [DIR] [--force]",
-        description="Write a run in the format of another program, and compare the two on real text.",
+    parser = verb_parser(
+        "export",
+        "RUN --to TARGET [DIR] [--force]",
+        "Write a run in the format of another program, and compare the two on real text.",
     )
     parser.add_argument("run", metavar="RUN", help="the name of a run, its path, or the path of one of its checkpoints")
     targets = "; ".join(f"{name}: {target.what}" for name, target in TARGETS.items())
@@ -72,7 +69,10 @@ def _parse(argv: Sequence[str]) -> Any:
         "(default: float16)",
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
-    return parser.parse_intermixed_args(argv)
+    options = parser.parse_intermixed_args(argv)
+    if options.weights and options.to != "html":
+        raise UserError(f"--weights: {options.weights} given; it is for --to html alone, so omit it")
+    return options
 
 
 def _file_name(run: str) -> str:

@@ -4,20 +4,24 @@ Without TEXT the run can be sampled from, scored with, and started from (`train.
 be trained on, it can be resumed as well.
 """
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from chargpt.commands.frame import run_verb, verb_parser
 from chargpt.nanogpt_words import CHECKPOINT, checkpoint_folder
 from chargpt.planning.cli import is_setting
 from chargpt.project import project_root
-from chargpt.terminal import Parser, UserError, shown
+from chargpt.terminal import UserError, shown
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m chargpt import`. Returns the exit code; raises UserError."""
-    options = _parse(argv)
-    # These import torch, which takes seconds; --help and a mistyped option are answered before.
+    """Make a run of the model that the options in `argv` name. Returns the exit code. Raises UserError."""
+    return run_verb(parse_options, argv, import_model)
+
+
+def import_model(options: Namespace) -> None:
+    """Make a run of the model."""
     from chargpt.exchange.hugging_face import read_folder
     from chargpt.exchange.importing import save_run
     from chargpt.exchange.nanogpt import read_nanogpt
@@ -31,18 +35,16 @@ def main(argv: Sequence[str]) -> int:
         model = read_folder(folder)
     else:
         raise UserError(f"{shown(folder)}: holds neither config.json nor {CHECKPOINT}; give the folder of a model")
-    given = {"preset": options.config, "settings": options.settings}
-    save_run(model, options.texts, name=options.run, **given, root=project_root())
-    return 0
+    texts, settings, root = options.texts, options.settings, project_root()
+    save_run(model, texts, name=options.run, preset=options.config, settings=settings, root=root)
 
 
-def _parse(argv: Sequence[str]) -> Any:
+def parse_options(argv: Sequence[str]) -> Namespace:
     """The options in `argv`, with texts and settings told apart. Raises UserError."""
-    program = "python -m chargpt import"
-    parser = Parser(
-        prog=program,
-        usage=f"{program} DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]",
-        description="Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes) "
+    parser = verb_parser(
+        "import",
+        "DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]",
+        "Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes) "
         "or from a checkpoint of nanoGPT (ckpt.pt and meta.pkl).",
     )
     add = parser.add_argument

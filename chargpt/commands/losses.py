@@ -1,13 +1,13 @@
 """`python -m chargpt losses`: where the loss of a model sits: classes of characters, positions in the context, confusions."""
 
-import argparse
 import dataclasses
 import math
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.options import add_run_options, add_text_option, print_json, say
-from chargpt.terminal import Parser, one_line, whole_number
+from chargpt.commands.frame import add_run_options, add_text_option, load_run, part_of_text, print_json, run_verb, verb_parser
+from chargpt.terminal import log, one_line, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.losses import LossBreakdown
@@ -16,10 +16,25 @@ MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what the options ask for. Returns the exit code."""
-    options = parse_options(argv)
+    """Print where the loss of a model sits. Returns the exit code. Raises UserError."""
+    parser = verb_parser(
+        "losses",
+        "RUN [TEXT] [option ...]",
+        "Show where the loss of a model sits: by class of character, by position in the context (would a longer "
+        "one help?), and which characters it takes for which others.",
+    )
+    add_run_options(parser)
+    add = parser.add_argument
+    add_text_option(parser)
+    add("--chars", type=whole_number(1), default=150_000, metavar="N", help="use the first N characters (default: 150000)")
+    add("--pairs", type=whole_number(1), default=12, metavar="N", help="confused pairs to list (default: 12)")
+    add("--json", action="store_true", help="one JSON object")
+    return run_verb(parser.parse_intermixed_args, argv, print_losses)
+
+
+def print_losses(options: Namespace) -> None:
+    """Print the tables, or JSON."""
     from chargpt.analysis.losses import loss_breakdown, predict
-    from chargpt.commands.loaded_run import load_run, part_of_text
 
     loaded = load_run(options.run, device=options.device)
     ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
@@ -30,26 +45,8 @@ def main(argv: Sequence[str]) -> int:
         values["classes"] = [{"class": row.pop("name"), **row} for row in values["classes"]]
         print_json({"run": loaded.run, "step": loaded.step, **values})
     else:
-        say(f"{place}; each window of {loaded.model.config.block_size:,} characters starts without context")
+        log(f"{place}; each window of {loaded.model.config.block_size:,} characters starts without context")
         print(*tables(report), sep="\n")
-    return 0
-
-
-def parse_options(argv: Sequence[str]) -> argparse.Namespace:
-    """The options in `argv`. Raises UserError."""
-    parser = Parser(
-        prog="python -m chargpt losses",
-        usage="python -m chargpt losses RUN [TEXT] [option ...]",
-        description="Show where the loss of a model sits: by class of character, by position in the context (would a longer "
-        "one help?), and which characters it takes for which others.",
-    )
-    add_run_options(parser)
-    add = parser.add_argument
-    add_text_option(parser)
-    add("--chars", type=whole_number(1), default=150_000, metavar="N", help="use the first N characters (default: 150000)")
-    add("--pairs", type=whole_number(1), default=12, metavar="N", help="confused pairs to list (default: 12)")
-    add("--json", action="store_true", help="one JSON object")
-    return parser.parse_intermixed_args(argv)
 
 
 def tables(report: "LossBreakdown") -> list[str]:
@@ -60,14 +57,14 @@ def tables(report: "LossBreakdown") -> list[str]:
         counts = f"{row.characters:>11,}{row.share:>8.1%}{row.loss:>8.3f}"
         lines.append(f"{row.name:<18}{counts}{row.share_of_loss:>13.1%}{row.right:>8.1%}")
     lines += ["", f"{'position':<18}{'characters':>11}{'loss':>8}  ± of the mean"]
-    for row in report.positions:
-        name = f"{row.first:,}" if row.first == row.last else f"{row.first:,} to {row.last:,}"
-        lines.append(f"{name:<18}{row.characters:>11,}{row.loss:>8.3f}  {row.error:.3f}")
+    for band in report.positions:
+        name = f"{band.first:,}" if band.first == band.last else f"{band.first:,} to {band.last:,}"
+        lines.append(f"{name:<18}{band.characters:>11,}{band.loss:>8.3f}  {band.error:.3f}")
     lines += [f"longer context?  {advice(report)}", ""]
     lines += [f"{'text has':<10}{'model says':<12}{'times':>7}{'of all mistakes':>17}"]
-    for row in report.confused:
-        pair = f"{one_line(row.character):<10}{one_line(row.prediction):<12}"
-        lines.append(f"{pair}{row.times:>7,}{row.share_of_mistakes:>17.1%}")
+    for pair in report.confused:
+        characters = f"{one_line(pair.character):<10}{one_line(pair.prediction):<12}"
+        lines.append(f"{characters}{pair.times:>7,}{pair.share_of_mistakes:>17.1%}")
     return lines
 
 

@@ -3,20 +3,22 @@
 Only the small files of a run are read, none of its weights. A run that another process writes meanwhile is listed as it is.
 """
 
-import argparse
 import math
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from chargpt.commands.frame import run_verb, verb_parser
 from chargpt.project import project_root
-from chargpt.runs.checkpoint import STATE, read_state, steps
-from chargpt.runs.load import expand_patterns, find_run, run_folders
-from chargpt.runs.saved_state import NO_TEXT, SavedState
 from chargpt.runs.sealed_json import CheckpointError
-from chargpt.terminal import Parser, columns, one_line, shown
+from chargpt.terminal import columns, one_line, shown
 from chargpt.text.named_corpora import DEFAULT
+
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.runs.saved_state import SavedState
 
 WIDEST_TEXT = 32  # columns for the names of the texts
 ATTEMPTS = 3  # to read a run whose checkpoints another process replaces meanwhile
@@ -28,7 +30,7 @@ class Listed:
     """What the list says of a run."""
 
     name: str
-    state: SavedState | None = None  # None: no checkpoint can be read
+    state: "SavedState | None" = None  # None: no checkpoint can be read
     saved_at: float = 0.0  # when the newest checkpoint was written, seconds since 1970
     problem: str = ""
 
@@ -39,35 +41,37 @@ class Listed:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the list. Returns the exit code."""
-    options = parse_options(argv)
-    checkpoints = project_root() / "checkpoints"
-    names = expand_patterns(options.runs, checkpoints)
-    folders = [find_run(name, checkpoints) for name in names] if names else run_folders(checkpoints)
-    if not folders:
-        print(f"There is no run in {shown(checkpoints)} yet; python train.py trains one.")
-        return 0
-    print(*table([read_run(folder) for folder in folders]), sep="\n")
-    return 0
-
-
-def parse_options(argv: Sequence[str]) -> argparse.Namespace:
-    """The options in `argv`. Raises UserError."""
-    parser = Parser(
-        prog="python -m chargpt runs",
-        usage="python -m chargpt runs [RUN ...]",
-        description="List the runs in checkpoints/, the one with the newest checkpoint first: the text, the number of "
+    """Print the list that the options in `argv` ask for. Returns the exit code. Raises UserError."""
+    parser = verb_parser(
+        "runs",
+        "[RUN ...]",
+        "List the runs in checkpoints/, the one with the newest checkpoint first: the text, the number of "
         "parameters, the lowest validation loss in nats per character, the time of the newest checkpoint, and how many of the "
         "planned steps are done. A star marks the lowest loss of runs of the same text and vocabulary.",
     )
     parser.add_argument(
         "runs", metavar="RUN", nargs="*", help="runs, their paths, or patterns such as 'poems*' (default: all in checkpoints/)"
     )
-    return parser.parse_intermixed_args(argv)
+    return run_verb(parser.parse_intermixed_args, argv, print_runs)
+
+
+def print_runs(options: Namespace) -> None:
+    """Print the list."""
+    from chargpt.runs.load import expand_patterns, find_run, run_folders
+
+    checkpoints = project_root() / "checkpoints"
+    names = expand_patterns(options.runs, checkpoints)
+    folders = [find_run(name, checkpoints) for name in names] if names else run_folders(checkpoints)
+    if not folders:
+        print(f"There is no run in {shown(checkpoints)} yet; python train.py trains one.")
+        return
+    print(*table([read_run(folder) for folder in folders]), sep="\n")
 
 
 def read_run(folder: Path) -> Listed:
     """The newest state of the run in `folder` that can be read. Never raises for what a folder may hold."""
+    from chargpt.runs.checkpoint import STATE, read_state, steps
+
     name, problem = folder.name, "has no checkpoint yet"
     for _ in range(ATTEMPTS):
         vanished = False
@@ -93,28 +97,30 @@ def read_run(folder: Path) -> Listed:
 
 def table(runs: Sequence[Listed]) -> list[str]:
     """The lines of the list: newest first, then what cannot be read."""
-    read = sorted((run for run in runs if run.state is not None), key=lambda run: (-run.saved_at, run.name))
+    newest_first = sorted(runs, key=lambda run: (-run.saved_at, run.name))
+    read = [(run, run.state) for run in newest_first if run.state is not None]
     unread = [one_line(f"{run.name}: {run.problem}") for run in sorted(runs, key=lambda run: run.name) if run.state is None]
     if not read:
         return unread
     losses: dict[tuple[str, int], list[float]] = {}  # of the runs of each text and vocabulary
-    for run in read:
-        losses.setdefault(_text_key(run), []).append(math.inf if run.loss is None else run.loss)
+    for run, state in read:
+        losses.setdefault(_text_key(state), []).append(math.inf if run.loss is None else run.loss)
     rows = []
-    for run in read:
-        of_text = losses[_text_key(run)]
+    for run, state in read:
+        of_text = losses[_text_key(state)]
         is_lowest = len(of_text) > 1 and run.loss == min(of_text)
-        rows.append([*_cells(run, star="*" if is_lowest else " "), run.problem and f"({run.problem})"])
+        rows.append([*_cells(run, state, star="*" if is_lowest else " "), run.problem and f"({run.problem})"])
     note = "newest first; the loss is the lowest of the validation, in nats per character; *: the lowest loss of its text"
     return [*_aligned([[*HEAD, ""], *rows]), note, *unread]
 
 
-def _text_key(run: Listed) -> tuple[str, int]:
-    return run.state.fingerprint, run.state.tokenizer.vocab_size
+def _text_key(state: "SavedState") -> tuple[str, int]:
+    return state.fingerprint, state.tokenizer.vocab_size
 
 
-def _cells(run: Listed, *, star: str) -> list[str]:
-    state = run.state
+def _cells(run: Listed, state: "SavedState", *, star: str) -> list[str]:
+    from chargpt.runs.saved_state import NO_TEXT
+
     progress, train = state.progress, state.config.train
     size = sum(tensor.numel() for tensor in state.expected_weights().values())
     done = f"{progress.step:,} of {train.max_steps:,}"

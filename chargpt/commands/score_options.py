@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from chargpt.commands.options import add_run_options, page_file
+from chargpt.commands.frame import add_run_options, page_file
 from chargpt.terminal import Parser, UserError, whole_number
 
 

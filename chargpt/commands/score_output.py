@@ -4,7 +4,7 @@ import math
 from typing import Any, TextIO
 
 from chargpt.analysis.scored_text import Line, Summary
-from chargpt.commands.options import json_line
+from chargpt.commands.frame import json_line
 from chargpt.sampling.printing import coloured
 from chargpt.sampling.surprisal import stretches
 from chargpt.terminal import escape_controls, one_line

@@ -10,13 +10,13 @@ from tqdm import tqdm
 from chargpt.analysis.baselines import Baselines, NgramMark
 from chargpt.analysis.scored_text import UNKNOWN_BITS, Piece, Summary, Total, describe_unknown, lines_of, score_pieces
 from chargpt.commands.compare import compare
-from chargpt.commands.loaded_run import corpus_of_run, load_run
-from chargpt.commands.options import say, stride_within
+from chargpt.commands.frame import corpus_of_run, load_run, stride_within
 from chargpt.commands.score_output import ColourPrinter, JsonLinePrinter, LinePrinter, Printer
 from chargpt.commands.texts import Text, check_not_empty, open_texts
 from chargpt.pages.score_page import Page
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.printing import LEGEND, NO_TERMINAL
+from chargpt.terminal import log
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -65,13 +65,13 @@ def score_texts(options: argparse.Namespace, loaded: LoadedModel, texts: list[Te
 def say_notes(summary: Summary, loaded: LoadedModel, options: argparse.Namespace) -> None:
     """What a reader of the table has to know."""
     facts, total = summary.facts, summary.total
-    say(f"windows of {facts['context']:,} characters, one every {facts['stride']:,}")
+    log(f"windows of {facts['context']:,} characters, one every {facts['stride']:,}")
     if total.unknown:
-        say(describe_unknown(total, loaded.tokenizer))
+        log(describe_unknown(total, loaded.tokenizer))
     if summary.ngram is None:
-        say("no n-gram mark: the training text of the run is not in the cache, or the text is too short")
+        log("no n-gram mark: the training text of the run is not in the cache, or the text is too short")
     if options.html:
-        say(f"page: {options.html}")
+        log(f"page: {options.html}")
 
 
 def new_printer(options: argparse.Namespace) -> Printer | None:
@@ -81,7 +81,7 @@ def new_printer(options: argparse.Namespace) -> Printer | None:
     if options.lines:
         return LinePrinter(sys.stdout)
     if options.surprise:
-        say(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
+        log(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
         return ColourPrinter(sys.stdout)
     return None
 

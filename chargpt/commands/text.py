@@ -2,12 +2,18 @@
 
 from collections.abc import Sequence
 
-from chargpt.planning.cli import parse_text_options
-from chargpt.planning.plan import make_plan
+from chargpt.commands.frame import run_verb
+from chargpt.planning.cli import TrainOptions, parse_text_options
 from chargpt.project import project_root
 
 
 def main(argv: Sequence[str]) -> int:
     """Print what `train.py --dry-run` prints. Returns the exit code. Raises UserError."""
-    print(make_plan(parse_text_options(argv), root=project_root()).describe())
-    return 0
+    return run_verb(parse_text_options, argv, print_plan)
+
+
+def print_plan(options: TrainOptions) -> None:
+    """Print the plan."""
+    from chargpt.planning.plan import make_plan
+
+    print(make_plan(options, root=project_root()).describe())

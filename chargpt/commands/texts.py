@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from chargpt.commands.loaded_run import corpus_of_run
+from chargpt.commands.frame import corpus_of_run
 from chargpt.config import DataConfig
 from chargpt.project import data_folder, project_root
 from chargpt.sampling.loaded_model import LoadedModel

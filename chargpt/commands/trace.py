@@ -1,16 +1,16 @@
 """`python -m chargpt trace`: what a text, or what the model writes, has copied from the training text."""
 
-import argparse
 import os
 import secrets
 import time
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from chargpt.commands.options import add_run_options, print_json, say
-from chargpt.terminal import Parser, UserError, escape_controls, number, one_line, plural, shown, whole_number
+from chargpt.commands.frame import add_run_options, corpus_of_run, load_run, print_json, run_verb, verb_parser
+from chargpt.terminal import UserError, escape_controls, log, number, one_line, plural, shown, whole_number
 
 SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
 MAX_SHOWN = 200  # characters of a passage
@@ -19,43 +19,11 @@ COUNTED = 2**22  # ids at a time: memory does not depend on the size of the text
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what the options ask for. Returns the exit code."""
-    options = parse_options(argv)
-    from chargpt.analysis.copies import Novelty
-    from chargpt.commands.loaded_run import corpus_of_run, load_run
-    from chargpt.project import project_root
-    from chargpt.text.places import find_places
-    from chargpt.text.suffix_array import open_index, open_or_make_index
-
-    loaded = load_run(options.run, device=options.device)
-    corpus = corpus_of_run(loaded)
-    started = time.monotonic()
-    index = open_index(corpus)
-    if index is None:
-        index = open_or_make_index(corpus)
-        say(f"indexed {len(corpus.train):,} characters in {time.monotonic() - started:.1f} s; the index is kept in the cache")
-    labels, texts = texts_of(options, loaded)
-    novelty = Novelty(texts, index)
-    size = min(sum(map(len, texts)), len(corpus.val))
-    unseen = Novelty([np.asarray(corpus.val[:size])], index)
-    found = novelty.passages(options.passages)
-    places = find_places([p.place for p in found], corpus, loaded.config.data, texts=loaded.texts, root=project_root())
-    if len(places) < len({p.place for p in found}):
-        say("files of the training text have changed or are gone: some lines are counted in that text as it was encoded")
-    result = report_of(labels, texts, novelty, unseen, corpus, found=found, places=places)
-    if options.json:
-        print_json({"run": loaded.run, "step": loaded.step, **result})
-    else:
-        print(*table(result), sep="\n")
-    return 0
-
-
-def parse_options(argv: Sequence[str]) -> argparse.Namespace:
-    """The options in `argv`. Raises UserError."""
-    parser = Parser(
-        prog="python -m chargpt trace",
-        usage="python -m chargpt trace RUN [TEXT ...] [option ...]",
-        description="Find the longest passages of a text that stand verbatim in the training part of the run's text, and count "
+    """Print what texts or samples have copied from the training text. Returns the exit code. Raises UserError."""
+    parser = verb_parser(
+        "trace",
+        "RUN [TEXT ...] [option ...]",
+        "Find the longest passages of a text that stand verbatim in the training part of the run's text, and count "
         "the n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the "
         "cache. The first call makes an index of it there, which takes about a minute for 100 million characters.",
     )
@@ -68,10 +36,39 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     add("--seed", type=whole_number(0), metavar="N", help="of the first sample (default: a new one each time)")
     add("--passages", type=whole_number(1), default=10, metavar="N", help="passages to list (default: 10)")
     add("--json", action="store_true", help="one JSON object, with every n from 2 to 32")
-    return parser.parse_intermixed_args(argv)
+    return run_verb(parser.parse_intermixed_args, argv, print_copies)
 
 
-def texts_of(options: argparse.Namespace, loaded: Any) -> tuple[list[str], list[np.ndarray]]:
+def print_copies(options: Namespace) -> None:
+    """Print the table, or JSON."""
+    from chargpt.analysis.copies import Novelty
+    from chargpt.project import project_root
+    from chargpt.text.places import find_places
+    from chargpt.text.suffix_array import open_index, open_or_make_index
+
+    loaded = load_run(options.run, device=options.device)
+    corpus = corpus_of_run(loaded)
+    started = time.monotonic()
+    index = open_index(corpus)
+    if index is None:
+        index = open_or_make_index(corpus)
+        log(f"indexed {len(corpus.train):,} characters in {time.monotonic() - started:.1f} s; the index is kept in the cache")
+    labels, texts = texts_of(options, loaded)
+    novelty = Novelty(texts, index)
+    size = min(sum(map(len, texts)), len(corpus.val))
+    unseen = Novelty([np.asarray(corpus.val[:size])], index)
+    found = novelty.passages(options.passages)
+    places = find_places([p.place for p in found], corpus, loaded.config.data, texts=loaded.texts, root=project_root())
+    if len(places) < len({p.place for p in found}):
+        log("files of the training text have changed or are gone: some lines are counted in that text as it was encoded")
+    result = report_of(labels, texts, novelty, unseen, corpus, found=found, places=places)
+    if options.json:
+        print_json({"run": loaded.run, "step": loaded.step, **result})
+    else:
+        print(*table(result), sep="\n")
+
+
+def texts_of(options: Namespace, loaded: Any) -> tuple[list[str], list[np.ndarray]]:
     """The names and the ids of the texts that the options name, or of samples. An unknown character is -1."""
     from chargpt.sampling.printing import text_of
     from chargpt.sampling.prompt import read_prompt
@@ -87,14 +84,11 @@ def texts_of(options: argparse.Namespace, loaded: Any) -> tuple[list[str], list[
         return names, texts
     seed = secrets.randbits(32) if options.seed is None else options.seed
     seeds = range(seed, seed + options.samples)
-    try:
-        generator = loaded.text_generator(Sampling(temperature=options.temperature), length=options.length)
-    except ValueError as error:
-        raise UserError(f"--{error}") from None
+    generator = loaded.text_generator(Sampling(temperature=options.temperature), length=options.length)
     samples = [""] * len(seeds)
     for added in generator.write([], list(seeds)):
         samples = [sample + text_of(new) for sample, new in zip(samples, added)]
-    say(f"{plural(len(seeds), 'sample')} of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
+    log(f"{plural(len(seeds), 'sample')} of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
     return [f"sample {i + 1}" for i in range(len(seeds))], [tokenizer.ids_of(sample) for sample in samples]
 
 

@@ -8,7 +8,7 @@ import pytest
 from chargpt.analysis.copies import Novelty
 from chargpt.analysis.run_report import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
 from chargpt.analysis.scored_text import Line
-from chargpt.commands.loaded_run import load_run
+from chargpt.commands.frame import load_run
 from chargpt.text.suffix_array import open_or_make_index
 
 EFFORT = Effort(characters=400, sample_length=30, sample_seconds=10)

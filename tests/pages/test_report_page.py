@@ -9,7 +9,7 @@ import pytest
 
 from chargpt.analysis.metrics_log import MetricsLog
 from chargpt.analysis.run_report import Effort, measure_run
-from chargpt.commands.loaded_run import load_run
+from chargpt.commands.frame import load_run
 from chargpt.config import OptimConfig
 from chargpt.pages.page import source
 from chargpt.pages.report_page import ShownRun, comparison, curves, differences, report_page
