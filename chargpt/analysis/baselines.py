@@ -66,15 +66,17 @@ class _ZstdProgram:
         self._output: BinaryIO = tempfile.TemporaryFile()
         command = ["zstd", "-19", "--quiet", "--stdout"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=self._output, stderr=subprocess.DEVNULL)
+        assert self._process.stdin is not None  # it is a pipe
+        self._input = self._process.stdin
 
     def compress(self, data: bytes) -> bytes:
         with contextlib.suppress(OSError):  # it has ended early
-            self._process.stdin.write(data)
+            self._input.write(data)
         return b""
 
     def flush(self) -> bytes:
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._input.close()
         failed = self._process.wait()
         self._output.seek(0)
         with self._output as output:

@@ -137,7 +137,8 @@ def open_brackets(characters: Sequence[str]) -> np.ndarray:
     For one that closes a bracket or quote, the place of that. Apostrophes are not quotes: ' opens only after a character that
     is not alphanumeric, and closes only before one. An empty line closes everything.
     """
-    places, stack = [], []  # the stack holds (place, character) of what is open
+    places: list[int] = []
+    stack: list[tuple[int, str]] = []  # place and character of what is open
     for place, character in enumerate(characters):
         before = characters[place - 1] if place else "\n"
         after = characters[place + 1] if place + 1 < len(characters) else "\n"

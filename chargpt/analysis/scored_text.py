@@ -127,12 +127,12 @@ def _priced(piece: Piece, ids: np.ndarray, known: np.ndarray, tokenizer: Tokeniz
 
 def lines_of(scored: Iterable[tuple[Piece, np.ndarray]]) -> Iterator[Line]:
     """The lines of a scored text, each with its newline; parts of at most LONGEST characters of a line that is longer."""
-    number, held, held_bits = 1, None, np.empty(0)
+    number, held_bits = 1, np.empty(0)
+    held: Piece | None = None
     for piece, bits in scored:
-        held = piece if held is None else held + piece
-        held_bits = np.concatenate((held_bits, bits))
-        start, newline = 0, b"\n" if isinstance(held, bytes) else "\n"
-        while (end := held.find(newline, start, start + LONGEST) + 1) or len(held) - start > LONGEST:
+        held, held_bits = _joined(held, piece), np.concatenate((held_bits, bits))
+        start = 0
+        while (end := _newline(held, start) + 1) or len(held) - start > LONGEST:
             stop = end or _character_end(held, start + LONGEST)
             yield _line(number, held[start:stop], held_bits[start:stop])
             number, start = number + bool(end), stop
@@ -141,11 +141,27 @@ def lines_of(scored: Iterable[tuple[Piece, np.ndarray]]) -> Iterator[Line]:
         yield _line(number, held, held_bits)
 
 
+def _joined(held: Piece | None, piece: Piece) -> Piece:
+    """The two together; all pieces of a text have one type."""
+    if isinstance(held, str) and isinstance(piece, str):
+        return held + piece
+    if isinstance(held, bytes) and isinstance(piece, bytes):
+        return held + piece
+    return piece
+
+
+def _newline(text: Piece, start: int) -> int:
+    """Where the next newline is, if it is among the next LONGEST characters; otherwise -1."""
+    end = start + LONGEST
+    return text.find("\n", start, end) if isinstance(text, str) else text.find(b"\n", start, end)
+
+
 def _character_end(text: Piece, end: int) -> int:
     """`end`, or a little less so that bytes are not cut inside a character."""
-    for back in range(4 if isinstance(text, bytes) else 0):
-        if text[end - back] & 0xC0 != 0x80:
-            return end - back
+    if isinstance(text, bytes):
+        for back in range(4):
+            if text[end - back] & 0xC0 != 0x80:
+                return end - back
     return end
 
 
