@@ -134,7 +134,7 @@ def test_help_needs_no_torch(words, tmp_path):
     [
         (["train.py", "--resum"], "--resum: no such option; did you mean --resume?"),
         (["train.py", "train.seed"], "train.seed: a setting without a value"),
-        (["train.py", "--resume", "a.txt"], "--resume: text, settings and weights come from the run"),
+        (["train.py", "--resume", "--config", "best"], "--resume: settings and weights come from the run"),
         (["sample.py", "--lenght", "5"], "--lenght: no such option; did you mean --length?"),
     ],
 )

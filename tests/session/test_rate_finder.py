@@ -137,7 +137,7 @@ def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capf
 
 def test_a_signal_while_the_text_is_loaded_ends_at_once(text, tmp_path, monkeypatch):
     def load(*_: object, **__: object) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # in this thread: os.kill may choose another one, and is then late
         raise AssertionError("still running")
 
     monkeypatch.setattr(rate_finder, "make_plan", load)
