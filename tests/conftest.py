@@ -59,7 +59,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def default_signals() -> Iterator[None]:
     """The handlers of Ctrl-C and of a hangup are the default ones, also where the caller, like nohup, ignores these signals."""
     numbers = [signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
