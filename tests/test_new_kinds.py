@@ -128,14 +128,15 @@ def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):
     [
         ["export", "RUN", "--to", "hf"],
         ["export", "RUN", "--to", "gguf"],
+        ["export", "RUN", "--to", "onnx"],
         ["export", "RUN", "--to", "html"],
         ["compress", "RUN"],
     ],
     ids=" ".join,
 )
 def test_what_does_not_know_new_positions_refuses_them(ramp, text, tmp_path, monkeypatch, words):
-    if words[-1] == "gguf":
-        pytest.importorskip("gguf")
+    if words[-1] in ("gguf", "onnx"):
+        pytest.importorskip(words[-1])
     run = trained(text, tmp_path, f"model.positions={ramp}")
     monkeypatch.chdir(tmp_path)
     place = [str(text)] if words[0] == "compress" else [f"{tmp_path}/out"]

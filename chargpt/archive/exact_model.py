@@ -17,7 +17,7 @@ from chargpt.archive.exact_arithmetic import exponential, gelu, norm, product_bi
 from chargpt.kernels import exact
 from chargpt.kernels.compiler import Unavailable
 from chargpt.terminal import UserError
-from model import GPT, SINUSOID_SCALE, GPTConfig, causal_mask
+from model import GPT, SINUSOID_SCALE, Block, GPTConfig, causal_mask
 
 FREQUENCY_BITS = 24  # the most likely character has a frequency of 2^24 + 1, and none has less than 1
 
@@ -38,7 +38,7 @@ class Engine(Protocol):
 class Layer:
     """The numbers of one block, float64, on the CPU: matrices (N, K) with rounded rows, vectors as they are."""
 
-    def __init__(self, block: nn.Module) -> None:
+    def __init__(self, block: Block) -> None:
         attn, mlp = block.attn, block.mlp
         self.norm_1, self.norm_2 = _vectors(block.norm_1), _vectors(block.norm_2)
         self.qkv, self.proj, self.up, self.down = (_linear(linear) for linear in (attn.qkv, attn.proj, mlp.up, mlp.down))
@@ -91,9 +91,9 @@ class TorchEngine:
     @torch.inference_mode()
     def read(self, ids: Tensor, *, start: int, wanted: int) -> Tensor:
         weights, (B, T) = self._weights, ids.shape
-        config = weights.config
+        config, d = weights.config, weights.config.n_embd // weights.config.n_head
         if start == 0:
-            self._keys, self._values, self._units = (_new_cache(config, B, last) for last in ("d", "d", 1))
+            self._keys, self._values, self._units = (_new_cache(config, B, width) for width in (d, d, 1))
         x = weights.tokens[ids]  # (B, T, C)
         if weights.positions is not None:
             x = x + weights.positions[start : start + T]
@@ -141,10 +141,9 @@ def frequencies(logits: Tensor) -> Tensor:
     return (likelihood * 2.0**FREQUENCY_BITS).to(torch.int64) + 1
 
 
-def _new_cache(config: GPTConfig, B: int, last: str | int) -> list[Tensor]:
-    """Memory for each layer, (B, h, block_size, d or 1)."""
-    size = config.n_embd // config.n_head if last == "d" else last
-    return [torch.zeros(B, config.n_head, config.block_size, size, dtype=torch.float64) for _ in range(config.n_layer)]
+def _new_cache(config: GPTConfig, B: int, width: int) -> list[Tensor]:
+    """Memory for each layer, (B, h, block_size, width)."""
+    return [torch.zeros(B, config.n_head, config.block_size, width, dtype=torch.float64) for _ in range(config.n_layer)]
 
 
 def choose_engine(model: GPT, symbols: int) -> tuple[Engine, str]:
@@ -165,11 +164,11 @@ class CEngine:
         self._model = self._described()
         self._parts = threads
         self._pool = ThreadPoolExecutor(threads)  # it starts no thread before it is needed
-        self._caches: ctypes.Array | None = None  # a exact.Cache for each text
+        self._caches = self._new_caches(0)  # one for each text
 
     def read(self, ids: Tensor, *, start: int, wanted: int) -> Tensor:
         B, T = ids.shape
-        if start == 0 and (self._caches is None or len(self._caches) != B):
+        if start == 0 and len(self._caches) != B:
             self._caches = self._new_caches(B)
         assert len(self._caches) == B and start + T <= self._weights.config.block_size, (B, start, T)
         ids = ids.contiguous()
@@ -216,7 +215,7 @@ class CEngine:
         )
 
     def _linear(self, weight: Tensor, bias: Tensor | None) -> exact.Linear:
-        """Panels of exact.PANEL outputs, input by input, in float32, which holds the rounded weights exactly."""
+        """Panels of PANEL outputs, input by input, in float32, which holds the rounded weights exactly."""
         N, K = weight.shape
         padded = F.pad(weight.float(), (0, 0, 0, -N % exact.PANEL))
         panels = padded.view(-1, exact.PANEL, K).transpose(1, 2)

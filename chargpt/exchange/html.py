@@ -161,8 +161,15 @@ def _check_engine(page: Path, loaded: LoadedModel, packed: GPT, options: ExportO
 
 def _greedy(loaded: LoadedModel, prompt: np.ndarray) -> list[int]:
     """GREEDY ids by the model before packing."""
-    settings = {"overflow": "refill", "generator": torch.Generator(), "never_sampled": loaded.tokenizer.never_sampled}
-    made = stream(loaded.model, torch.from_numpy(prompt)[None], GREEDY, Sampling(temperature=0.0), **settings)
+    made = stream(
+        loaded.model,
+        torch.from_numpy(prompt)[None],
+        GREEDY,
+        Sampling(temperature=0.0),
+        overflow="refill",
+        generator=torch.Generator(),
+        never_sampled=loaded.tokenizer.never_sampled,
+    )
     return [int(id) for id in made]
 
 
@@ -217,7 +224,13 @@ def find_node() -> str | None:
 
 
 def run_engine(
-    node: str, page: Path, windows: Sequence[Sequence[int]], *, vocab_size: int, length: int, engine: str = "WebAssembly"
+    node: str,
+    page: Path,
+    windows: Sequence[Sequence[int] | np.ndarray],
+    *,
+    vocab_size: int,
+    length: int,
+    engine: str = "WebAssembly",
 ) -> tuple[np.ndarray, list[int]]:
     """What the engine of `page` computes: logits, and `length` ids that greedily continue the first of `windows`.
 

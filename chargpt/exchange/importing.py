@@ -98,7 +98,9 @@ def save_run(
         )
     progress = Progress(step=imported.step)
     if corpus is not None:
-        progress.record_evaluation(evaluate(model, validation_part(corpus.val, config.train.eval_chars)))
+        loss = evaluate(model, validation_part(corpus.val, config.train.eval_chars))
+        assert loss is not None, "only an interrupt ends an evaluation early"
+        progress.record_evaluation(loss)
     state = SavedState(
         config=config,
         tokenizer=imported.tokenizer,
@@ -112,10 +114,11 @@ def save_run(
     new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
     problems = run.save(state, weights=model.state_dict(), training=optimizer_state)
     if corpus is None:
+        assert run.checkpoint is not None, "save has published one"
         mark_best(run.checkpoint, None)
     for problem in [*problems, *filter(None, [run.write_config(config)])]:
         say("warning", problem)
-    _report(imported, run, corpus, progress, root=root)
+    _report(imported, run, corpus, state, root=root)
     return run.folder
 
 
@@ -125,8 +128,10 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     config = load_settings(preset, [], presets=presets, model=shape, model_from=imported.program).config
     config = apply(config, imported.settings, where=imported.program)
     normalizer = dataclasses.asdict(imported.tokenizer.normalizer)
-    vocabulary = "bytes" if imported.tokenizer.characters is None else "characters"
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary=vocabulary, **normalizer))
+    data = dataclasses.replace(
+        config.data, vocabulary="bytes" if imported.tokenizer.characters is None else "characters", **normalizer
+    )
+    config = dataclasses.replace(config, data=data)
     fixed = config
     config = by_fields(apply_overrides(config, settings), given_in(settings))
     if dataclasses.replace(config.model, dropout=fixed.model.dropout) != fixed.model:
@@ -145,9 +150,9 @@ def _optimizer_state(imported: ImportedModel, model: GPT, config: Config) -> Map
     return state
 
 
-def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, progress: Progress, *, root: Path) -> None:
+def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: SavedState, *, root: Path) -> None:
     """Say what was imported, what is different now, and what to type next."""
-    shape = imported.shape
+    shape, progress = imported.shape, state.progress
     say(
         "imported",
         f"{imported.program}, step {imported.step:,}: {shape.n_layer} layers, {shape.n_head} heads, width {shape.n_embd}, "
@@ -167,6 +172,6 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, progress: 
         say("train", f"python train.py TEXT --init-from {name}{again}")
         return
     longer = ""
-    if progress.step >= run.saved.config.train.max_steps:  # it is finished: without more steps, nothing is left to train
+    if progress.step >= state.config.train.max_steps:  # it is finished: without more steps, nothing is left to train
         longer = f" train.max_steps={progress.step + max(1, progress.step // 5)}"
     say("resume", f"python train.py --resume --run {name}{longer}")

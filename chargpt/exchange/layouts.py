@@ -4,7 +4,6 @@ transformers computes both as model.py does: GPT-2 with the exact GELU, Starcode
 Both have biases everywhere; a model without biases gets zeros, which changes no logit.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -148,7 +147,7 @@ def bias_or_zeros(name: str, weight: Tensor, bias: Tensor | None) -> PlannedTens
 
 def renamed(name: str, blocks: str, names: Mapping[str, str]) -> str:
     """`blocks.0.norm_1` as it is called elsewhere, for example transformer.h.0.ln_1."""
-    number, part = re.fullmatch(r"blocks\.(\d+)\.(.+)", name).groups()
+    _, number, part = name.split(".", 2)
     return f"{blocks}.{number}.{names[part]}"
 
 

@@ -9,7 +9,7 @@ import re
 import struct
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # weights, and two moments of each
 MAX_RECORDS = 100_000  # tensors and others in a checkpoint
 MAX_DIMENSIONS = 8
 MAX_PICKLED = 32 << 20  # bytes of a pickle without the tensors: every character of Unicode fits
+# The first bytes of a zip file.
+ZIP_START = b"PK\x03\x04"
 LOCAL_HEADER = struct.Struct("<26x2H")  # of a record in a zip file; its name and an extra field follow, of these lengths
 DTYPES = {
     "torch FloatStorage": torch.float32,
@@ -60,7 +62,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     numbers = 12 * shape.n_layer * shape.n_embd**2 + (shape.block_size + len(ids)) * shape.n_embd
     if 2 * numbers > path.stat().st_size:  # otherwise a small file could name the same numbers for every layer
         raise UserError(f"{where}: {path.stat().st_size:,} bytes, too few for a model of {numbers:,} weights; copy it again")
-    source = TensorSource(where, {name: (tensor.shape, lambda tensor=tensor: tensor) for name, tensor in tensors.items()})
+    source = TensorSource(where, {name: (tensor.shape, tensor.detach) for name, tensor in tensors.items()})
     weights = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
     if OUTPUT in source and not torch.equal(source.read(OUTPUT, (len(ids), shape.n_embd)), weights["token_embedding.weight"]):
         raise UserError(f"{where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
@@ -117,10 +119,18 @@ def _load(path: Path) -> dict[str, Any]:
     except UserError:
         raise
     except Exception as error:  # any kind of invalid file is reported in the same way
+        if isinstance(error, zipfile.BadZipFile) and _begins_as_zip(path):
+            raise UserError(f"{shown(path)}: damaged or incomplete, its end is missing; copy the file again") from None
         raise UserError(f"{shown(path)}: not a checkpoint of tensors and plain containers ({one_line(error):.200})") from None
     if not isinstance(checkpoint, dict):
         raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; give the folder that its train.py wrote")
     return checkpoint
+
+
+def _begins_as_zip(path: Path) -> bool:
+    """Whether the file at `path` begins as a zip file, or is empty: then a copy of it has not come to its end."""
+    with open(path, "rb") as file:
+        return file.read(len(ZIP_START)) in (ZIP_START, b"")
 
 
 def _read_archive(path: Path, archive: zipfile.ZipFile) -> Any:
@@ -148,14 +158,14 @@ def _read_archive(path: Path, archive: zipfile.ZipFile) -> Any:
         if type(count) is not int or record.file_size != count * dtype.itemsize:
             raise ValueError(f"the size of the record {key!r} differs from that of its tensor")
         if key not in storages:
-            name, extra = LOCAL_HEADER.unpack_from(whole, record.header_offset)
+            name, extra = LOCAL_HEADER.unpack_from(whole.data, record.header_offset)
             start = record.header_offset + LOCAL_HEADER.size + name + extra
             if start % dtype.itemsize:
                 raise ValueError(f"the record {key!r} begins at byte {start:,}")
             storages[key] = torch.from_numpy(whole[start : start + record.file_size])
         return storages[key].view(dtype)
 
-    makers = {
+    makers: dict[str, Callable[..., Any]] = {
         "collections OrderedDict": lambda: {},
         "torch._utils _rebuild_tensor_v2": _tensor,
         "torch._utils _rebuild_parameter": lambda tensor, *_: tensor,
@@ -175,10 +185,10 @@ def _tensor(numbers: Tensor, offset: int, shape: tuple[int, ...], strides: tuple
 
 def _tensors(model: object, where: str) -> dict[str, Tensor]:
     """The tensors of the model in their order, without the prefix that torch.compile adds."""
-    pairs = model.items() if isinstance(model, Mapping) else [(None, None)]
-    if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in pairs):
+    found: Mapping[Any, Any] = model if isinstance(model, Mapping) else {None: None}
+    if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in found.items()):
         raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
-    return {name.removeprefix("_orig_mod."): tensor for name, tensor in model.items()}
+    return {name.removeprefix("_orig_mod."): tensor for name, tensor in found.items()}
 
 
 def _shape(arguments: object, where: str, vocab_size: int) -> GPTConfig:
@@ -201,7 +211,8 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
         if theirs in config:
             section, _, key = ours.partition(".")
             settings[section][key] = config[theirs]
-    optim, notes = settings["optim"], []
+    optim = settings["optim"]
+    notes: list[str] = []
     if "beta1" in config and "beta2" in config:
         optim["betas"] = [config["beta1"], config["beta2"]]
     if config.get("decay_lr") is False:
@@ -209,14 +220,14 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
         return settings, notes
     optim["schedule"] = "cosine"
     rate, least = config.get("learning_rate"), config.get("min_lr")
-    if type(rate) in (int, float) and type(least) in (int, float) and 0 < least <= rate:
+    if isinstance(rate, (int, float)) and isinstance(least, (int, float)) and 0 < least <= rate:
         optim["final_fraction"] = least / rate
     if config.get("lr_decay_iters") != config.get("max_iters"):
         notes.append("the learning rate decays until train.max_steps; nanoGPT's lr_decay_iters has no equivalent")
     return settings, notes
 
 
-def _moments(optimizer: object, tensors: dict[str, Tensor], shape: GPTConfig, ids: list[int]) -> dict[str, Tensor] | None:
+def _moments(optimizer: Any, tensors: dict[str, Tensor], shape: GPTConfig, ids: list[int]) -> dict[str, Tensor] | None:
     """The state of nanoGPT's AdamW in our names; None if it is not as its train.py writes it.
 
     Its parameters are numbered: first the matrices and embeddings in the order of the model, then all others.
@@ -232,7 +243,7 @@ def _moments(optimizer: object, tensors: dict[str, Tensor], shape: GPTConfig, id
         moments = {"step": torch.tensor(step)}
         for quantity in ("exp_avg", "exp_avg_sq"):
             found = {name: state[quantity] for name, state in zip(names, states)}
-            source = TensorSource(quantity, {name: (t.shape, lambda t=t: t) for name, t in found.items()})
+            source = TensorSource(quantity, {name: (tensor.shape, tensor.detach) for name, tensor in found.items()})
             ours = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
             ours[EMBEDDING] = ours[EMBEDDING][ids]
             moments |= {f"{name}/{quantity}": tensor for name, tensor in ours.items()}

@@ -5,6 +5,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import safetensors
@@ -48,7 +49,7 @@ def content(plan: PlannedTensor) -> memoryview:
     """The bytes of a planned tensor: float32, little-endian, row by row."""
     tensor = plan.make().detach().to(torch.float32).contiguous()
     assert tuple(tensor.shape) == plan.shape, plan
-    return memoryview(tensor.numpy().astype("<f4", copy=False)).cast("B")
+    return tensor.numpy().astype("<f4", copy=False).data.cast("B")
 
 
 def size(plan: PlannedTensor) -> int:
@@ -110,9 +111,8 @@ def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:
     if header > HEADER_LIMIT:
         raise UserError(f"{shown(path)}: a header of {header:,} bytes, more than that of any model that can be imported")
     try:
-        file = safetensors.safe_open(path, framework="pt")
-        slices = {name: file.get_slice(name) for name in file.keys()}
-        entries = {name: (part.get_shape(), lambda name=name: file.get_tensor(name)) for name, part in slices.items()}
+        tensors = safetensors.safe_open(path, framework="pt")
+        entries = {name: (tensors.get_slice(name).get_shape(), partial(tensors.get_tensor, name)) for name in tensors.keys()}
     except Exception as error:  # any kind of invalid data is reported in the same way
         raise UserError(f"{shown(path)}: not a valid safetensors file ({str(error):.200}); export it again") from None
     return TensorSource(shown(path), entries)

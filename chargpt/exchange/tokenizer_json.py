@@ -4,7 +4,8 @@ Characters are a BPE vocabulary without merges. Bytes are GPT-2's byte-level alp
 character ("Language Models are Unsupervised Multitask Learners", 2019); its ids are the byte values themselves.
 """
 
-from typing import Any
+import itertools
+from typing import Any, Literal
 
 from chargpt.terminal import UserError
 from chargpt.text.normalization import TextNormalizer
@@ -17,6 +18,8 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Fa
 FUSE = {"type": "Fuse"}
 FOLD_NEWLINES = [{"type": "Replace", "pattern": {"String": old}, "content": "\n"} for old in ("\r\n", "\r")]
 LOWERCASE = {"type": "Lowercase"}
+NEWLINES: tuple[Literal["keep", "fold"], ...] = ("keep", "fold")
+NORMAL_FORMS: tuple[Literal["none", "NFC", "NFKC"], ...] = ("none", "NFC", "NFKC")
 REPLACE_FOLDED = {"type": "Replace", "pattern": {"String": FOLDED_NAME}, "content": FOLDED}
 
 
@@ -30,13 +33,13 @@ def byte_alphabet() -> list[str]:
 def to_tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of tokenizer.json. Raises UserError for a vocabulary that it cannot describe."""
     is_bytes, folded = tokenizer.characters is None, tokenizer.folded
-    tokens = byte_alphabet() if is_bytes else [*tokenizer.characters, *[FOLDED_NAME] * folded]
+    tokens = byte_alphabet() if tokenizer.characters is None else [*tokenizer.characters, *[FOLDED_NAME] * folded]
     if tokenizer.normalizer.lowercase and FINAL_SIGMA in (tokenizer.characters or ""):
         raise UserError(
             "data.lowercase: a Greek capital sigma at the end of a word becomes \u03c2, which the tokenizers library does not "
             "do; train with data.lowercase=false to export this text"
         )
-    model = {
+    model: dict[str, Any] = {
         "type": "BPE",
         "dropout": None,
         "unk_token": FOLDED_NAME if folded else None,
@@ -72,7 +75,8 @@ def from_tokenizer_json(data: dict[str, Any]) -> tuple[Tokenizer, list[int]]:
     _require(data.get("post_processor") in (None, BYTE_LEVEL), "a post-processor, which adds tokens")
     _require(data.get("added_tokens") in (None, []), "added tokens, which are not single characters")
     model = data.get("model")
-    _require(isinstance(model, dict) and model.get("type") in (None, "BPE"), "its model is not BPE without merges")
+    model = model if isinstance(model, dict) else {"type": "none"}
+    _require(model.get("type") in (None, "BPE"), "its model is not BPE without merges")
     _require(model.get("merges") == [], "a sub-word vocabulary, with merges")
     for field in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback", "fuse_unk"):
         _require(model.get(field) in (None, False, ""), f"its model has {field}")
@@ -101,7 +105,7 @@ def _characters(
     _require(decoders in ([FUSE], [REPLACE_FOLDED, FUSE]), "a decoder other than Fuse")
     _require(unknown is None or unknown in tokens, "its unknown token is not in the vocabulary")
     ids = {token: id for id, token in enumerate(tokens)}
-    folded = [] if unknown is None else [ids.pop(unknown)]
+    folded = [ids.pop(unknown)] if isinstance(unknown, str) else []
     characters, order = in_order(ids)
     return Tokenizer(characters, folded=bool(folded), normalizer=normalizer), order + folded
 
@@ -121,29 +125,28 @@ def in_order(ids: dict[str, int]) -> tuple[str, list[int]]:
 
 def _tokens(vocabulary: object) -> list[str]:
     """The tokens in the order of their ids, which are 0, 1, 2 and so on."""
-    _require(isinstance(vocabulary, dict) and 0 < len(vocabulary) <= CODE_POINTS, "it has no vocabulary, or a too large one")
+    vocabulary = vocabulary if isinstance(vocabulary, dict) else {}
+    _require(0 < len(vocabulary) <= CODE_POINTS, "it has no vocabulary, or a too large one")
     tokens = {id: token for token, id in vocabulary.items() if type(id) is int}
     _require(tokens.keys() == set(range(len(vocabulary))), "its ids are not 0, 1, 2 and so on")
     return [tokens[id] for id in range(len(tokens))]
 
 
 def _normalizer_json(normalizer: TextNormalizer) -> dict[str, Any] | None:
-    steps = FOLD_NEWLINES * (normalizer.newlines == "fold") + [LOWERCASE] * normalizer.lowercase
+    steps: list[dict[str, Any]] = FOLD_NEWLINES * (normalizer.newlines == "fold") + [LOWERCASE] * normalizer.lowercase
     if normalizer.normalize != "none":
-        steps = [*steps, {"type": normalizer.normalize}]
+        steps.append({"type": normalizer.normalize})
     return {"type": "Sequence", "normalizers": steps} if steps else None
 
 
 def _normalizer(data: object) -> TextNormalizer:
     """The TextNormalizer that `_normalizer_json` described."""
-    for newlines in ("keep", "fold"):
-        for lowercase in (False, True):
-            for normalize in ("none", "NFC", "NFKC"):
-                normalizer = TextNormalizer(newlines=newlines, lowercase=lowercase, normalize=normalize)
-                described = _normalizer_json(normalizer)
-                single = [described["normalizers"][0]] if described and len(described["normalizers"]) == 1 else []
-                if data in (described, *single):
-                    return normalizer
+    for newlines, lowercase, normalize in itertools.product(NEWLINES, (False, True), NORMAL_FORMS):
+        normalizer = TextNormalizer(newlines=newlines, lowercase=lowercase, normalize=normalize)
+        described = _normalizer_json(normalizer)
+        single = [described["normalizers"][0]] if described and len(described["normalizers"]) == 1 else []
+        if data in (described, *single):
+            return normalizer
     raise UserError(f"tokenizer.json: a normalizer other than line ends, lower case, NFC and NFKC, in this order; {READABLE}")
 
 

@@ -1,10 +1,12 @@
 """The compressed file: it gives the original back, or an error, whatever the file and whatever has happened to it."""
 
+import hashlib
 import itertools
 import random
 import zlib
 
 import pytest
+import torch
 from model_helpers import SHAPES, new_model
 
 from chargpt.archive.compressed_file import HEAD, Compressor, Damaged, WrongModel, model_sha256
@@ -14,8 +16,13 @@ from chargpt.files import leb128
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.exact import load_kernel
 from chargpt.text.tokenizer import Tokenizer
+from model import GPT
 
 TOKENIZERS = [Tokenizer("\n abcdefghié中"), Tokenizer("\n abcdefghié", folded=True), Tokenizer(None)]
+
+
+# The shapes of models, and the beginning of the SHA-256 of a file that they compress. They were the same in version 0.1.
+FIXED = list(zip(SHAPES[:3], ("7d58ca01f3f7bc5c", "f53246046d29a8f2", "02294b54edb2166b")))
 
 
 def compressors(tokenizer: Tokenizer = TOKENIZERS[0]) -> list[Compressor]:
@@ -104,6 +111,20 @@ def test_a_header_that_lies_about_lengths_ends_soon():
         body = packed[:HEAD] + b"".join(map(leb128, [size, 6, n, trailing, *lengths])) + stream
         with pytest.raises(Damaged, match="damaged:"):
             compressor.restore(body + zlib.crc32(body).to_bytes(4))
+
+
+@pytest.mark.parametrize("shape, digest", FIXED, ids=[shape.positions for shape, _ in FIXED])
+def test_the_bytes_of_a_file_never_change(shape, digest):
+    """A model of fractions that every machine has, and bytes of every kind."""
+    tokenizer = TOKENIZERS[0]
+    model = GPT(shape, tokenizer.vocab_size).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_((torch.arange(parameter.numel()) * 7919 % 2001 - 1000).view(parameter.shape) / 2000)
+    data = "abcdef ghi\n中éé🙂".encode() * 20 + b"\xff\0"
+    engine, _ = choose_engine(model, symbols_of(tokenizer))
+    packed = Compressor(model, tokenizer, engine=engine).compress(data, stride=5)
+    assert hashlib.sha256(packed).hexdigest()[:16] == digest
 
 
 def test_the_wrong_model_is_named():
