@@ -177,12 +177,12 @@ def _line(number: int, text: Piece, bits: np.ndarray) -> Line:
 
 
 def describe_unknown(total: Total, tokenizer: Tokenizer, *, most: int = 8) -> str:
-    """A line on the characters that the model does not know: how many, their price, and the most frequent of them."""
-    price = "as the one id of the rare characters" if tokenizer.folded else f"at {UNKNOWN_BITS:.1f} bits each, and skipped"
+    """A line on the characters that the model does not know: how many, their cost, and the most frequent of them."""
+    cost = "as much as the one id of the rare characters" if tokenizer.folded else f"{UNKNOWN_BITS:.1f} bits each"
     listed = [f"{character_name(character)} {count:,}x" for character, count in total.unknown.most_common(most)]
     more = f" and {len(total.unknown) - most:,} more" if len(total.unknown) > most else ""
     count = sum(total.unknown.values())
-    return f"{count:,} of {total.characters:,} characters are unknown to the model, priced {price}: {', '.join(listed)}{more}"
+    return f"{count:,} of {total.characters:,} characters are unknown to the model and cost {cost}: {', '.join(listed)}{more}"
 
 
 @dataclass

@@ -1,18 +1,292 @@
-"""`python -m chargpt score`: how well a model predicts a text, in total, by line and by character."""
+"""`python -m chargpt score`: how well a model predicts a text, in total, by line and by character.
 
+The texts are read and normalised as the training text of the run was.
+"""
+
+import contextlib
+import dataclasses
+import heapq
+import itertools
+import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from chargpt.commands.frame import run_verb
-from chargpt.commands.score_options import parse_options
+from tqdm import tqdm
+
+from chargpt.commands.frame import add_run_options, corpus_of_run, load_run, page_file, run_verb, stride_within, verb_parser
+from chargpt.planning.cli import given_in, is_setting
+from chargpt.project import data_folder, project_root
+from chargpt.terminal import UserError, whole_number
+from chargpt.text.sources import Source, Sources
+
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.analysis.baselines import Baselines, NgramMark
+    from chargpt.analysis.scored_text import Line, Piece, Summary, Total
+    from chargpt.config import DataConfig
+    from chargpt.sampling.loaded_model import LoadedModel
+    from chargpt.text.cache import EncodedText
+    from chargpt.text.tokenizer import Tokenizer
+
+# Settings of how a text is read. All others belong to the run.
+READING = ("data.encoding", "data.field", "data.format", "data.pattern", "data.separator")
+# Characters that are scored at a time.
+PIECE = 2**14
 
 
 def main(argv: Sequence[str]) -> int:
-    """Score the texts that the options name. Returns the exit code."""
-    return run_verb(parse_options, argv, score_texts)
+    """Score the texts that the options in `argv` name. Returns the exit code. Raises UserError."""
+    return run_verb(parse_options, argv, score)
 
 
-def score_texts(options: Namespace) -> None:
-    from chargpt.commands.scoring import score
+def parse_options(argv: Sequence[str]) -> Namespace:
+    """The options in `argv`, with texts and settings told apart. Raises UserError."""
+    parser = verb_parser(
+        "score",
+        "RUN [TEXT ...] [section.key=value ...] [option ...]",
+        "How well a trained model predicts a text: bits per character and per byte, beside gzip, bzip2, xz, zstd "
+        "and an n-gram model. The first character of a text is not predicted. A character that the model does not know costs "
+        "20.1 bits, a choice among all code points of Unicode, and the model does not see it.",
+    )
+    add = parser.add_argument
+    add_run_options(parser)
+    add(
+        "words",
+        nargs="*",
+        default=[],
+        metavar="TEXT",
+        help="a file, a folder, - for standard input, or a named corpus, read as in training; several give a line each and a "
+        "total (default: the validation part of the run's own text); and settings of how a TEXT is read: "
+        + ", ".join(f"{key}=..." for key in READING),
+    )
+    add(
+        "--stride",
+        type=whole_number(1),
+        metavar="N",
+        help="begin a window every N characters; each character is then predicted from at least the context less N characters "
+        "(default: half of the context). The model's whole context as N gives the windows, and the loss, of the validation",
+    )
+    add(
+        "--compare",
+        metavar="RUN",
+        help="score with this run too, and print the lines on which the two differ most, in bits, most different first",
+    )
+    add("--top", type=whole_number(1), default=20, metavar="N", help="how many lines --compare prints (default: 20)")
+    output = parser.add_argument_group("what is printed, besides the totals, which then go to standard error")
+    either = output.add_mutually_exclusive_group().add_argument
+    either("--lines", action="store_true", help="the bits of each line")
+    either("--surprise", action="store_true", help="the text, each character coloured by how little the model expected it")
+    either(
+        "--json", action="store_true", help="a JSON object for each line, with the bits of each character, and one of totals"
+    )
+    output.add_argument(
+        "--html", type=page_file, metavar="FILE", help="also write a page that shows the text coloured, to open in a browser"
+    )
+    options = parser.parse_intermixed_args(argv)
+    options.texts = [word for word in options.words if not is_setting(word)]
+    options.settings = [word for word in options.words if is_setting(word)]
+    for key in sorted(given_in(options.settings) - set(READING)):
+        raise UserError(f"{key}: given, but score takes this setting from the run; use one of {', '.join(READING)}")
+    if options.settings and not options.texts:
+        raise UserError(f"{options.settings[0]}: given without a TEXT to read; add one, or leave it out")
+    unused = {"--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
+    if options.compare is not None and any(unused.values()):
+        other = next(name for name, given in unused.items() if given)
+        raise UserError(f"--compare: {other} given as well; leave out one of the two")
+    return options
 
-    score(options)
+
+def score(options: Namespace) -> None:
+    """Score the texts. Raises UserError."""
+    loaded = load_run(options.run, device=options.device)
+    stride = stride_within(options.stride, loaded.model.config.block_size)
+    with open_texts(options.texts, loaded, settings=options.settings) as texts:
+        if options.compare is None:
+            score_texts(options, loaded, texts, stride=stride)
+        else:
+            compare(options, texts, loaded, load_run(options.compare, device=options.device))
+
+
+def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", *, stride: int) -> None:
+    """Print what the options ask for, and write the page."""
+    from chargpt.analysis.baselines import Baselines, NgramMark
+    from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, Total, lines_of, score_pieces
+    from chargpt.commands.score_output import new_printer, print_notes
+    from chargpt.pages.score_page import Page
+
+    size = loaded.model.config.block_size
+    facts = {"run": loaded.run, "step": loaded.step, "context": size, "stride": stride}
+    summary, printer = Summary(facts), new_printer(options)
+    others, ngram = Baselines(), NgramMark(lambda: corpus_of_run(loaded))
+    page = Page() if options.html else None
+    listeners = [listener for listener in (printer, page) if listener is not None]
+    sizes = [text.size for text in texts if text.size is not None]
+    length = sum(sizes) if len(sizes) == len(texts) else None
+    with tqdm(total=length, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as bar:
+        for text in texts:
+            total = Total()
+            summary.texts.append((text.label, total))
+            for listener in listeners:
+                listener.begin(text.label)
+            pieces = _watched(text.pieces(loaded), loaded.tokenizer, summary, others, ngram, bar)
+            for line in lines_of(score_pieces(loaded.model, loaded.tokenizer, pieces, stride=stride, total=total)):
+                for listener in listeners:
+                    listener.add(line)
+    check_not_empty(texts, summary.total.ids)
+    summary.sizes, summary.ngram = others.sizes(), ngram.bits(unknown=UNKNOWN_BITS)
+    if page is not None:
+        page.write(options.html, summary)
+    if printer is not None:
+        printer.end(summary)
+    print(*summary.table(), sep="\n", file=sys.stdout if printer is None else sys.stderr)
+    print_notes(summary, loaded.tokenizer, page=options.html)
+
+
+def compare(options: Namespace, texts: "list[Text]", first: "LoadedModel", second: "LoadedModel") -> None:
+    """Print what each of the two models makes of the texts, and the `options.top` lines on which they differ most.
+
+    The stride None is half of each model's context. Raises UserError if the models read the text as different lines.
+    """
+    from chargpt.analysis.scored_text import Total
+    from chargpt.commands.score_output import Difference, print_comparison, print_json_comparison
+
+    models, totals = (first, second), (Total(), Total())
+    most: list[Difference] = []
+    numbers = itertools.count()
+    for text in texts:
+        for a, b in _pairs(text, models, totals, options.stride):
+            entry = Difference(abs(b.total - a.total), next(numbers), text.label, a, b)
+            (heapq.heappush if len(most) < options.top else heapq.heappushpop)(most, entry)
+    check_not_empty(texts, totals[0].ids)
+    most.sort(key=lambda entry: (-entry.bits, entry.number))
+    scored = [(loaded.run, total) for loaded, total in zip(models, totals)]
+    (print_json_comparison if options.json else print_comparison)(scored, most)
+
+
+def _pairs(
+    text: "Text", models: "tuple[LoadedModel, ...]", totals: "tuple[Total, ...]", stride: int | None
+) -> "Iterator[tuple[Line, Line]]":
+    """Each line of a text as scored by the first and by the second model."""
+    from chargpt.analysis.scored_text import Total, lines_of, score_pieces
+
+    def lines(loaded: "LoadedModel", total: "Total") -> "Iterator[Line]":
+        step = stride_within(stride, loaded.model.config.block_size)
+        counted = Total()
+        yield from lines_of(score_pieces(loaded.model, loaded.tokenizer, text.pieces(loaded), stride=step, total=counted))
+        total.add(counted)
+
+    for a, b in itertools.zip_longest(*(lines(loaded, total) for loaded, total in zip(models, totals))):
+        if a is None or b is None or a.number != b.number:
+            raise UserError(f"{text.label}: the two models read it as different lines; use models with the same data.newlines")
+        yield a, b
+
+
+def _watched(
+    pieces: "Iterator[Piece]", tokenizer: "Tokenizer", summary: "Summary", others: "Baselines", ngram: "NgramMark", bar: tqdm
+) -> "Iterator[Piece]":
+    """The same pieces; other programs compress them, and the progress bar shows how far the text is read."""
+    import numpy as np
+
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            data, ids = piece, np.frombuffer(piece, np.uint8)
+            summary.characters += int(((ids & 0xC0) != 0x80).sum())
+        else:
+            data, ids = piece.encode("utf-8", "surrogatepass"), tokenizer.ids_of(piece)
+            summary.characters += len(piece)
+        summary.bytes += len(data)
+        others.add(data)
+        ngram.add(ids.astype(np.int64))
+        bar.update(len(data))
+        yield piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A text of a known name: a source to read, or an encoded text, of which the validation part is meant."""
+
+    label: str
+    content: "Source | EncodedText"
+    settings: Sequence[str] = ()  # section.key=value, how the source is read
+
+    @property
+    def size(self) -> int | None:
+        """The number of bytes to read, or of ids; None if it is known only after reading."""
+        return self.content.size if isinstance(self.content, Source) else len(self.content.val)
+
+    def pieces(self, loaded: "LoadedModel") -> Iterator[str | bytes]:
+        """The text, normalised for a model, in parts of at most PIECE characters: bytes for a vocabulary of bytes.
+
+        Raises UserError.
+        """
+        is_bytes = loaded.tokenizer.characters is None
+        for piece in self._parts(loaded):
+            if isinstance(piece, bytes) and not is_bytes:
+                piece = piece.decode("ascii")
+            for start in range(0, len(piece), PIECE):
+                part = piece[start : start + PIECE]
+                yield part if isinstance(part, str) else bytes(part)
+
+    def _parts(self, loaded: "LoadedModel") -> Iterator[str | bytes]:
+        from chargpt.text.reading import TextReader
+
+        if not isinstance(self.content, Source):
+            yield from _decoded(self.content, loaded.tokenizer)
+            return
+        sources = Sources(train=[self.content], val=[], notes=[])
+        for _, piece in TextReader(sources, reading_of(loaded, self.settings), progress=tqdm(disable=True), hashed=False):
+            yield piece
+
+
+def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
+    """How a text is read for a model: as the training text of its run, but for `settings`. Raises UserError."""
+    from chargpt.config import apply_overrides
+    from chargpt.planning.settings import by_fields
+
+    config = apply_overrides(loaded.config, settings)
+    data, tokenizer = by_fields(config, given_in(settings)).data, loaded.tokenizer
+    normal = dataclasses.asdict(tokenizer.normalizer)
+    if data.newlines == "auto" and tokenizer.characters is not None and "\r" not in tokenizer.characters:
+        normal["newlines"] = "fold"  # as in training; the text of the run had no \r
+    vocabulary: Literal["characters", "bytes"] = "bytes" if tokenizer.characters is None else "characters"
+    return dataclasses.replace(data, split="position", vocabulary=vocabulary, min_count=1, max_vocab=0, **normal)
+
+
+def _decoded(encoded: "EncodedText", tokenizer: "Tokenizer") -> Iterator[str | bytes]:
+    """The validation part of an encoded text for a model with this tokenizer, which may be another one than its own."""
+    own, ids = encoded.tokenizer, encoded.val
+    if own.characters is None and tokenizer.characters is None:
+        yield from (ids[start : start + PIECE].tobytes() for start in range(0, len(ids), PIECE))
+        return
+    stream = own.stream()
+    pushed = (stream.push(ids[start : start + PIECE]) for start in range(0, len(ids), PIECE))
+    decoded = itertools.chain(pushed, (stream.finish() for _ in range(1)))  # the end of it when all is pushed
+    for piece in tokenizer.normalizer.apply_in_pieces(decoded):
+        yield piece.encode() if tokenizer.characters is None else piece
+
+
+@contextlib.contextmanager
+def open_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequence[str] = ()) -> Iterator[list[Text]]:
+    """The texts that `names` mean, as TEXT of train.py, read with `settings`; without a name, the run's validation part.
+
+    Raises UserError, also if that validation part is in no cache, and for a setting that does nothing.
+    """
+    from chargpt.text.corpus import check_effect
+    from chargpt.text.selection import select_sources
+
+    if not names:
+        yield [Text(label="validation part", content=corpus_of_run(loaded))]
+        return
+    data, root = reading_of(loaded, settings), project_root()
+    sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=data_folder(root) / "cache")
+    with contextlib.closing(sources):
+        check_effect(given_in(settings), names, dataclasses.replace(data, val_text=""), sources)
+        yield [Text(label=source.label, content=source, settings=settings) for source in sources.train]
+
+
+def check_not_empty(texts: Sequence[Text], predicted: int) -> None:
+    """Raise UserError if none of their characters was `predicted`: the first one of a text is not."""
+    if not predicted:
+        names = texts[0].label if len(texts) == 1 else f"{len(texts):,} texts"
+        raise UserError(f"{names}: no character to predict; give a text of two or more")

@@ -1,13 +1,19 @@
-"""What `score` prints: the table of totals, and the text as lines, in colour or as JSON."""
+"""What `score` prints: the text as lines, in colour or as JSON, notes on the totals, and the comparison of two models."""
 
+import json
 import math
-from typing import Any, TextIO
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
 
-from chargpt.analysis.scored_text import Line, Summary
+from chargpt.analysis.scored_text import HEAD, LABEL, Line, Summary, Total, describe_unknown
 from chargpt.commands.frame import json_line
-from chargpt.sampling.printing import coloured
+from chargpt.sampling.printing import LEGEND, NO_TERMINAL, coloured
 from chargpt.sampling.surprisal import stretches
-from chargpt.terminal import escape_controls, one_line
+from chargpt.terminal import escape_controls, log, one_line
+from chargpt.text.tokenizer import Tokenizer
 
 
 class LinePrinter:
@@ -74,3 +80,58 @@ class JsonLinePrinter:
 
 
 Printer = LinePrinter | ColourPrinter | JsonLinePrinter
+
+
+def new_printer(options: Namespace) -> Printer | None:
+    """What prints the text, None if only the totals are wanted."""
+    if options.json:
+        return JsonLinePrinter(sys.stdout)
+    if options.lines:
+        return LinePrinter(sys.stdout)
+    if options.surprise:
+        log(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
+        return ColourPrinter(sys.stdout)
+    return None
+
+
+def print_notes(summary: Summary, tokenizer: Tokenizer, *, page: Path | None) -> None:
+    """What a reader of the table has to know, on standard error."""
+    facts, total = summary.facts, summary.total
+    log(f"windows of {facts['context']:,} characters, one every {facts['stride']:,}")
+    if total.unknown:
+        log(describe_unknown(total, tokenizer))
+    if summary.ngram is None:
+        log("no n-gram mark: the training text of the run is not in the cache, or the text is too short")
+    if page:
+        log(f"page: {page}")
+
+
+class Difference(NamedTuple):
+    """A line that two models have scored. A heap orders them by the bits, then by the number."""
+
+    bits: float
+    number: int  # of the line in all texts, from 0: no two are equal, so that lines are never compared
+    label: str  # of the text
+    first: Line
+    second: Line
+
+
+def print_comparison(scored: Sequence[tuple[str, Total]], most: Sequence[Difference]) -> None:
+    """Print the totals of two runs, and the lines on which they differ `most`, as tables."""
+    summary = Summary({}, texts=[(f"{letter} {run}", total) for letter, (run, total) in zip("AB", scored)])
+    print(HEAD, *summary.table()[1:3], sep="\n")
+    print(f"\n{'A bits':>9}{'B bits':>9}{'better':>8}{'by':>9}  line")
+    for bits, _, label, a, b in most:
+        better = "A" if a.total < b.total else "B" if b.total < a.total else ""
+        where = f"{one_line(label)}:{a.number}" if len(label) < LABEL else f"…{one_line(label)[2 - LABEL :]}:{a.number}"
+        print(f"{a.total:>9.1f}{b.total:>9.1f}{better:>8}{bits:>9.1f}  {where}: {one_line(a.text.rstrip())}")
+
+
+def print_json_comparison(scored: Sequence[tuple[str, Total]], most: Sequence[Difference]) -> None:
+    """Print the same as one JSON object."""
+    summary = Summary({}, texts=list(scored))
+    lines = [
+        {"text": label, "line": a.number, "content": a.text, "bits": [round(a.total, 4), round(b.total, 4)]}
+        for _, _, label, a, b in most
+    ]
+    print(json.dumps({"runs": summary.to_json()["texts"], "lines": lines}))

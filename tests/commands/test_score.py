@@ -1,20 +1,27 @@
 """`python -m chargpt score` on tiny runs: its numbers are the model's, and a hostile text commands no terminal and no page."""
 
+import dataclasses
 import io
 import json
 import math
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import publish_run
+from helpers import SHAPE, publish_run
 
 import chargpt
 from chargpt.__main__ import main
+from chargpt.commands.score import PIECE, open_texts, parse_options
+from chargpt.config import Config, DataConfig
+from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
+from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 from model import GPTConfig
@@ -160,3 +167,146 @@ def test_the_loss_is_that_of_transformers_on_the_exported_model(tmp_path, capsys
         main(["score", str(run), str(tmp_path / "a.txt"), "--stride", str(stride), "--json"])
         total = objects(capsys.readouterr().out)[-1]["total"]
         assert total["loss"] == pytest.approx(expected.mean().item(), abs=1e-4)
+
+
+def test_texts_and_options():
+    options = parse_options(["poems", "a.txt", "b.txt", "--stride", "3", "--html", "p.html"])
+    assert (options.run, options.texts, options.stride, options.html) == ("poems", ["a.txt", "b.txt"], 3, Path("p.html"))
+    assert parse_options(["poems"]).texts == []
+    assert parse_options(["poems", "--stride", "3", "a.txt", "--json", "b.txt"]).texts == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        ["r", "--stride", "0"],
+        ["r", "--lines", "--json"],
+        ["r", "--compare", "q", "--html", "p.html"],
+        ["r", "a.txt", "data.lowercase=true"],
+        ["r", "data.field=a"],
+    ],
+)
+def test_mistakes_in_the_options(wrong):
+    with pytest.raises(UserError):
+        parse_options(wrong)
+
+
+def test_a_text_is_read_with_the_normaliser_of_the_run(tmp_path):
+    tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(newlines="fold", lowercase=True))
+    loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer))
+    (tmp_path / "a.txt").write_bytes("\ufeffAB\r\nb\r".encode())
+    with open_texts([str(tmp_path / "a.txt")], loaded) as (text,):
+        assert "".join(text.pieces(loaded)) == "ab\nb\n"
+
+
+@pytest.mark.parametrize("tokenizer", [Tokenizer("\nab中"), Tokenizer(None)], ids=["characters", "bytes"])
+def test_pieces_are_small_and_complete(tmp_path, tokenizer):
+    content = "ab中\n" * PIECE
+    (tmp_path / "a.txt").write_text(content, encoding="utf-8", newline="")
+    loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer))
+    with open_texts([str(tmp_path / "a.txt")], loaded) as (text,):
+        pieces = list(text.pieces(loaded))
+    assert max(map(len, pieces)) <= PIECE
+    assert pieces[0][:0].join(pieces) == (content if tokenizer.characters else content.encode())
+
+
+def test_a_folder_gives_several_texts_and_a_missing_file_is_one_line(tmp_path):
+    loaded = chargpt.load(publish_run(tmp_path / "run"))
+    for name in "ab":
+        (tmp_path / "texts").mkdir(exist_ok=True)
+        (tmp_path / "texts" / f"{name}.txt").write_text(name * 20)
+    with open_texts([str(tmp_path / "texts")], loaded) as texts:
+        assert [text.label[-5:] for text in texts] == ["a.txt", "b.txt"]
+    with pytest.raises(UserError, match="no such file"), open_texts(["nothing.txt"], loaded):
+        pass
+
+
+def test_without_a_name_the_text_is_the_validation_part_of_the_run(installed, tmp_path):
+    (tmp_path / "a.txt").write_text("abc\n" * 100)
+    corpus = load_corpus([str(tmp_path / "a.txt")], DataConfig(), root=tmp_path, block_size=8)
+    run = publish_run(tmp_path / "run", corpus.tokenizer, fingerprint=corpus.fingerprint)
+    loaded, _ = load_model(str(run), tmp_path, device="cpu")
+    with open_texts([], loaded) as (text,):
+        assert "".join(text.pieces(loaded)) == "abc\n" * 10
+        bytes_of_it = b"".join(
+            text.pieces(dataclasses.replace(loaded, tokenizer=Tokenizer(None)))
+        )  # for a model with another vocabulary
+        assert bytes_of_it == b"abc\n" * 10
+        upper = Tokenizer("\nabcx", normalizer=TextNormalizer(lowercase=True))
+        assert "".join(text.pieces(dataclasses.replace(loaded, tokenizer=upper))) == "abc\n" * 10
+    other = dataclasses.replace(loaded, fingerprint="1" * 64)
+    with pytest.raises(UserError, match="not in the cache"), open_texts([], other):
+        pass
+
+
+@pytest.mark.parametrize("newlines, content", [("auto", "ab\nab\n"), ("keep", "ab\r\nab\r")])
+def test_line_ends_are_read_as_the_settings_of_the_run_say(tmp_path, newlines, content):
+    """Also if the text that the run was trained on has no \\r, so that nothing was folded there."""
+    config = Config(model=SHAPE, data=DataConfig(newlines=newlines))
+    loaded = chargpt.load(publish_run(tmp_path / "run", config=config))
+    (tmp_path / "a.txt").write_bytes(b"ab\r\nab\r")
+    with open_texts([str(tmp_path / "a.txt")], loaded) as (text,):
+        assert "".join(text.pieces(loaded)) == content
+
+
+def test_a_text_is_read_with_the_settings_that_are_given(run, tmp_path, capsys):
+    (tmp_path / "a.txt").write_bytes("abc ä\n".encode("cp1252"))
+    with pytest.raises(UserError, match="data.encoding=cp1252"):
+        main(["score", str(run), str(tmp_path / "a.txt"), "--json"])
+    assert main(["score", str(run), str(tmp_path / "a.txt"), "data.encoding=cp1252", "--json"]) == 0
+    assert objects(capsys.readouterr().out)[0]["content"] == "abc ä\n"
+    (tmp_path / "a.csv").write_text("title,body\nfee,abcd\n")
+    assert main(["score", str(run), str(tmp_path / "a.csv"), "data.field=body", "--json"]) == 0
+    assert objects(capsys.readouterr().out)[0]["content"].strip() == "abcd"
+    with pytest.raises(UserError, match="data.field: 'body' given"):
+        main(["score", str(run), str(tmp_path / "a.txt"), "data.field=body"])
+
+
+LINES = ["abcd efgh\n", "a\n", "feed a cab\n", "bad egg\n", "hh hh hh hh hh\n"] * 3
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return [publish_run(tmp_path / name, steps=(step,)) for name, step in (("first", 500), ("second", 1000))]
+
+
+@pytest.fixture
+def line_file(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(LINES))
+    return path
+
+
+def test_the_lines_that_differ_most_come_first(runs, line_file, capsys):
+    first, second = map(str, runs)
+    assert main(["score", first, str(line_file), "--compare", second, "--json", "--top", "4"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    differences = [abs(a - b) for a, b in (line["bits"] for line in result["lines"])]
+    assert len(differences) == 4 and differences == sorted(differences, reverse=True)
+    assert main(["score", second, str(line_file), "--compare", first, "--json", "--top", "4"]) == 0
+    swapped = json.loads(capsys.readouterr().out)
+    assert [line["line"] for line in swapped["lines"]] == [line["line"] for line in result["lines"]]
+    every = main(["score", first, str(line_file), "--compare", second, "--json", "--top", "99"])
+    assert every == 0 and len(json.loads(capsys.readouterr().out)["lines"]) == len(LINES)
+    assert [run["loss"] for run in result["runs"]] == [
+        pytest.approx(chargpt.load(run).score("".join(LINES), stride=8), abs=1e-5) for run in runs
+    ]
+
+
+def test_the_table_names_the_better_model(runs, line_file, capsys):
+    assert main(["score", str(runs[0]), str(line_file), "--compare", str(runs[1])]) == 0
+    out = capsys.readouterr().out
+    assert "A first" in out and "B second" in out
+    rows = [line.split() for line in out.splitlines() if "a.txt:" in line]
+    assert len(rows) == len(LINES)
+    assert all((row[2] == "A") == (float(row[0]) < float(row[1])) for row in rows if row[2] in "AB")
+
+
+def test_a_model_that_reads_other_lines_cannot_be_compared(runs, line_file, tmp_path):
+    line_file.write_bytes(b"ab\rcd\n")
+    keeping = publish_run(tmp_path / "keeping", config=Config(model=SHAPE, data=DataConfig(newlines="keep")))
+    folding = Tokenizer("\n abcdefgh", normalizer=TextNormalizer(newlines="fold"))
+    other = publish_run(tmp_path / "folding", folding)
+    with pytest.raises(UserError, match="different lines"):
+        main(["score", str(keeping), str(line_file), "--compare", str(other)])
