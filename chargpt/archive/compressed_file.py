@@ -1,6 +1,6 @@
 """The format of a compressed file, and its way to the original and back.
 
-magic and version       5 bytes: CGPT, and 1; the version also stands for the arithmetic and the coder
+magic and version       5 bytes: CGPT, and 1; the version also means the arithmetic and the coder
 model                  32 bytes: SHA-256 of its shape, vocabulary and weights
 original               16 bytes: BLAKE2b of its content
 whole numbers          LEB128: the original's length in bytes, the stride, the known characters, the escaped bytes after
@@ -23,7 +23,8 @@ from model import GPT
 
 MAGIC = b"CGPT\x01"
 HEAD = len(MAGIC) + 32 + 16
-LONGEST_NUMBER = 9  # bytes: 63 bits
+# Bytes of the longest number: 63 bits.
+LONGEST_NUMBER = 9
 
 
 class Damaged(ValueError):

@@ -17,6 +17,27 @@ from torch import Tensor
 from chargpt.archive.exact_model import Engine
 from chargpt.text.tokenizer import Tokenizer, code_points, utf8_lengths
 
+# The range coder computes with numbers below this.
+LIMIT = 2**64
+# Zero bytes that a decoder may read after the end of a stream.
+TAIL = 8
+# The range never falls below this, so a total of up to 2^48 costs next to nothing in precision.
+LEAST = 2**56
+# Known characters of a segment. A segment costs about 5 bytes: 0.2 % of its size at 2.5 bits a character.
+SEGMENT = 2**13
+# Segments of a file; more in a batch would not be faster.
+MAX_SEGMENTS = 32
+# Frequencies that the engine computes at once.
+NUMBERS_AT_ONCE = 2**22
+# Characters that the encoder gives the engine at once.
+ROWS_AT_ONCE = 2**10
+# The total of the flags for escaped bytes. Each flag moves their frequency by 1 / 2^ADAPT of the rest.
+FLAGS = 2**16
+ADAPT = 4
+# Each escaped byte adds STEP to its count. When the counts add up to more than HALVE, they are halved.
+STEP = 24
+HALVE = 2**16
+
 
 @dataclass(frozen=True, kw_only=True)
 class Units:
@@ -33,7 +54,7 @@ def symbols_of(tokenizer: Tokenizer) -> int:
 
 
 def split_units(data: bytes, tokenizer: Tokenizer) -> Units:
-    """The units of any bytes. Nothing is normalised. What is not UTF-8, and what the vocabulary lacks, is escaped."""
+    """The units of any bytes. Nothing is normalised. What is not UTF-8, and what is missing from the vocabulary, is escaped."""
     if tokenizer.characters is None:
         ids = np.frombuffer(data, np.uint8).astype(np.int64)
         return Units(ids=ids, escaped=b"", counts=np.zeros(len(ids) + 1, np.int64))
@@ -52,18 +73,13 @@ def join_units(units: Units, tokenizer: Tokenizer) -> bytes:
     if tokenizer.characters is None:
         return units.ids.astype(np.uint8).tobytes()
     characters = [c.encode() for c in tokenizer.characters]
-    parts, at, done = [], 0, 0
+    chunks, at, done = [], 0, 0
     for i in np.flatnonzero(units.counts).tolist():
-        parts += [characters[id] for id in units.ids[done:i].tolist()]
-        parts.append(units.escaped[at : at + int(units.counts[i])])
+        chunks += [characters[i] for i in units.ids[done:i].tolist()]
+        chunks.append(units.escaped[at : at + int(units.counts[i])])
         at, done = at + int(units.counts[i]), i
-    parts += [characters[id] for id in units.ids[done:].tolist()]
-    return b"".join(parts)
-
-
-LIMIT = 2**64
-TAIL = 8  # bytes
-LEAST = 2**56  # the range never falls below it, so a total of up to 2^48 costs next to nothing in precision
+    chunks += [characters[i] for i in units.ids[done:].tolist()]
+    return b"".join(chunks)
 
 
 class RangeEncoder:
@@ -75,9 +91,9 @@ class RangeEncoder:
 
     def encode(self, start: int, size: int, total: int) -> None:
         """Append the symbol that takes [start, start + size) of [0, total); total is below 2^48."""
-        part = self._range // total
-        self._low += part * start
-        self._range = part * size
+        unit = self._range // total
+        self._low += unit * start
+        self._range = unit * size
         if self._low >= LIMIT:
             self._low -= LIMIT
             self._carry()
@@ -119,13 +135,13 @@ class RangeDecoder:
 
     def target(self, total: int) -> int:
         """A number of [0, total) inside the next symbol's interval. Call `decode` next."""
-        self._part = self._range // total
-        return min(self._code // self._part, total - 1)
+        self._unit = self._range // total
+        return min(self._code // self._unit, total - 1)
 
     def decode(self, start: int, size: int) -> None:
         """Go on to the symbol after the one that takes [start, start + size)."""
-        self._code -= self._part * start
-        self._range = self._part * size
+        self._code -= self._unit * start
+        self._range = self._unit * size
         while self._range < LEAST:
             if self._at >= len(self._data) + TAIL:
                 raise ValueError("a stream ends before its symbols do")
@@ -133,14 +149,6 @@ class RangeDecoder:
             self._code = (self._code << 8 | byte) & LIMIT - 1
             self._at += 1
             self._range <<= 8
-
-
-SEGMENT = 2**13  # known characters: a segment costs about 5 bytes, which is 0.2 % of its size at 2.5 bits a character
-MAX_SEGMENTS = 32  # more in a batch would not be faster
-NUMBERS_AT_ONCE = 2**22  # frequencies
-ROWS_AT_ONCE = 2**10  # characters that the encoder gives the engine at once
-FLAGS, ADAPT = 2**16, 4  # total of the flags for escaped bytes; each flag moves their frequency by a sixteenth
-STEP, HALVE = 24, 2**16  # of the counts of escaped bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +163,7 @@ class Coding:
 
 
 class Escapes:
-    """How often bytes were escaped in a segment of late, and which: the frequencies adapt to them."""
+    """Adaptive frequencies of a segment: how often bytes were escaped recently, and which."""
 
     def __init__(self) -> None:
         self._escaped = FLAGS >> ADAPT  # the frequency of the flag for an escaped byte, out of FLAGS
@@ -318,11 +326,11 @@ class _Segment:
             self._read_byte()
         self.counts.append(len(self.escaped) - before)
         target = self._decoder.target(int(sums[-1]))
-        id = int(np.searchsorted(sums, target, side="right"))
-        start = int(sums[id - 1]) if id else 0
-        self._decoder.decode(start, int(sums[id]) - start)
-        self.ids.append(id)
-        return id
+        i = int(np.searchsorted(sums, target, side="right"))
+        start = int(sums[i - 1]) if i else 0
+        self._decoder.decode(start, int(sums[i]) - start)
+        self.ids.append(i)
+        return i
 
     def next_byte(self) -> None:
         """The next byte, which is escaped."""

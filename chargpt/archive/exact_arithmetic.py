@@ -16,19 +16,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SMALLEST = 2.0**-64  # numbers are not told apart below this: the largest of a row counts as at least this much
-EXPONENT = 0x7FF0000000000000  # the bits of a float64 that hold its exponent
-NEAREST = 1.5 * 2.0**52  # adding and subtracting it rounds to a whole number, ties to even
-MAX_BITS = 22  # of a factor, so that it fits a float32 as well
-LOWEST = -60.0  # arguments of the exponential below this count as this
+# Numbers are not told apart below this: the largest of a row counts as at least this much.
+SMALLEST = 2.0**-64
+# The bits of a float64 that hold its exponent.
+EXPONENT = 0x7FF0000000000000
+# Adding and subtracting this rounds to a whole number, ties to even.
+NEAREST = 1.5 * 2.0**52
+# Bits of a factor: it fits a float32 as well.
+MAX_BITS = 22
+# Arguments of the exponential below this count as this.
+LOWEST = -60.0
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 TAYLOR = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)
-ERROR_FUNCTION = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)  # Abramowitz and Stegun, 7.1.26
-EPSILON = 1e-5  # of LayerNorm
+# Coefficients of the error function: Abramowitz and Stegun, 7.1.26.
+ERROR_FUNCTION = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+# The epsilon of LayerNorm.
+EPSILON = 1e-5
 
 
 def product_bits(terms: int) -> int:
-    """The bits to which `rounded` must round both factors of a product that sums so many terms, so that the sum is exact.
+    """The bits to which `rounded` must round both factors of a product that sums `terms` terms, so that the sum is exact.
 
     A factor is then a whole number of at most 2^(bits + 1) units, so the sum has at most terms * 2^(2 bits + 2) <= 2^53.
     """
@@ -36,7 +43,7 @@ def product_bits(terms: int) -> int:
 
 
 def sum_bits(terms: int) -> int:
-    """The bits to which `rounded` must round so many terms, so that their sum is exact."""
+    """The bits to which `rounded` must round `terms` terms, so that their sum is exact."""
     return 51 - (terms - 1).bit_length()
 
 

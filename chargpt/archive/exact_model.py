@@ -19,7 +19,8 @@ from chargpt.kernels.compiler import Unavailable
 from chargpt.terminal import UserError
 from model import GPT, SINUSOID_SCALE, Block, GPTConfig, causal_mask
 
-FREQUENCY_BITS = 24  # the most likely character has a frequency of 2^24 + 1, and none has less than 1
+# The most likely character has a frequency of 2^24 + 1, and none has less than 1.
+FREQUENCY_BITS = 24
 
 
 class Engine(Protocol):
@@ -28,7 +29,7 @@ class Engine(Protocol):
     symbols: int  # ids that have a frequency
 
     def read(self, ids: Tensor, *, start: int, wanted: int) -> Tensor:
-        """The frequencies of what follows the last `wanted` of ids (B, T), int64, (B, wanted, symbols).
+        """The frequencies of the ids after each of the last `wanted` of ids (B, T), int64, (B, wanted, symbols).
 
         The ids are at positions from `start` on; at 0, the engine forgets what it has read before. B stays the same until then.
         """
@@ -162,7 +163,7 @@ class CEngine:
         self._kernel, self._weights, self.symbols = kernel, weights, weights.symbols
         self._used_by_kernel: list[Tensor] = []  # what pointers lead to
         self._model = self._described()
-        self._parts = threads
+        self._threads = threads
         self._pool = ThreadPoolExecutor(threads)  # it starts no thread before it is needed
         self._caches = self._new_caches(0)  # one for each text
 
@@ -173,16 +174,16 @@ class CEngine:
         assert len(self._caches) == B and start + T <= self._weights.config.block_size, (B, start, T)
         ids = ids.contiguous()
         result = torch.empty(B, wanted, self._weights.symbols, dtype=torch.int64)
-        ends = [B * part // self._parts for part in range(self._parts + 1)]
+        ends = [B * chunk // self._threads for chunk in range(self._threads + 1)]
 
-        def read_part(first: int, end: int) -> int:
+        def read_chunk(first: int, end: int) -> int:
             caches = byref(self._caches[first])
             into = result[first:end].data_ptr()
             texts = ids[first:end].data_ptr(), end - first
             return self._kernel.exact_read(byref(self._model), caches, *texts, start, T, wanted, into)
 
-        parts = [part for part in zip(ends, ends[1:]) if part[0] < part[1]]
-        if any(self._pool.map(lambda part: read_part(*part), parts) if len(parts) > 1 else [read_part(*parts[0])]):
+        chunks = [chunk for chunk in zip(ends, ends[1:]) if chunk[0] < chunk[1]]
+        if any(self._pool.map(lambda chunk: read_chunk(*chunk), chunks) if len(chunks) > 1 else [read_chunk(*chunks[0])]):
             raise MemoryError(f"not enough for {B * T:,} characters at once")
         return result
 

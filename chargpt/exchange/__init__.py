@@ -1,1 +1,6 @@
-"""The formats of other programs: exports of a run, each checked in its program, and runs from the files of others."""
+"""The formats of other programs: exports of a run, and runs made of their models.
+
+`export.py` has the table of the formats; each has a module with `write`. An export is loaded again by its program, if that is
+installed, and compared with the run. `hugging_face.py` and `nanogpt.py` read models; `importing.py` saves them as runs. This
+package parses no options; `commands/export.py` and `import_run.py` do.
+"""

@@ -15,8 +15,10 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
 
-GREEDY = 100  # characters of greedy text that are compared
-ROUNDING = 1e-5  # the bound, times the largest logit: float32 has 7 digits, and a model adds up thousands of products
+# Characters of greedy text that are compared.
+GREEDY = 100
+# The bound as a share of the largest logit: float32 has 7 digits, and a model adds up thousands of products.
+ROUNDING = 1e-5
 
 LogitsOf = Callable[[np.ndarray], np.ndarray]  # ids (B, T) int64 -> logits (B, T, V), or logarithms of probabilities
 LastOf = Callable[[np.ndarray], np.ndarray]  # ids (T,) int64 -> those after the last one, (V,)
@@ -137,7 +139,7 @@ def reference_text(loaded: LoadedModel, *, root: Path, length: int) -> tuple[np.
         generator=generator,
         never_sampled=loaded.tokenizer.never_sampled,
     )
-    ids = np.array([int(id) for id in written], np.int64)
+    ids = np.array([int(i) for i in written], np.int64)
     return ids, f"{len(ids):,} {_unit(loaded)} that the model wrote, because its text is not in the cache"
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chargpt.exchange.certificate import certify
 from chargpt.exchange.export import ExportOptions, installed, not_checked, version_of
-from chargpt.exchange.layouts import EPSILON, THETA, architecture, bias_or_zeros, parts, renamed, split_parts
+from chargpt.exchange.layouts import EPSILON, THETA, architecture, bias_or_zeros, layers, layers_split, renamed
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import PlannedTensor, planned
 from chargpt.exchange.tokenizer_json import FOLDED_NAME
@@ -28,9 +28,13 @@ from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 
 FILE = "model.gguf"
-LLAMA_IDS, LLAMA_NUMBERS = 512, 200_000  # compared in llama.cpp, which takes a call for each id and lists the whole vocabulary
-TOLERANCE = 1e-3  # times the largest logit: what the approximated GELU may change
-NAMES = {  # of the parts of a block
+# Ids, and probabilities, that are compared in llama.cpp. It takes a call for each id and lists the whole vocabulary.
+LLAMA_IDS = 512
+LLAMA_NUMBERS = 200_000
+# The bound as a share of the largest logit: what the approximated GELU may change.
+TOLERANCE = 1e-3
+# Our name of each layer of a block, and the name in GGUF.
+NAMES = {
     "norm_1": "attn_norm",
     "attn.qkv": "attn_qkv",
     "attn.q": "attn_q",
@@ -101,10 +105,10 @@ def gguf_tokens(tokenizer: Tokenizer) -> list[str]:
 def gguf_tensors(model: GPT) -> list[PlannedTensor]:
     """The weights by the names of GGUF, with zeros for missing biases."""
     plans = [planned("token_embd.weight", model.token_embedding.weight)]
-    named: Iterable[tuple[str, Tensor, Tensor | None]] = split_parts(model)
+    named: Iterable[tuple[str, Tensor, Tensor | None]] = layers_split(model)
     if architecture(model.config) == "gpt2":
         plans.append(planned("position_embd.weight", model.position_table(model.config.block_size)))
-        named = parts(model)
+        named = layers(model)
     for name, weight, bias in named:
         theirs = "output_norm" if name == "norm" else renamed(name, "blk", NAMES)
         plans += [planned(f"{theirs}.weight", weight), bias_or_zeros(f"{theirs}.bias", weight, bias)]
@@ -142,9 +146,9 @@ def _check(loaded: LoadedModel, path: Path, options: ExportOptions) -> str:
         return "Not checked with llama.cpp, which does not run a context of one character."
     block_size, vocab_size = loaded.model.config.block_size, loaded.model.vocab_size
     llama = LlamaCpp(path, vocab_size=vocab_size, context=block_size)
-    expected = [loaded.tokenizer.decode([id]).encode() for id in range(vocab_size)]
+    expected = [loaded.tokenizer.decode([i]).encode() for i in range(vocab_size)]
     if loaded.tokenizer.characters is None:
-        expected = [bytes([id]) for id in range(vocab_size)]
+        expected = [bytes([i]) for i in range(vocab_size)]
     known = vocab_size - loaded.tokenizer.folded
     ids = options.ids[: min(LLAMA_IDS, max(32, LLAMA_NUMBERS // vocab_size))]
     start = ids[: block_size // 2]
@@ -191,7 +195,7 @@ class LlamaCpp:
     def last_log_probabilities(self, ids: np.ndarray) -> np.ndarray:
         """The logarithms of probabilities (V,) after the last of ids (T,), with T less than the context."""
         entries = self._probabilities(ids.tolist())
-        return np.array([entries[id]["logprob"] for id in range(self._vocab_size)], np.float32)
+        return np.array([entries[i]["logprob"] for i in range(self._vocab_size)], np.float32)
 
     def prompt_length(self, text: str) -> int:
         """The number of ids of a text."""
@@ -200,7 +204,7 @@ class LlamaCpp:
     def token_bytes(self) -> list[bytes]:
         """The bytes of each id."""
         entries = self._probabilities([0])
-        return [bytes(entries[id]["bytes"]) for id in range(self._vocab_size)]
+        return [bytes(entries[i]["bytes"]) for i in range(self._vocab_size)]
 
     def write(self, prompt: str, length: int) -> str:
         """The most likely `length` ids after a text, or fewer if llama.cpp ends it."""

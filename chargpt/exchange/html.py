@@ -170,7 +170,7 @@ def _greedy(loaded: LoadedModel, prompt: np.ndarray) -> list[int]:
         generator=torch.Generator(),
         never_sampled=loaded.tokenizer.never_sampled,
     )
-    return [int(id) for id in made]
+    return [int(i) for i in made]
 
 
 def _equal_at_the_beginning(a: list[int], b: list[int]) -> int:
@@ -238,8 +238,8 @@ def run_engine(
     "WebAssembly" or "JavaScript", what browsers without WebAssembly use. Raises UserError if Node.js fails.
     """
     question = {
-        "windows": [[int(id) for id in window] for window in windows],
-        "prompt": [int(id) for id in windows[0]],
+        "windows": [[int(i) for i in window] for window in windows],
+        "prompt": [int(i) for i in windows[0]],
         "length": length,
         "webAssembly": engine == "WebAssembly",
     }

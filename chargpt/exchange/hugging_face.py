@@ -97,7 +97,8 @@ def _check(loaded: LoadedModel, path: Path, options: ExportOptions) -> str:
     return f"{certificate.describe()}. AutoTokenizer gives the same ids."
 
 
-# What each architecture must have besides its shape: the name in config.json, the default of transformers, what model.py has.
+# Settings that an architecture must have, in addition to its shape: the name in config.json, the default of transformers, and
+# the value of model.py.
 GPT2_FIXED = {
     "activation_function": ("gelu_new", "gelu"),
     "layer_norm_epsilon": (EPSILON, EPSILON),
@@ -111,7 +112,8 @@ STARCODER2_FIXED = {
     "norm_epsilon": (EPSILON, EPSILON),
     "tie_word_embeddings": (True, True),
 }
-BUFFERS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"  # masks, which older versions saved
+# The names of masks, which older versions saved.
+BUFFERS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"
 
 
 def read_folder(folder: Path) -> ImportedModel:

@@ -17,7 +17,7 @@ from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.runs.run import Run, new_folder
 from chargpt.runs.saved_state import NO_TEXT, Progress, SavedState
-from chargpt.terminal import UserError, say, shown
+from chargpt.terminal import UserError, notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate, validation_part
@@ -117,7 +117,7 @@ def save_run(
         assert run.checkpoint is not None, "save has published one"
         mark_best(run.checkpoint, None)
     for problem in [*problems, *filter(None, [run.write_config(config)])]:
-        say("warning", problem)
+        notice("warning", problem)
     _report(imported, run, corpus, state, root=root)
     return run.folder
 
@@ -153,25 +153,25 @@ def _optimizer_state(imported: ImportedModel, model: GPT, config: Config) -> Map
 def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: SavedState, *, root: Path) -> None:
     """Say what was imported, what is different now, and what to type next."""
     shape, progress = imported.shape, state.progress
-    say(
+    notice(
         "imported",
         f"{imported.program}, step {imported.step:,}: {shape.n_layer} layers, {shape.n_head} heads, width {shape.n_embd}, "
         f"context {shape.block_size}, {shape.positions} positions, {imported.tokenizer.vocab_size:,} ids",
     )
     for note in imported.notes:
-        say("note", note)
+        notice("note", note)
     for line in corpus.describe() if corpus is not None else []:
         print(line)
     if corpus is not None:
-        say("loss", f"{progress.val_loss:.4f} nats per character on the validation text")
+        notice("loss", f"{progress.val_loss:.4f} nats per character on the validation text")
     name = run.name(root / "checkpoints")
-    say("run", shown(run.folder))
-    say("sample", f"python sample.py {name}")
+    notice("run", shown(run.folder))
+    notice("sample", f"python sample.py {name}")
     if corpus is None:
         again = "   (or import it with TEXT, to continue with the state of its optimizer)" if imported.moments else ""
-        say("train", f"python train.py TEXT --init-from {name}{again}")
+        notice("train", f"python train.py TEXT --init-from {name}{again}")
         return
     longer = ""
     if progress.step >= state.config.train.max_steps:  # it is finished: without more steps, nothing is left to train
         longer = f" train.max_steps={progress.step + max(1, progress.step // 5)}"
-    say("resume", f"python train.py --resume --run {name}{longer}")
+    notice("resume", f"python train.py --resume --run {name}{longer}")

@@ -14,9 +14,11 @@ from chargpt.exchange.tensor_file import PlannedTensor, TensorSource, planned, t
 from chargpt.terminal import UserError
 from model import GPT, GPTConfig
 
-EPSILON = 1e-5  # of every LayerNorm
-THETA = 10000.0  # the base of rotary frequencies
-# Our name of a part of a block, and the names in GPT-2 (nanoGPT has the same) and in Starcoder2.
+# The epsilon of every LayerNorm.
+EPSILON = 1e-5
+# The base of rotary frequencies.
+THETA = 10000.0
+# Our name of each layer of a block, and the names in GPT-2 (nanoGPT has the same) and in Starcoder2.
 GPT2 = {
     "norm_1": "ln_1",
     "attn.qkv": "attn.c_attn",
@@ -36,7 +38,8 @@ STARCODER2 = {
     "mlp.down": "mlp.c_proj",
 }
 
-ARCHITECTURES = {"learned": "gpt2", "sinusoidal": "gpt2", "rotary": "starcoder2"}  # by the kind of positions
+# The architecture that computes each kind of positions.
+ARCHITECTURES = {"learned": "gpt2", "sinusoidal": "gpt2", "rotary": "starcoder2"}
 
 
 def architecture(config: GPTConfig) -> str:
@@ -101,16 +104,16 @@ def transformers_config(model: GPT) -> dict[str, Any]:
     }
 
 
-def parts(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
-    """Name, weight and bias of every part of the blocks, as `blocks.0.attn.qkv`, and of the last norm, as `norm`."""
+def layers(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
+    """Name, weight and bias of every layer of the blocks, as `blocks.0.attn.qkv`, and of the last norm, as `norm`."""
     for name, module in model.named_modules():
         if isinstance(module, (nn.Linear, nn.LayerNorm)):
             yield name, module.weight, module.bias
 
 
-def split_parts(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
-    """`parts` with queries, keys and values on their own: attn.q, attn.k and attn.v for attn.qkv."""
-    for name, weight, bias in parts(model):
+def layers_split(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
+    """`layers` with queries, keys and values on their own: attn.q, attn.k and attn.v for attn.qkv."""
+    for name, weight, bias in layers(model):
         if not name.endswith("attn.qkv"):
             yield name, weight, bias
             continue
@@ -126,13 +129,13 @@ def transformers_tensors(model: GPT) -> list[PlannedTensor]:
             planned("transformer.wte.weight", model.token_embedding.weight),
             planned("transformer.wpe.weight", model.position_table(model.config.block_size)),
         ]
-        for name, weight, bias in parts(model):
+        for name, weight, bias in layers(model):
             theirs = "transformer.ln_f" if name == "norm" else renamed(name, "transformer.h", GPT2)
             matrix = transposed if weight.dim() == 2 else planned  # GPT-2's linear layers hold the transpose
             plans += [matrix(f"{theirs}.weight", weight), bias_or_zeros(f"{theirs}.bias", weight, bias)]
         return plans
     plans = [planned("model.embed_tokens.weight", model.token_embedding.weight)]
-    for name, weight, bias in split_parts(model):
+    for name, weight, bias in layers_split(model):
         theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
         plans.append(planned(f"{theirs}.weight", weight))
         if weight.dim() == 1 or bias is not None:
@@ -141,14 +144,14 @@ def transformers_tensors(model: GPT) -> list[PlannedTensor]:
 
 
 def bias_or_zeros(name: str, weight: Tensor, bias: Tensor | None) -> PlannedTensor:
-    """The plan for the bias of a part whose weight is `weight` (outputs first)."""
+    """The plan for the bias of a layer whose weight is `weight` (outputs first)."""
     return zeros(name, weight.size(0)) if bias is None else planned(name, bias)
 
 
 def renamed(name: str, blocks: str, names: Mapping[str, str]) -> str:
     """`blocks.0.norm_1` as it is called elsewhere, for example transformer.h.0.ln_1."""
-    _, number, part = name.split(".", 2)
-    return f"{blocks}.{number}.{names[part]}"
+    _, number, layer = name.split(".", 2)
+    return f"{blocks}.{number}.{names[layer]}"
 
 
 def weights_from_gpt2(source: TensorSource, shape: GPTConfig, vocab_size: int, *, is_transposed: bool) -> dict[str, Tensor]:
@@ -163,7 +166,7 @@ def weights_from_gpt2(source: TensorSource, shape: GPTConfig, vocab_size: int, *
     }
     for name, rows, columns in _expected(shape, GPT2):
         theirs = f"{prefix}ln_f" if name == "norm" else renamed(name, f"{prefix}h", GPT2)
-        _read_part(source, weights, name, theirs, rows, columns, is_transposed=is_transposed)
+        _read_layer(source, weights, name, theirs, rows, columns, is_transposed=is_transposed)
     return weights
 
 
@@ -172,11 +175,11 @@ def weights_from_starcoder2(source: TensorSource, shape: GPTConfig, vocab_size: 
     weights = {"token_embedding.weight": source.read("model.embed_tokens.weight", (vocab_size, shape.n_embd))}
     for name, rows, columns in _expected(shape, STARCODER2):
         theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
-        _read_part(source, weights, name, theirs, rows, columns, is_transposed=False)
+        _read_layer(source, weights, name, theirs, rows, columns, is_transposed=False)
     for i in range(shape.n_layer):
         for kind in ("weight", "bias"):
             split = [weights.pop(f"blocks.{i}.attn.{letter}.{kind}", None) for letter in "qkv"]
-            present = [part for part in split if part is not None]
+            present = [tensor for tensor in split if tensor is not None]
             if present:
                 size = present[0].shape
                 weights[f"blocks.{i}.attn.qkv.{kind}"] = torch.cat([torch.zeros(size) if p is None else p for p in split])
@@ -184,29 +187,29 @@ def weights_from_starcoder2(source: TensorSource, shape: GPTConfig, vocab_size: 
 
 
 def with_biases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
-    """`weights` with a bias in every part, or in none if every bias is zero; and whether there are any."""
+    """`weights` with a bias in every layer, or in none if every bias is zero; and whether there are any."""
     biases = {name for name in weights if name.endswith(".bias")}
     if not any(weights[name].any() for name in biases):
         return {name: tensor for name, tensor in weights.items() if name not in biases}, False
-    parts = [name.removesuffix(".weight") for name in weights if name.endswith(".weight") and "embedding" not in name]
-    missing = {f"{part}.bias": torch.zeros(weights[f"{part}.weight"].size(0)) for part in parts}
+    named = [name.removesuffix(".weight") for name in weights if name.endswith(".weight") and "embedding" not in name]
+    missing = {f"{layer}.bias": torch.zeros(weights[f"{layer}.weight"].size(0)) for layer in named}
     return {**missing, **weights}, True
 
 
 def _expected(shape: GPTConfig, names: Mapping[str, str]) -> Iterable[tuple[str, int, int]]:
-    """Our name of every part, and the rows and columns of its matrix; a norm has 0 columns."""
+    """Our name of every layer, and the rows and columns of its matrix; a norm has 0 columns."""
     C = shape.n_embd
     sizes = {"attn.qkv": (3 * C, C), "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C), "norm_1": (C, 0), "norm_2": (C, 0)}
     for i in range(shape.n_layer):
-        for part in names:
-            yield f"blocks.{i}.{part}", *sizes.get(part, (C, C))
+        for layer in names:
+            yield f"blocks.{i}.{layer}", *sizes.get(layer, (C, C))
     yield "norm", C, 0
 
 
-def _read_part(
+def _read_layer(
     source: TensorSource, weights: dict[str, Tensor], name: str, theirs: str, rows: int, columns: int, *, is_transposed: bool
 ) -> None:
-    """Read the weight of a part, and its bias if there is one."""
+    """Read the weight of a layer, and its bias if there is one."""
     turned = is_transposed and columns
     size = ((columns, rows) if turned else (rows, columns)) if columns else (rows,)
     weight = source.read(f"{theirs}.weight", size)

@@ -17,7 +17,8 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
 
 SAMPLE_LENGTH, SAMPLE_SEED = 500, 1
-MAX_CHARACTERS = 2000  # of the vocabulary that are shown
+# Characters of the vocabulary that are shown.
+MAX_CHARACTERS = 2000
 PAST_THE_CONTEXT = {
     "learned": "Its positions are learned: there are none beyond the context, and a longer text is an error.",
     "sinusoidal": "Its table of positions ends there: a longer text is an error.",
@@ -137,7 +138,7 @@ def _vocabulary(loaded: LoadedModel) -> str:
     before = f" Text is changed first: {', '.join(changes)}." if changes else ""
     if tokenizer.characters is None:
         return f"The 256 byte values of UTF-8.{before}"
-    rest = " One more id stands for every other character; it is never written." if tokenizer.folded else ""
+    rest = " One more id means every other character; it is never written." if tokenizer.folded else ""
     count = len(tokenizer.characters)
     shown = tokenizer.characters[:MAX_CHARACTERS].replace("\n", "\\n").replace("\t", "\\t")
     heading = "" if count <= MAX_CHARACTERS else f" The first {MAX_CHARACTERS:,}:"

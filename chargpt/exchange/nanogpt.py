@@ -31,13 +31,17 @@ from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 from model import GPTConfig
 
 VOCABULARY = "meta.pkl"
-MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # weights, and two moments of each
-MAX_RECORDS = 100_000  # tensors and others in a checkpoint
+# Bytes of a checkpoint: the weights, and two moments of each.
+MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)
+# Records of a checkpoint: tensors and others.
+MAX_RECORDS = 100_000
 MAX_DIMENSIONS = 8
-MAX_PICKLED = 32 << 20  # bytes of a pickle without the tensors: every character of Unicode fits
+# Bytes of a pickle without the tensors: every character of Unicode fits.
+MAX_PICKLED = 32 << 20
 # The first bytes of a zip file.
 ZIP_START = b"PK\x03\x04"
-LOCAL_HEADER = struct.Struct("<26x2H")  # of a record in a zip file; its name and an extra field follow, of these lengths
+# The header of a record in a zip file: the lengths of the name and of the extra field, which follow it.
+LOCAL_HEADER = struct.Struct("<26x2H")
 DTYPES = {
     "torch FloatStorage": torch.float32,
     "torch HalfStorage": torch.float16,
@@ -49,7 +53,8 @@ DTYPES = {
     "torch BoolStorage": torch.bool,
 }
 OUTPUT, EMBEDDING = "lm_head.weight", "token_embedding.weight"
-BUFFERS = r"transformer\.h\.\d+\.attn\.bias"  # masks, which its slower attention keeps
+# The names of masks, which its slower attention keeps.
+BUFFERS = r"transformer\.h\.\d+\.attn\.bias"
 
 
 def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
@@ -99,7 +104,7 @@ def read_characters(path: Path) -> dict[str, int]:
         raise
     except Exception as error:  # any kind of invalid pickle is reported in the same way
         raise UserError(f"{shown(path)}: not the vocabulary of a character model ({one_line(error):.200})") from None
-    if len(found) > CODE_POINTS or {id for id in found.values() if type(id) is int} != set(range(len(found))):
+    if len(found) > CODE_POINTS or {i for i in found.values() if type(i) is int} != set(range(len(found))):
         raise UserError(f"{shown(path)}: its ids are not 0, 1, 2 and so on; prepare the text as characters")
     return found
 

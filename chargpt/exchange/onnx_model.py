@@ -25,7 +25,9 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import UserError
 from model import GPT
 
-OPSET, IR_VERSION = 20, 9  # IR 9 came with opset 20
+# The first operator set with the exact GELU, and the version of the format that came with it.
+OPSET = 20
+IR_VERSION = 9
 
 
 class GraphBuilder:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MAX_CONTAINERS = 1_000_000  # dictionaries, lists and tuples; an empty dictionary of one byte takes 64 in memory
+# Dictionaries, lists and tuples of a pickle; an empty dictionary of one byte takes 64 in memory.
+MAX_CONTAINERS = 1_000_000
 KEYS = (str, int, float, bool, type(None))
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 VALUES = {

@@ -17,7 +17,8 @@ from chargpt.runs.sealed_json import JSON_LIMIT
 from chargpt.runs.tensor_header import tensor_header
 from chargpt.terminal import UserError, shown
 
-HEADER_LIMIT = 2 << 20  # bytes; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size
+# Bytes of a header; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size.
+HEADER_LIMIT = 2 << 20
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 

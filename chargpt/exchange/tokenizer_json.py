@@ -12,7 +12,8 @@ from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Tokenizer
 
 READABLE = "only vocabularies of single characters or of the 256 byte values can be imported"
-FOLDED_NAME = "<folded>"  # the token of folded characters; decoding replaces it by FOLDED
+# The token of folded characters; decoding replaces it by FOLDED.
+FOLDED_NAME = "<folded>"
 FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 FUSE = {"type": "Fuse"}
@@ -48,7 +49,7 @@ def to_tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": False,
-        "vocab": {token: id for id, token in enumerate(tokens)},
+        "vocab": {token: i for i, token in enumerate(tokens)},
         "merges": [],
     }
     decoder = {"type": "Sequence", "decoders": [REPLACE_FOLDED, FUSE]} if folded else FUSE
@@ -93,7 +94,7 @@ def _bytes(data: dict[str, Any], tokens: list[str], normalizer: TextNormalizer) 
     _require(exact, "a pre-tokenizer other than ByteLevel without prefix space and without regex")
     _require(isinstance(decoder, dict) and decoder.get("type") == "ByteLevel", "a decoder other than ByteLevel")
     _require(sorted(tokens) == sorted(byte_alphabet()), "its byte-level vocabulary is not the 256 byte values")
-    ids = {token: id for id, token in enumerate(tokens)}
+    ids = {token: i for i, token in enumerate(tokens)}
     return Tokenizer(None, normalizer=normalizer), [ids[token] for token in byte_alphabet()]
 
 
@@ -104,7 +105,7 @@ def _characters(
     decoders = decoder.get("decoders") if isinstance(decoder, dict) and decoder.get("type") == "Sequence" else [decoder]
     _require(decoders in ([FUSE], [REPLACE_FOLDED, FUSE]), "a decoder other than Fuse")
     _require(unknown is None or unknown in tokens, "its unknown token is not in the vocabulary")
-    ids = {token: id for id, token in enumerate(tokens)}
+    ids = {token: i for i, token in enumerate(tokens)}
     folded = [ids.pop(unknown)] if isinstance(unknown, str) else []
     characters, order = in_order(ids)
     return Tokenizer(characters, folded=bool(folded), normalizer=normalizer), order + folded
@@ -127,9 +128,9 @@ def _tokens(vocabulary: object) -> list[str]:
     """The tokens in the order of their ids, which are 0, 1, 2 and so on."""
     vocabulary = vocabulary if isinstance(vocabulary, dict) else {}
     _require(0 < len(vocabulary) <= CODE_POINTS, "it has no vocabulary, or a too large one")
-    tokens = {id: token for token, id in vocabulary.items() if type(id) is int}
+    tokens = {i: token for token, i in vocabulary.items() if type(i) is int}
     _require(tokens.keys() == set(range(len(vocabulary))), "its ids are not 0, 1, 2 and so on")
-    return [tokens[id] for id in range(len(tokens))]
+    return [tokens[i] for i in range(len(tokens))]
 
 
 def _normalizer_json(normalizer: TextNormalizer) -> dict[str, Any] | None:

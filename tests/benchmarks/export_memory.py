@@ -73,7 +73,7 @@ def make_foreign(folder: Path, name: str) -> None:
     import torch
 
     from chargpt.exchange import hugging_face
-    from chargpt.exchange.layouts import GPT2, parts, renamed
+    from chargpt.exchange.layouts import GPT2, layers, renamed
     from chargpt.sampling.loaded_model import load_model
 
     hugging_face.installed = lambda package: False
@@ -87,7 +87,7 @@ def make_foreign(folder: Path, name: str) -> None:
             "transformer.wte.weight": model.token_embedding.weight,
             "transformer.wpe.weight": model.position_table(shape.block_size),
         }
-        for part, weight, _ in parts(model):
+        for part, weight, _ in layers(model):
             theirs = "transformer.ln_f" if part == "norm" else renamed(part, "transformer.h", GPT2)
             tensors[f"{theirs}.weight"] = weight
         tensors = {key: tensor.detach().clone() for key, tensor in tensors.items()}
