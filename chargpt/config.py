@@ -431,11 +431,13 @@ def _nearest_section(given: str, known: list[str]) -> str:
 
 
 def _elsewhere(key: str) -> str:
-    """A hint if `key` is a setting of some section; empty if not."""
+    """A hint if `key` is a setting of some section or an option; empty if not."""
     sections = [section.name for section in dataclasses.fields(Config) if key in typing.get_type_hints(section.default_factory)]
     names = [f"{section}.{key}" for section in sections]
     if not names and "." in (usual := TRAIN.get(key, "")):  # another program's name for it
         names = [usual.partition("=")[0]]
+    elif not names and usual.startswith("--"):
+        return f"write {usual.partition(' ')[0]} on the command line"
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 

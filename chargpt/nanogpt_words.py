@@ -52,6 +52,8 @@ TRAIN = {  # what to write, with {} for the value
     "steps": "train.max_steps={}",
     "num_epochs": "--epochs {}",
     "epoch": "--epochs {}",
+    "epochs": "--epochs {}",  # our own options, typed as settings
+    "minutes": "--minutes {}",
     "seed": "train.seed={}",
     "compile": "runtime.compile={}",
     "dtype": "runtime.precision={}",
@@ -117,7 +119,7 @@ def check_words(argv: Sequence[str], names: Mapping[str, str], *, known: Collect
         ours, unused = in_our_words(found, names)
         what_to_do = [f"write {' '.join(ours)}"] if ours else []
         what_to_do += [f"leave out {name} ({why})" for name, why in unused.items()]
-        kind = "a name of another program" if len(typed) == 1 else "names of another program"
+        kind = "no such option or setting" if len(typed) == 1 else "no such options or settings"
         raise UserError(f"{', '.join(typed)}: {kind}; {', and '.join(what_to_do)}")
 
 

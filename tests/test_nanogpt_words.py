@@ -213,3 +213,11 @@ def test_yaml_is_not_taken_for_a_configuration_of_nanogpt():
 def test_words_after_two_dashes_are_texts():
     check_words(["--", "--start"], SAMPLE, known=())
     assert nanogpt_words.is_gpt2("gpt2") and not nanogpt_words.is_gpt2("poems")
+
+
+@pytest.mark.parametrize("name", ["minutes", "epochs"])
+def test_an_option_typed_as_a_setting_is_answered_with_the_option(name):
+    with pytest.raises(UserError) as caught:
+        parse_options(["poems.txt", f"{name}=3"])
+    assert str(caught.value).startswith(f"{name}:")
+    assert f"write --{name} 3" in str(caught.value)
