@@ -45,6 +45,9 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
     if name:
         refuse_checkpoint(Path(name))
+        for folder in candidates:
+            if (folder / "config.yaml").is_file() and not folder.with_name(f"{folder.name}{TEACHER}").exists():
+                raise UserError(f"{shown(folder)}: this run has no checkpoint; train it again, under the same name")
     raise UserError(f"{name or repr(name)}: no run of that name or path; {_other_runs(name, checkpoints)}")
 
 

@@ -92,3 +92,10 @@ def test_an_unknown_name_is_answered_with_a_question_or_a_few_runs(tmp_path):
     assert what_to_do("poems") == "use one of run0, run1, run2, run3, run4"
     shutil.copytree(tmp_path / "run0", tmp_path / "run5")
     assert what_to_do("poems") == "use one of run0, run1, run2, run3, run4; python -m chargpt runs lists all"
+
+
+def test_a_run_without_a_checkpoint_is_named_as_such(tmp_path):
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "config.yaml").write_text("")
+    with pytest.raises(UserError, match="early: .*no checkpoint; train it again"):
+        find_run("early", tmp_path)
