@@ -72,9 +72,9 @@ def character_files(vectors: np.ndarray, characters: Sequence[str], counts: np.n
     from chargpt.analysis.characters import CLASSES, classes_of, shown_character
 
     labels = ["\t".join(["character", "id", "class", *(["count"] if counts is not None else [])])]
-    for id, character in enumerate(characters):
+    for token_id, character in enumerate(characters):
         kind = CLASSES[int(classes_of([character])[0])].replace("first of a word", "letter")
-        fields = [shown_character(character), str(id), kind, *([str(counts[id])] if counts is not None else [])]
+        fields = [shown_character(character), str(token_id), kind, *([str(counts[token_id])] if counts is not None else [])]
         labels.append("\t".join(fields))
     return _files("characters", vectors, labels)
 
@@ -108,12 +108,12 @@ def neighbours(vectors: np.ndarray, characters: Sequence[str], listed: np.ndarra
 
     directions = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     rows = []
-    for id in listed.tolist():
-        cosines = directions @ directions[id]
-        cosines[id] = -np.inf
+    for token_id in listed.tolist():
+        cosines = directions @ directions[token_id]
+        cosines[token_id] = -np.inf
         best = np.argsort(-cosines, kind="stable")[: min(nearest, len(vectors) - 1)]
         alike = [{"character": shown_character(characters[i]), "cosine": round(float(cosines[i]), 3)} for i in best.tolist()]
-        rows.append({"character": shown_character(characters[id]), "nearest": alike})
+        rows.append({"character": shown_character(characters[token_id]), "nearest": alike})
     return rows
 
 

@@ -86,6 +86,20 @@ def test_a_copy_is_named_by_its_file_and_line(tmp_path, capsys):
     assert "line 80 " in printed.out and "b.txt:" not in printed.out and "have changed or are gone" in printed.err
 
 
+def test_a_copy_of_a_shuffled_text_is_counted_in_that_text_and_no_file_is_said_to_have_changed(tmp_path, capsys):
+    lines = [f"line {i}, {i * 7919 % 1000}\n" for i in range(60)]
+    (tmp_path / "a.txt").write_text("".join(lines), encoding="utf-8")
+    texts, settings = [str(tmp_path / "a.txt")], DataConfig(cache=str(tmp_path / "cache"), shuffle="lines")
+    corpus = load_corpus(texts, settings, root=tmp_path, block_size=8)
+    config = Config(model=SHAPE, train=TrainConfig(batch_size=1), data=settings)
+    run = publish_run(tmp_path / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint, texts=texts)
+    copied = corpus.tokenizer.decode(corpus.train).split("\n")[7]
+    (tmp_path / "b.txt").write_text(copied, encoding="utf-8")
+    assert trace.main([str(run), str(tmp_path / "b.txt")]) == 0
+    printed = capsys.readouterr()
+    assert "line 8 " in printed.out and "data.shuffle=lines" in printed.err and "changed" not in printed.err
+
+
 def test_an_empty_text_is_a_mistake(run, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(UserError, match="empty.txt: 0 characters; give a text"):
