@@ -119,7 +119,7 @@ def write_files(
         "config": SETTINGS,
     }
     torch.save({**checkpoint, **changes}, folder / "ckpt.pt")
-    stoi = {character: id for id, character in enumerate(characters)}
-    meta = {"vocab_size": len(characters), "itos": {id: c for c, id in stoi.items()}, "stoi": stoi}
+    stoi = {character: token_id for token_id, character in enumerate(characters)}
+    meta = {"vocab_size": len(characters), "itos": {token_id: c for c, token_id in stoi.items()}, "stoi": stoi}
     (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
     return folder

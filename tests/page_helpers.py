@@ -63,4 +63,4 @@ def logits_of(model: GPT, windows: list[list[int]]) -> np.ndarray:
 def greedy(loaded: LoadedModel, model: GPT, prompt: list[int], length: int) -> list[int]:
     """What `sample.py --temperature 0` continues `prompt` with."""
     settings = {"overflow": "refill", "generator": torch.Generator(), "never_sampled": loaded.tokenizer.never_sampled}
-    return [int(id) for id in stream(model, torch.tensor([prompt]), length, Sampling(temperature=0.0), **settings)]
+    return [int(token_id) for token_id in stream(model, torch.tensor([prompt]), length, Sampling(temperature=0.0), **settings)]

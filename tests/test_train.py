@@ -402,9 +402,9 @@ def test_another_machine_is_told_and_goes_on(trainer, tmp_path, capsys):
 def test_compiled_training_learns_the_same(trainer, tmp_path, settings):
     """Of dropout, compiled code draws masks of its own."""
     on = "cuda" if torch.cuda.is_available() else "cpu"
-    for compile in ("off", "on"):
+    for choice in ("off", "on"):
         assert (
-            trainer("runtime.precision=float32", f"runtime.device={on}", f"runtime.compile={compile}", *settings, name=compile)
+            trainer("runtime.precision=float32", f"runtime.device={on}", f"runtime.compile={choice}", *settings, name=choice)
             == 0
         )
     losses = [[line["val/loss"] for line in logged(tmp_path / name) if "val/loss" in line] for name in ("off", "on")]

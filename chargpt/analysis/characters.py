@@ -18,7 +18,14 @@ CLASSES = (
     "newline",
     "symbol and other",
 )
-FIRST, REST, DIGIT, PUNCTUATION, SPACE, NEWLINE, OTHER = range(len(CLASSES))
+# Indices of CLASSES.
+FIRST = 0
+REST = 1
+DIGIT = 2
+PUNCTUATION = 3
+SPACE = 4
+NEWLINE = 5
+OTHER = 6
 # By the first letter of the category in Unicode. A mark belongs to the letter before it.
 BY_CATEGORY = {"L": REST, "M": REST, "N": DIGIT, "P": PUNCTUATION, "Z": SPACE}
 

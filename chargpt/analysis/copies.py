@@ -18,8 +18,10 @@ SIZES = range(2, 33)
 # Training makes the index of a text of up to this many characters, once, in about a second. For a longer one it uses the index
 # that `python -m chargpt trace` has made.
 MAX_INDEXED = 2**21
-# Samples of a report, and passages that it lists.
-SAMPLES, PASSAGES = 3, 5
+# Samples of a report.
+SAMPLES = 3
+# Passages that a report lists.
+PASSAGES = 5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,10 @@ MAX_MAPPED = 128
 MAX_DRAWN = 256
 # The colour of a weight of 1 in that picture, the accent of base.css. A weight of 0 is white.
 COLOUR = np.array([31, 95, 191])
-# Pixels: the most that a head takes in that picture, and the gap between two heads.
-WIDTH, GAP = 128, 4
+# Pixels that a head takes in that picture at most.
+WIDTH = 128
+# Pixels between two heads.
+GAP = 4
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,10 @@ LISTED_LINES = 6
 OPENING_LINES = 60
 # Pairs of confused characters that are listed.
 CONFUSED = 8
-# Characters of the validation split that a quick report is measured on: fewest and most.
-PROBE, MAX_QUICK = 256, 20_000
+# Characters of the validation split that a quick report is measured on at least.
+PROBE = 256
+# The most of them.
+MAX_QUICK = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,7 +104,7 @@ def _training(name: str, size: "Size", device: "torch.device", *, seconds: float
         label = f"{_label(name, size)}{', compiled' * (mode == 'auto')}"
         _progress(f"training, {label}")
         try:
-            config, runtime = speed.runtime_for(size, device, compile=mode)
+            config, runtime = speed.runtime_for(size, device, mode=mode)
             if runtime.trouble:
                 yield f"| {label} | not compiled: {runtime.trouble} | | |"
                 continue

@@ -34,7 +34,9 @@ from model import GPT, SINUSOID_SCALE
 TEMPLATE = Path(__file__).with_name("page.html")
 # The sources of scripts, and the comments of the template that they replace.
 SCRIPTS = {"/* the engine goes here */\n": "engine.js", "/* the interface goes here */\n": "interface.js"}
-POLICY_HERE, MODEL_HERE = "<!-- the content security policy goes here -->", "<!-- the model goes here -->"
+# The comments of the template that the policy and the model replace.
+POLICY_HERE = "<!-- the content security policy goes here -->"
+MODEL_HERE = "<!-- the model goes here -->"
 # Weights, keys, values and queries of a page: 2 GiB in the browser.
 MAX_NUMBERS = 2**29
 # Ids on which the page's engine is compared with PyTorch, or one context if that is longer.

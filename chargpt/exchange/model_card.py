@@ -16,7 +16,10 @@ from chargpt.sampling.decoder import Decoder
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
 
-SAMPLE_LENGTH, SAMPLE_SEED = 500, 1
+# Characters of the sample in the card.
+SAMPLE_LENGTH = 500
+# The seed of that sample, which is the same each time.
+SAMPLE_SEED = 1
 # Characters of the vocabulary that are shown.
 MAX_CHARACTERS = 2000
 PAST_THE_CONTEXT = {

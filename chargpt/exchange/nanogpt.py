@@ -52,7 +52,10 @@ DTYPES = {
     "torch ByteStorage": torch.uint8,
     "torch BoolStorage": torch.bool,
 }
-OUTPUT, EMBEDDING = "lm_head.weight", "token_embedding.weight"
+# nanoGPT's name of the weights that make the logits.
+OUTPUT = "lm_head.weight"
+# Our name of the same weights.
+EMBEDDING = "token_embedding.weight"
 # The names of masks, which its slower attention keeps.
 BUFFERS = r"transformer\.h\.\d+\.attn\.bias"
 

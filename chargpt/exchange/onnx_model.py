@@ -158,7 +158,10 @@ def _rotate(graph: GraphBuilder, x: str, rotary: list[str]) -> str:
 
 
 # Fields of onnx.proto that are written here, and protobuf's code for "bytes of a given length".
-MODEL_GRAPH, GRAPH_INITIALIZER, TENSOR_RAW_DATA, LENGTH_DELIMITED = 7, 5, 9, 2
+MODEL_GRAPH = 7
+GRAPH_INITIALIZER = 5
+TENSOR_RAW_DATA = 9
+LENGTH_DELIMITED = 2
 USAGE = """```python
 import numpy as np
 import onnxruntime

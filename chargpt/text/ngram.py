@@ -3,7 +3,8 @@ within a few lines."""
 
 import numpy as np
 
-SHORTEST_COPY, LONGEST_COPY = 4, 20  # ids that must agree before the next one is copied; longer matches count as the longest
+SHORTEST_COPY = 4  # ids that must agree before the next one is copied
+LONGEST_COPY = 20  # ids; longer matches count as this long
 ROUNDS = 20  # of expectation maximisation
 
 

@@ -25,7 +25,8 @@ from chargpt.text.tables import table_documents
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
-TRAIN, VAL = 0, 1
+TRAIN = 0  # the training split
+VAL = 1  # the validation split
 
 Item = TypeVar("Item")
 Piece = bytes | str

@@ -14,15 +14,18 @@ from chargpt.text.cache import EncodedText
 from chargpt.text.ngram import copying, ngram_bits, ngram_probabilities
 from chargpt.text.tokenizer import Tokenizer, character_name
 
-TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters; a longer text is judged by pieces from all over it
+TRAIN_SAMPLE = 2_000_000  # characters of the training part; a longer one is judged by pieces from all over it
+VAL_SAMPLE = 250_000  # characters of the validation part, likewise
 COMPRESSED_SAMPLE = 300_000  # characters of the training part that the compression programs see; more takes seconds
-COPIED_SAMPLE, COPIED_WINDOW = 50_000, 128  # characters of the validation part that may be copies, and how far back
+COPIED_SAMPLE = 50_000  # characters of the validation part that may be copies
+COPIED_WINDOW = 128  # characters: how far back a copy is looked for
 MAX_OVERLAP = 0.2  # of the validation part; code and reference texts repeat up to a tenth of their lines
 OVERLAP_WARNING = (
     "{:.0%} of the validation part is lines of the training part, more than 20%: the validation loss will be too low; remove "
     "the copies from the text, or set data.val_text to another text"
 )
-NOTHING_ODD, NOT_CHECKED = "no odd characters", "not checked with a vocabulary of bytes"
+NOTHING_ODD = "no odd characters"  # what the report says of a text without any
+NOT_CHECKED = "not checked with a vocabulary of bytes"  # what it says where characters are not known
 LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line is no line
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
@@ -37,7 +40,8 @@ HARMLESS = {
     "\u200f": ("direct right-to-left text", (RIGHT_TO_LEFT,)),
     **{chr(point): ("are part of flags", (re.compile("\U0001f3f4"),)) for point in range(0xE0020, 0xE0080)},
 }
-LIST_LINES, FEWEST_LINES = 2000, 20  # of a text that are looked at to tell whether it is a list, and how many a list has
+LIST_LINES = 2000  # lines of a text that are looked at to tell whether it is a list
+FEWEST_LINES = 20  # lines that a list has at least
 LIST_LINE = 60  # characters; most lines of a list are no longer
 LIST_NAME = 20  # characters of a line that a message shows
 SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, from which on a list is sorted

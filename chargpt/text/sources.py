@@ -18,7 +18,8 @@ from chargpt.text.formats import is_compressed, open_unpacked
 
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
-HIDDEN, BROKEN = "hidden files and folders skipped", "broken links skipped"
+HIDDEN = "hidden files and folders skipped"  # a line of the report on a folder
+BROKEN = "broken links skipped"  # another one
 RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 
 

@@ -29,7 +29,15 @@ ROWS = 200  # rows of the head that are compared
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 BETWEEN = re.compile(r"[\s,]*")  # what is between the objects of a list
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is no sentence
-JSON_LINES, JSON, CSV, TSV, HTML, XML, SRT, VTT = "JSON lines", "JSON", "CSV", "TSV", "HTML", "XML", "SRT", "WebVTT"
+# The formats, as messages name them.
+JSON_LINES = "JSON lines"
+JSON = "JSON"
+CSV = "CSV"
+TSV = "TSV"
+HTML = "HTML"
+XML = "XML"
+SRT = "SRT"
+VTT = "WebVTT"
 SUFFIXES = {
     ".jsonl": JSON_LINES,
     ".ndjson": JSON_LINES,

@@ -89,17 +89,17 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Grou
         keep_freed_memory()
     torch.set_float32_matmul_precision("high")  # TF32 on GPUs that have it; no effect on a CPU
     precision = choose_precision(asked.precision, device)
-    compile = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
-    trouble = _why_not_compile(device) if compile else ""
+    compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
+    trouble = _why_not_compile(device) if compiled else ""
     if trouble and asked.compile == "on":
         raise UserError(
             f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or omit it"
         )
-    compile = compile and not trouble
+    compiled = compiled and not trouble
     # The kernels in C are for the CPU; model.py's own attention does everything else.
     by_kernel = asked.attention == "auto" and device.type == "cpu" and supports(config.model)
     attention, slower = None, ""
-    if by_kernel and not compile:
+    if by_kernel and not compiled:
         try:
             attention = fused_attention(precision)
         except Unavailable as reason:
@@ -109,7 +109,7 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Grou
         precision=precision,
         threads=torch.get_num_threads(),
         attention=attention,
-        compile=compile,
+        compile=compiled,
         trouble=trouble,
         slower=slower,
     )

@@ -107,7 +107,7 @@ def make_foreign(folder: Path, name: str) -> None:
         torch.save(checkpoint, folder / f"{name}-nanogpt" / "ckpt.pt")
         import pickle
 
-        stoi = {character: id for id, character in enumerate(loaded.tokenizer.characters)}
+        stoi = {character: token_id for token_id, character in enumerate(loaded.tokenizer.characters)}
         (folder / f"{name}-nanogpt" / "meta.pkl").write_bytes(pickle.dumps({"stoi": stoi}))
 
 

@@ -138,7 +138,7 @@ def test_probabilities_and_attention_are_those_of_the_model(open_page, sea):
     shown = page.locator("#choices button").evaluate_all("rows => rows.map(row => row.getAttribute('aria-label'))")
     top = probabilities.topk(8)
     names = {" ": "space", "\n": "line break"}
-    characters = [sea.tokenizer.decode([int(id)]) for id in top.indices]
+    characters = [sea.tokenizer.decode([int(token_id)]) for token_id in top.indices]
     assert [row.split(",")[0] for row in shown[:8]] == [names.get(c, c) or "," for c in characters]
     assert f"{100 * probabilities[ids[8]]:.0f} %" in page.text_content("#what") or probabilities[ids[8]] < 0.0995
     check_attention(page, model, ids[:8])

@@ -385,8 +385,8 @@ def test_a_hostile_vocabulary_is_one_line(tmp_path, pickled, problem):
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_vocabulary_of_every_protocol_is_read(folder, protocol):
-    ids = {character: id for id, character in enumerate(CHARACTERS)}
-    meta = {"vocab_size": 11, "itos": {id: character for character, id in ids.items()}, "stoi": ids}
+    ids = {character: token_id for token_id, character in enumerate(CHARACTERS)}
+    meta = {"vocab_size": 11, "itos": {token_id: character for character, token_id in ids.items()}, "stoi": ids}
     (folder / "meta.pkl").write_bytes(pickle.dumps(meta, protocol))
     assert read_characters(folder / "meta.pkl") == ids
 

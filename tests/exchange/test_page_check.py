@@ -106,7 +106,7 @@ def test_draws_follow_the_probabilities_of_the_most_likely_characters():
         errors = (probabilities * (1 - probabilities) / count).sqrt()
         assert ((shares - probabilities).abs() <= 4.5 * errors + 1e-9).all(), (temperature, top_k, never)
     most_likely = logits.softmax(0).topk(8)
-    assert [id for id, _ in answer["top"]] == most_likely.indices.tolist()
+    assert [token_id for token_id, _ in answer["top"]] == most_likely.indices.tolist()
     np.testing.assert_allclose([share for _, share in answer["top"]], most_likely.values, rtol=1e-5)
 
 

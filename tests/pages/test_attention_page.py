@@ -27,8 +27,8 @@ def random_weights(T: int, *, layers: int = 2, heads: int = 3) -> torch.Tensor:
     return scores.masked_fill(~causal_mask(T), float("-inf")).softmax(dim=-1)
 
 
-def data_of(content: str, id: str) -> object:
-    return json.loads(re.search(f'<script type="application/json" id="{id}">(.*?)</script>', content, re.DOTALL)[1])
+def data_of(content: str, element_id: str) -> object:
+    return json.loads(re.search(f'<script type="application/json" id="{element_id}">(.*?)</script>', content, re.DOTALL)[1])
 
 
 def test_the_weights_are_those_of_the_reference_attention():

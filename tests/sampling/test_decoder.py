@@ -95,7 +95,7 @@ def test_the_global_random_state_neither_matters_nor_moves():
 
 def test_two_calls_go_on_drawing_from_one_generator():
     model, prompt, sampling, generator = tiny_model(), torch.tensor([[1]]), Sampling(temperature=2.0), *seeded(3)
-    first, second = ([int(id) for id in stream(model, prompt, 20, sampling, generator=generator)] for _ in range(2))
+    first, second = ([int(token_id) for token_id in stream(model, prompt, 20, sampling, generator=generator)] for _ in range(2))
     assert first == written(model, [[1]], 20, sampling, 3)[0] != second
 
 
@@ -130,7 +130,7 @@ def test_every_control_at_its_other_end_is_off(off):
 def test_what_is_never_sampled_never_appears(temperature):
     banned = (0, 3, VOCAB - 1)
     ids = written(tiny_model(), [[1]] * 4, 50, Sampling(temperature=temperature), 0, 1, 2, 3, never_sampled=banned)
-    assert not {id for row in ids for id in row} & set(banned)
+    assert not {token_id for row in ids for token_id in row} & set(banned)
 
 
 def test_nothing_asked_for_is_nothing_made():

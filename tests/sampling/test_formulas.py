@@ -45,21 +45,21 @@ def contexts(prompt: list[int], written: list[int], block_size: int) -> list[lis
     last half of the block, that id included.
     """
     context, read = prompt[-block_size:], []
-    for id in written:
+    for token_id in written:
         read.append(list(context))
-        context.append(id)
+        context.append(token_id)
         if len(context) > block_size:
             context = context[-max(1, block_size // 2) :]
     return read
 
 
-def longest_repetition(text: list[int], id: int, window: int) -> int:
+def longest_repetition(text: list[int], token_id: int, window: int) -> int:
     """The length of the longest end of text + [id] that occurs earlier, both within the last `window` ids of `text`."""
     text = text[-window:]
     longest = 0
     for end in range(len(text)):  # the earlier passage ends here, with the same id
         length = 0
-        while length <= end and text[end - length] == (id if length == 0 else text[len(text) - length]):
+        while length <= end and text[end - length] == (token_id if length == 0 else text[len(text) - length]):
             length += 1
         longest = max(longest, length)
     return longest
@@ -75,15 +75,15 @@ def reference(model: GPT, prompt: list[int], length: int, sampling: Sampling, se
         context = contexts(prompt, [*written, 0], block_size)[-1] if overflow == "refill" else text[-block_size:]
         logits = model(torch.tensor([context]))[0, -1].double()
         weights = logits.clone()
-        for id in range(VOCAB):
-            excess = max(0, longest_repetition(text, id, window) - FREE)
-            weights[id] -= excess * math.log(sampling.repetition_penalty)
+        for token_id in range(VOCAB):
+            excess = max(0, longest_repetition(text, token_id, window) - FREE)
+            weights[token_id] -= excess * math.log(sampling.repetition_penalty)
         if sampling.temperature == 0:
             chosen = int(weights.argmax())
         else:
             shares = (weights / sampling.temperature).softmax(-1).tolist()
             left = 1 - float(torch.rand(1, dtype=torch.float64, generator=generator))
-            chosen = next(id for id in range(VOCAB) if sum(shares[: id + 1]) >= left or id == VOCAB - 1)
+            chosen = next(token_id for token_id in range(VOCAB) if sum(shares[: token_id + 1]) >= left or token_id == VOCAB - 1)
         written.append(chosen)
         log_probabilities.append(float(logits.log_softmax(-1)[chosen]))
     return written, log_probabilities
@@ -159,11 +159,11 @@ def test_the_excess_is_that_of_the_formula_for_every_window(period, monkeypatch)
     seen = set()
     for window in range(2, 40):
         monkeypatch.setattr(repetition, "WINDOW", window)
-        expected = [max(0, longest_repetition(text, id, window) - FREE) for id in range(VOCAB)]
+        expected = [max(0, longest_repetition(text, token_id, window) - FREE) for token_id in range(VOCAB)]
         assert repetition.Repetition(torch.tensor([text])).excess(VOCAB).tolist() == [expected], window
         seen.add(max(expected))
         writing = repetition.Repetition(torch.tensor([text[:3]]))
-        for id in text[3:]:
-            writing.append(torch.tensor([id]))
+        for token_id in text[3:]:
+            writing.append(torch.tensor([token_id]))
         assert writing.excess(VOCAB).tolist() == [expected], f"{window}, when written"
     assert len(seen) > 10

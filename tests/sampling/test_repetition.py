@@ -6,9 +6,9 @@ from chargpt.sampling import repetition
 from chargpt.sampling.repetition import FREE, WINDOW, Repetition
 
 
-def longest_repetition(text: list[int], id: int) -> int:
+def longest_repetition(text: list[int], token_id: int) -> int:
     """By definition: the length of the longest end of text + [id] that stands in `text` already."""
-    whole = text + [id]
+    whole = text + [token_id]
     ends = (whole[-n:] for n in range(len(text), 1, -1))
     return next((len(end) for end in ends if any(text[i : i + len(end)] == end for i in range(len(text) - len(end) + 1))), 0)
 
@@ -17,7 +17,7 @@ def longest_repetition(text: list[int], id: int) -> int:
 @settings(max_examples=100, deadline=None)
 def test_the_excess_is_what_the_longest_repetition_has_beyond_the_free_length(text):
     excess = Repetition(torch.tensor([text])).excess(3)
-    assert excess.tolist() == [[max(0, longest_repetition(text, id) - FREE) for id in range(3)]]
+    assert excess.tolist() == [[max(0, longest_repetition(text, token_id) - FREE) for token_id in range(3)]]
 
 
 def test_each_text_of_a_batch_is_looked_at_alone():

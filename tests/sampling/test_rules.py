@@ -82,7 +82,7 @@ def test_the_rows_own_generator_gives_one_number_and_it_decides():
         probs = (logits[0].double() / temperature).softmax(-1).tolist()
         for _ in range(20):
             left = 1 - float(torch.rand(1, dtype=torch.float64, generator=again))
-            expected = next(id for id in range(50) if sum(probs[: id + 1]) >= left)
+            expected = next(token_id for token_id in range(50) if sum(probs[: token_id + 1]) >= left)
             assert choose(logits, Sampling(temperature=temperature), generators=ours).item() == expected
 
 

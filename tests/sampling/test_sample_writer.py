@@ -35,7 +35,7 @@ def writer_for(model: GPT, *, length: int = 60, seed: int = 5) -> SampleWriter:
 
 def expected_text(model: GPT) -> str:
     prompt, generator = torch.tensor([[first_id(TOKENIZER)]]), torch.Generator().manual_seed(5)
-    return TOKENIZER.decode(int(id) for id in stream(model, prompt, 60, SAMPLING, generator=generator))
+    return TOKENIZER.decode(int(token_id) for token_id in stream(model, prompt, 60, SAMPLING, generator=generator))
 
 
 @pytest.mark.parametrize("positions", POSITIONS)

@@ -10,7 +10,7 @@ TOKENIZER = Tokenizer("\nabcdxy")
 
 def pieces(rules: StopRules, text: str) -> list[str]:
     """What each character of `text` releases, and at last the finish."""
-    released = [rules.push(id) for id in TOKENIZER.encode(text).tolist()] + [rules.finish()]
+    released = [rules.push(token_id) for token_id in TOKENIZER.encode(text).tolist()] + [rules.finish()]
     return ["".join(character.text for character in characters) for characters in released]
 
 
@@ -60,7 +60,7 @@ def test_a_line_may_end_within_what_a_stop_text_holds_back():
 
 def test_bytes_become_text_when_a_character_is_complete():
     rules = StopRules(Tokenizer(None), stops=["中b"])
-    released = [rules.push(id, -1.0) for id in "a中中b".encode()]
+    released = [rules.push(token_id, -1.0) for token_id in "a中中b".encode()]
     assert [[character.text for character in characters] for characters in released] == [["a"], [], [], [], [], [], ["中"], []]
     assert released[6][0].log_probability == -3.0 and rules.stopped
 

@@ -88,21 +88,21 @@ def captured_once() -> Iterator[None]:
 @pytest.fixture
 def replay(monkeypatch, captured_once) -> Replay:
     """What torch.compile uses in the test, with the other options that `Runtime.compiled` gives."""
-    backend, compile = Replay(), torch.compile
+    backend, original = Replay(), torch.compile
 
     def compiled(model: GPT, *, mode: str, **options: Any) -> Callable:
         assert mode == "reduce-overhead" and options["fullgraph"]
-        return compile(model, backend=backend, **options)
+        return original(model, backend=backend, **options)
 
     monkeypatch.setattr(torch, "compile", compiled)
     return backend
 
 
 def make_trainer(
-    config: Config = CONFIG, *, compile: bool, precision: torch.dtype = torch.float32, teachers: int = 0
+    config: Config = CONFIG, *, compiled: bool, precision: torch.dtype = torch.float32, teachers: int = 0
 ) -> Trainer:
     torch.manual_seed(0)
-    runtime = Runtime(device=torch.device("cpu"), precision=precision, threads=1, compile=compile)
+    runtime = Runtime(device=torch.device("cpu"), precision=precision, threads=1, compile=compiled)
     models = [GPT(config.model, VOCABULARY) for _ in range(1 + teachers)]
     return Trainer(models[0], IDS, config, runtime=runtime, teachers=models[1:])
 
@@ -110,7 +110,7 @@ def make_trainer(
 def run(trainer: Trainer) -> list[Step]:
     """The steps of a run with what happens between them: rehearsals, evaluations, samples, a state that is loaded again."""
     steps: list[Step] = []
-    tokenizer = Tokenizer("".join(chr(65 + id) for id in range(VOCABULARY)))
+    tokenizer = Tokenizer("".join(chr(65 + token_id) for token_id in range(VOCABULARY)))
     writer = SampleWriter(tokenizer, trainer.config.model, device=trainer.runtime.device, length=3, seed=1)
     trainer.rehearse()
     while not trainer.is_finished:
@@ -141,8 +141,8 @@ def test_steps_obey_the_rules_of_cuda_graphs(replay, monkeypatch, positions, pre
     # In bfloat16 on a CPU, torch rounds dropout's scale in the eager backward pass, and not in the captured one.
     dropout = SHAPE.dropout if precision == torch.float32 else 0.0
     config = dataclasses.replace(CONFIG, model=dataclasses.replace(SHAPE, positions=positions, dropout=dropout))
-    eager = make_trainer(config, compile=False, precision=precision)
-    compiled = make_trainer(config, compile=True, precision=precision)
+    eager = make_trainer(config, compiled=False, precision=precision)
+    compiled = make_trainer(config, compiled=True, precision=precision)
     clock = time.perf_counter
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 60 * len(replay.graphs))  # to capture takes a minute
     assert step_times(compiled).step < 10
@@ -156,7 +156,7 @@ def test_steps_obey_the_rules_of_cuda_graphs(replay, monkeypatch, positions, pre
 
 def test_steps_with_a_teacher_are_captured_once_and_equal_the_eager_ones(replay):
     config = dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, teachers="one"))
-    eager, compiled = (make_trainer(config, compile=compile, teachers=1) for compile in (False, True))
+    eager, compiled = (make_trainer(config, compiled=choice, teachers=1) for choice in (False, True))
     assert run(eager) == run(compiled)
     assert torch.equal(eager.weights.vector, compiled.weights.vector)
     assert len(replay.graphs) == 2
@@ -178,7 +178,7 @@ def test_steps_in_machine_code_are_the_eager_ones(machine_code, captured_once, p
     # Without rotary positions, the gradient of a key's bias is 0 but for rounding, which AdamW scales up to whole steps.
     shape = dataclasses.replace(SHAPE, n_layer=2, positions=positions, dropout=dropout, bias=positions == "rotary")
     config = dataclasses.replace(CONFIG, model=shape, optim=dataclasses.replace(OPTIM, name=name))
-    eager, compiled = make_trainer(config, compile=False), make_trainer(config, compile=True)
+    eager, compiled = make_trainer(config, compiled=False), make_trainer(config, compiled=True)
     with torch._inductor.config.patch(fallback_random=True):
         steps = run(compiled)
     for expected, found in zip(run(eager), steps, strict=True):
@@ -189,12 +189,12 @@ def test_steps_in_machine_code_are_the_eager_ones(machine_code, captured_once, p
 @pytest.mark.nightly
 def test_a_compiled_run_continues_to_the_same_bits(machine_code, captured_once):
     """With the random numbers of compiled dropout: its seed and step decide them, also in a process that begins here."""
-    whole, stopped = make_trainer(compile=True), make_trainer(compile=True)
+    whole, stopped = make_trainer(compiled=True), make_trainer(compiled=True)
     for _ in range(5):
         whole.step(), stopped.step()
     state = copy.deepcopy(stopped.state())
     torch._dynamo.reset()
-    resumed = make_trainer(compile=True)
+    resumed = make_trainer(compiled=True)
     resumed.load(state)
     torch.manual_seed(99)
     for _ in range(5):
