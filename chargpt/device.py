@@ -1,4 +1,4 @@
-"""Which device to compute on, and with how many threads."""
+"""Which device to compute on, and with how many threads. The precision is chosen in training/runtime.py."""
 
 import contextlib
 from collections.abc import Iterator

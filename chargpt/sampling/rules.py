@@ -4,6 +4,9 @@ How a character is drawn: each row of a batch has its own random generator. For 
 u, uniform in [0, 1). The probabilities are summed in the order of the ids, and the first id at which the sum reaches 1 - u is
 taken. It follows that a row does not depend on the other rows, and that a character depends on the seed and its position in the
 stream, not on how its logits were computed. `GPT.generate` draws in the same way.
+
+chargpt/kernels/decode.c has the rules of RULES in kernels/decode.py, and chargpt/exchange/engine.js has temperature and top-k:
+a change to one of these rules here is a change there, too. A rule that decode.c does not know is applied by PyTorch.
 """
 
 import math
