@@ -136,9 +136,6 @@ def log(text: str) -> None:
     print(wrapped(one_line(text), sys.stderr), file=sys.stderr, flush=True)
 
 
-say = notice  # the old name
-
-
 def run_program(main: Callable[[], int]) -> int:
     """Run `main` and return the exit code. A `UserError`, an `OSError` or lack of memory is one line and exit code 2."""
     _make_streams_safe()

@@ -27,7 +27,7 @@ EXCERPT = 250
 SHORTEST_LINE = 12
 # Different characters of a line that is listed: a rule of dashes says nothing.
 FEWEST_DISTINCT = 5
-# Lines that are listed: so many best ones, and as many worst ones.
+# Lines that are listed: this many best ones, and as many worst ones.
 LISTED_LINES = 6
 # Lines from the beginning of the validation split.
 OPENING_LINES = 60

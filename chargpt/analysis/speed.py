@@ -170,7 +170,7 @@ def training_floor(
 def sampling_floor(
     model: GPTConfig, texts: int, *, vocab_size: int, device: torch.device, gflops: float, seconds: float = 0.1
 ) -> float:
-    """The seconds that the next character of so many texts takes in float32, at least.
+    """The seconds that the next character of this many texts takes in float32, at least.
 
     All weights are read once for all texts, and multiplied with each. Attention reads the keys and the values of a text and
     multiplies them with its query; a text has half of the context on average. The result is the longer of two times: to read
@@ -226,7 +226,7 @@ def training_seconds(size: Size, config: Config, runtime: Runtime, *, seconds: f
 
 
 def sampling_speed(model: GPT, texts: int, *, seconds: float = 1.0) -> float:
-    """Characters a second of so many texts together, which grow from one character to the whole context."""
+    """Characters a second of this many texts together, which grow from one character to the whole context."""
     device = model.token_embedding.weight.device
     kind, _ = choose_decoder(device, model.config)
     with torch.inference_mode():

@@ -31,7 +31,7 @@ DEFAULT_SECONDS = 180.0
 TIMING_SECONDS = 4.0
 # Share of the run's time for timing candidates, at most.
 TIMING_SHARE = 0.015
-# Time steps for at least so many seconds, so that one undisturbed step is likely.
+# Time steps for at least this many seconds, so that one undisturbed step is likely.
 STEADY_SECONDS = 0.15
 # Seconds of a run before its first step.
 STARTING_SECONDS = 4.0
@@ -133,7 +133,7 @@ def choose(
     processes: int = 1,
     teachers: Sequence[Teacher] = (),
 ) -> Choice:
-    """Complete `config` for a run on `text` of so many `seconds`. What the user has `given`, as section.key, stays.
+    """Complete `config` for a run on `text` of this many `seconds`. What the user has `given`, as section.key, stays.
 
     `muon` chooses Muon, rotary positions and biases, which learn more; otherwise AdamW and learned positions. The models that
     are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
@@ -218,12 +218,12 @@ def _two_runs(
 
 
 def _duration(candidate: Candidate, seen: float, speed: float) -> float:
-    """The seconds of a run that sees at least so many characters, also if its speed is lower; a few more do no harm."""
+    """The seconds of a run that sees at least this many characters, also if its speed is lower; a few more do no harm."""
     return 1.5 * STARTING_SECONDS + 1.25 * (seen / speed + (1 + MAX_EVALUATIONS) * candidate.evaluation) / IN_STEPS
 
 
 def _evaluations(seconds: float, evaluation: float) -> int:
-    """How many evaluations a run of so many `seconds` has, besides the one before the first step."""
+    """How many evaluations a run of this many `seconds` has, besides the one before the first step."""
     return max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
 
 
@@ -313,14 +313,14 @@ def in_blocks(config: Config) -> int:
 
 
 def _with_context_and_batch(shape: Config, text: Text, *, longest: int, given: Collection[str], seen: int) -> Config:
-    """`shape` with the context, up to the `longest` one, and the batch for a run that sees about so many characters."""
+    """`shape` with the context, up to the `longest` one, and the batch for a run that sees about this many characters."""
     wanted = law.context_for(text, n_embd=shape.model.n_embd, seen=seen, optimizer=shape.optim.name)
     context = max(SHORTEST_CONTEXT, min(wanted, longest))
     return _with_batch(apply_overrides(shape, _unless(given, [f"model.block_size={context}"])), text, given=given, seen=seen)
 
 
 def _with_batch(config: Config, text: Text, *, given: Collection[str], seen: int) -> Config:
-    """`config` with the batch for a run that sees so many characters; a multiple of train.chunks."""
+    """`config` with the batch for a run that sees this many characters; a multiple of train.chunks."""
     windows = round(_recipe(config, text, seen=seen).characters_per_step / config.model.block_size / config.train.accumulate)
     batch = _multiple(windows, of=max(1, config.train.chunks))
     return apply_overrides(config, _unless(given, [f"train.batch_size={batch}"]))

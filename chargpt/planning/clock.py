@@ -22,7 +22,7 @@ CHANGED = 1.5
 MAX_CHANGES = 4
 # Steps, as train.max_steps allows.
 MAX_STEPS = 10**12
-# A run that is fitted to its time has so many evaluations, as long as they take at most EVALUATION_SHARE of it.
+# A run that is fitted to its time has this many evaluations, as long as they take at most EVALUATION_SHARE of it.
 MIN_EVALUATIONS = 5
 # Share of a run's time for evaluations.
 EVALUATION_SHARE = 0.1
@@ -203,7 +203,7 @@ def slowness() -> float:
 
 
 def duration(steps: int, *, step: float, evaluation: float, interval: int) -> float:
-    """The seconds of so many steps with an evaluation after every `interval` of them and one at the end.
+    """The seconds of this many steps with an evaluation after every `interval` of them and one at the end.
 
     `step` and `evaluation` are the seconds of one each.
     """
@@ -216,12 +216,12 @@ def steps_that_fit(seconds: float, *, step: float, evaluation: float, interval: 
 
 
 def kept_back(seconds: float) -> float:
-    """The part of a time limit of so many `seconds` that an idle machine needs before and after the training."""
+    """The part of a time limit of this many `seconds` that an idle machine needs before and after the training."""
     return min(OVERHEAD_SECONDS, OVERHEAD_SHARE * seconds)
 
 
 def steps_in(epochs: float, config: Config, *, characters: int) -> int:
-    """The steps in which a run reads a training text of so many characters this number of times; rounded up."""
+    """The steps in which a run reads a training text of this many characters this number of times; rounded up."""
     return max(1, math.ceil(epochs * characters / config.chars_per_step))
 
 

@@ -133,7 +133,7 @@ def forecast(
     seconds: float | None = None,
     fitting: int | None = None,
 ) -> Forecast:
-    """The rest of a training of `config` after `done` steps, on a training split of so many `characters`.
+    """The rest of a training of `config` after `done` steps, on a training split of this many `characters`.
 
     `step` and `evaluation` are the seconds of one each. Of the time limit `seconds`, a part is for the end of the run, as a
     Clock keeps it back; `fitting` are the steps in it, if that is known.
@@ -184,7 +184,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def outlook(corpus: EncodedText, config: Config, *, steps: int, parameters: int) -> Notice:
-    """Whether so many steps in all will overfit, and the memory that they take; a line if a setting would help."""
+    """Whether this many steps in all will overfit, and the memory that they take; a line if a setting would help."""
     epochs = steps * config.chars_per_step / len(corpus.train)
     memory = memory_needed(config, parameters=parameters, vocab_size=corpus.tokenizer.vocab_size)
     text = Text(len(corpus.train), 0.0, ngram_loss=0.0, vocabulary=corpus.tokenizer.vocab_size)

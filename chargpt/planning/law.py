@@ -1,4 +1,4 @@
-"""The law that chooses a run's settings: the loss to expect of a model of some size after so many characters of a text.
+"""The law that chooses a run's settings: the loss to expect of a model of some size after this many characters of a text.
 
 docs/lab/choice.md has the experiments to which it was fitted, and tests/benchmarks/recipes.py repeats them. The form follows
 Hoffmann et al. 2022 (arXiv 2203.15556), with the characters of repeated epochs counted as in Muennighoff et al. 2023 (arXiv
@@ -74,13 +74,13 @@ TWO_RUNS = "two runs"
 
 # --- Regularization ------------------------------------------------------------------------------------------------------
 
-# Weight decay for runs of up to so many epochs.
+# Weight decay for runs of up to this many epochs.
 WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))
 # Occurrences of each character, on average, below which the embedding memorises the text from epoch 2 on.
 RARE = 1000
 # Epochs whose weight decay such a text gets at least.
 RARE_EPOCHS = 4
-# Dropout up to so many epochs^2 times parameters for each character. A small model needs none for epochs in which a
+# Dropout up to this many epochs^2 times parameters for each character. A small model needs none for epochs in which a
 # large one memorises the text.
 DROPOUT = ((3000, 0.0), (7000, 0.1), (50_000, 0.2), (math.inf, 0.3))
 # Parameters in the blocks up to which `OptimizerKind.small_dropout` is the highest dropout.
@@ -129,7 +129,7 @@ MOMENTUM_LARGE = 0.95
 # Parameters in the blocks of a large model.
 LARGE = 1e7
 # A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
-# arXiv 2405.13698). A run takes at most so many timescales at its highest rate.
+# arXiv 2405.13698). A run takes at most this many timescales at its highest rate.
 MAX_TIMESCALES = 10
 # The limit on the rate that follows is never below this, so it does not affect AdamW and large models, whose rates are lower.
 LOWEST_LIMIT = 4e-3

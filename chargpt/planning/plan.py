@@ -65,11 +65,6 @@ class Plan:
     notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
     advice: tuple[Notice, ...]  # what to expect and what may be better: for the user after those of `describe_training`
 
-    @property
-    def student_seconds(self) -> float:
-        """The time of a student that learns from this run when it has ended; 0 if there will be none."""
-        return 60 * self.config.train.pupil_minutes
-
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect. Times a few steps."""
         config, corpus, runtime = self.config, self.corpus, choose_runtime(self.config)

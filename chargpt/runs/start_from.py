@@ -17,7 +17,7 @@ from model import GPT
 EMBEDDING = "token_embedding.weight"
 MAX_RUNS = 20  # runs whose states are read: the newest
 COMMON = 0.98  # share of the text's characters that the run must know
-LONGER = 3  # times as many characters as the text has: the run must have seen so many
+LONGER = 3  # times as many characters as the text has: the run must have seen this many
 
 
 @torch.no_grad()

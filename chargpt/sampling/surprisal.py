@@ -19,7 +19,7 @@ NOT_PREDICTED = -1
 
 
 def level(bits: float) -> int:
-    """The level of surprise of a character of so many bits: 0 to len(LEVELS), NOT_PREDICTED for nan."""
+    """The level of surprise of a character of this many bits: 0 to len(LEVELS), NOT_PREDICTED for nan."""
     return NOT_PREDICTED if math.isnan(bits) else bisect_right(LEVELS, bits)
 
 

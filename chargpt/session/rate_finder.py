@@ -21,7 +21,7 @@ from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import make_plan
 from chargpt.planning.teachers import models_of
 from chargpt.runs.run import folder_of
-from chargpt.terminal import UserError, say, shown
+from chargpt.terminal import UserError, notice, shown
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import NotFinite, Trainer
@@ -44,23 +44,23 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     plan = make_plan(options, root=root)
     for label, text, kind in (*plan.notices, *plan.advice):
         if kind != "summary":
-            say(label, text)
+            notice(label, text)
     model, corpus, config = plan.model, plan.corpus, short_config(plan.config)
     run = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
     path = run.with_name(f"{run.name}-find-lr.png")
     with Interrupt(STOPPING) as interrupt:
-        say("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
+        notice("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
         curve, runtime, teachers = [], choose_runtime(config), models_of(plan.teachers)
         for rate, loss in try_rates(model, corpus.train, config, runtime=runtime, teachers=teachers, interrupt=interrupt):
-            say("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
+            notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             curve.append((rate, loss))
         if not any(loss < math.inf for _, loss in curve):
             if interrupt.came_here:
                 return interrupt.exit_code
             raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
-        say("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
+        notice("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
         record(curve, path)
-        say("drawn", shown(path))
+        notice("drawn", shown(path))
     return interrupt.exit_code
 
 

@@ -17,7 +17,7 @@ MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginnin
 )
 # The most common characters beyond ASCII in texts of each encoding. Several encodings may decode the same bytes without an
 # error; these characters tell which one is right.
-CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give so many only by design
+CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design
 SAMPLE = 8192  # bytes at the beginning of a file
 MAX_NUL_SHARE = 1 / 4  # of a text
 WIDE = {

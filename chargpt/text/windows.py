@@ -19,7 +19,7 @@ class Windows(NamedTuple):
 
     inputs: np.ndarray  # (B, T), int64
     targets: np.ndarray  # (B, T), int64
-    known: int  # so many predictions of the first row were made in the batch before
+    known: int  # this many predictions of the first row were made in the batch before
 
 
 def ids_at_once(vocab_size: int) -> int:

@@ -208,13 +208,13 @@ class OptimizerKind:
 
     label: str
     make: Callable[..., Optimizer]
-    rates: tuple[tuple[float, float], ...]  # the highest learning rate for up to so many parameters in the blocks
+    rates: tuple[tuple[float, float], ...]  # the highest learning rate for up to this many parameters in the blocks
     start_rate: float  # the highest learning rate of a training that begins with the weights of another run
     learned: float  # share of the n-gram model's knowledge that a model learns from a short text
     useful_parameters: float = math.inf  # parameters for each character of the text; more have no use
     # Of a long text, a model learns as much from a character as with Muon and rotary positions from so much of one.
     sees: float = 1.0
-    short_contexts: tuple[tuple[int, int], ...] = ()  # the context for texts of up to so many characters
+    short_contexts: tuple[tuple[int, int], ...] = ()  # the context for texts of up to this many characters
     is_context_by_width: bool = False  # the context of a longer text depends on the width alone
     small_dropout: float = 1.0  # the highest dropout of a small model
 

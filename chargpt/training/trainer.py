@@ -206,7 +206,7 @@ class Trainer:
         return rate * 0.5 ** len(self.progress.skipped)
 
     def set_length(self, max_steps: int, *, min_evaluations: int, may_rise: bool = False) -> None:
-        """Make the run `max_steps` long, with at least so many evaluations.
+        """Make the run `max_steps` long, with at least this many evaluations.
 
         After its peak, the rate does not rise, unless it `may_rise`: then it follows the new length as if the run had had it
         from its beginning. This may shorten the warm-up; a later extension of the run does not lengthen it again.

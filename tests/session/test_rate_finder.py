@@ -120,14 +120,14 @@ def test_a_name_that_is_none_is_refused_before_anything_is_tried(text, tmp_path,
 
 
 def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capfd, monkeypatch):
-    said = rate_finder.say
+    notice = rate_finder.notice
 
-    def say(what: str, words: str) -> None:
-        said(what, words)
+    def notice_and_stop(what: str, words: str) -> None:
+        notice(what, words)
         if what == "rate" and words.startswith("0.0004"):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(rate_finder, "say", say)
+    monkeypatch.setattr(rate_finder, "notice", notice_and_stop)
     arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     assert train.main(arguments) == 143
     assert (tmp_path / "x-find-lr.png").exists()
