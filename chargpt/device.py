@@ -1,4 +1,4 @@
-"""Which device to compute on, and with how many threads. The precision is chosen in training/runtime.py."""
+"""The device to compute on, and the precision (dtype) that training uses there."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import torch
 
 from chargpt.terminal import UserError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def choose_device(name: str) -> torch.device:
@@ -20,6 +22,20 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"--device: {name} given, but torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
     return device
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """The dtype that `runtime.precision` means on `device`: one of DTYPES, or with `auto` what is fast there."""
+    if name != "auto":
+        return DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float32
+    return cpu_precision() if device.type == "cpu" else torch.float32
+
+
+def cpu_precision() -> torch.dtype:
+    """What `auto` means on this processor: bfloat16 if it has instructions for it, otherwise float32."""
+    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import torch
 
 from chargpt.config import Config, TrainConfig
 from chargpt.runs.checkpoint import mark_best, publish
-from chargpt.runs.saved_state import Progress, SavedState
+from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, Piece
 from chargpt.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from helpers import saved_state
 from chargpt.exchange import html
 from chargpt.exchange.export import ExportOptions
 from chargpt.runs.checkpoint import mark_best, publish
-from chargpt.sampling import precision
+from chargpt.sampling import stored_weights
 from chargpt.sampling.decoder import stream
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.sampling.rules import Sampling
@@ -51,7 +51,7 @@ def page_of(
 def packed(model: GPT, weights: str) -> GPT:
     """The model that a page computes with."""
     copy = GPT(model.config, model.vocab_size).eval()
-    copy.load_state_dict({k: precision.unpack(*html.pack(v, weights)) for k, v in model.state_dict().items()})
+    copy.load_state_dict({k: stored_weights.unpack(*html.pack(v, weights)) for k, v in model.state_dict().items()})
     return copy
 
 

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from chargpt.__main__ import VERBS, main  # noqa: E402
+from chargpt.__main__ import main  # noqa: E402
+from chargpt.commands.verbs import VERBS  # noqa: E402
 from chargpt.config import Config, to_dict  # noqa: E402
 
 SETTINGS_PAGE, VERBS_PAGE = (ROOT / "docs" / "reference" / name for name in ("settings.md", "verbs.md"))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 
-from chargpt import project
-from chargpt.training import runtime
+from chargpt import device, project
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -22,4 +21,4 @@ def set_up(*, root: Path, precision: str | None) -> None:
     """Use `root` in this process, and `precision` where `auto` is set on a CPU; None keeps the processor's own choice."""
     project.SOURCE = root
     if precision is not None:
-        runtime.cpu_precision = lambda: getattr(torch, precision)
+        device.cpu_precision = lambda: getattr(torch, precision)

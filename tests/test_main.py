@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from chargpt import terminal
-from chargpt.__main__ import VERBS, main
+from chargpt.__main__ import main
+from chargpt.commands.verbs import VERBS
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ from chargpt import files
 from chargpt.files import is_portable, portable, publish_file
 from chargpt.runs.run import folder_of
 from chargpt.terminal import UserError
-from chargpt.text.selection import run_name
+from chargpt.text.sources import run_name
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = """

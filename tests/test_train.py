@@ -22,9 +22,9 @@ import train
 from chargpt.interrupt import Interrupt
 from chargpt.planning import clock as time_budget
 from chargpt.planning.clock import Clock as TrainingClock
+from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
-from chargpt.runs.saved_state import SavedState
 from chargpt.session import session as session_module
 from chargpt.terminal import run_program
 from chargpt.training.evaluation import evaluate

@@ -14,7 +14,7 @@ from chargpt.analysis.losses import LossBreakdown, loss_breakdown, predict
 from chargpt.analysis.metrics_log import MetricsLog, read_metrics
 from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
 from chargpt.config import Config
-from chargpt.runs.saved_state import NO_TEXT
+from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import mark_to_beat

@@ -111,8 +111,8 @@ def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel"
 
 def corpus_of_run(loaded: "LoadedModel") -> "Corpus":
     """The encoded text that the run was trained on, see `corpus_in_cache`. Raises UserError if it is in no cache."""
+    from chargpt.runs.checkpoint_schema import NO_TEXT
     from chargpt.runs.load import corpus_in_cache
-    from chargpt.runs.saved_state import NO_TEXT
 
     corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=project_root())
     if corpus is not None:

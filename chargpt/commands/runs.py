@@ -15,10 +15,10 @@ from chargpt.commands.frame import run_verb, verb_parser
 from chargpt.project import project_root
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import columns, one_line, shown
-from chargpt.text.named_corpora import DEFAULT
+from chargpt.text.sources import DEFAULT
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.runs.saved_state import SavedState
+    from chargpt.runs.checkpoint_schema import SavedState
 
 WIDEST_TEXT = 32  # columns for the names of the texts
 ATTEMPTS = 3  # to read a run whose checkpoints another process replaces meanwhile
@@ -119,7 +119,7 @@ def _text_key(state: "SavedState") -> tuple[str, int]:
 
 
 def _cells(run: Listed, state: "SavedState", *, star: str) -> list[str]:
-    from chargpt.runs.saved_state import NO_TEXT
+    from chargpt.runs.checkpoint_schema import NO_TEXT
 
     progress, train = state.progress, state.config.train
     size = sum(tensor.numel() for tensor in state.expected_weights().values())

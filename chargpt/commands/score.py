@@ -19,7 +19,7 @@ from chargpt.commands.frame import add_run_options, corpus_of_run, load_run, pag
 from chargpt.planning.cli import given_in, is_setting
 from chargpt.project import data_folder, project_root
 from chargpt.terminal import UserError, whole_number
-from chargpt.text.sources import Source, Sources
+from chargpt.text.source_bytes import Source, Sources
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.baselines import Baselines, NgramMark
@@ -273,7 +273,7 @@ def open_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequenc
     Raises UserError, also if that validation part is in no cache, and for a setting that does nothing.
     """
     from chargpt.text.corpus import check_effect
-    from chargpt.text.selection import select_sources
+    from chargpt.text.sources import select_sources
 
     if not names:
         yield [Text(label="validation part", content=corpus_of_run(loaded))]

@@ -24,7 +24,7 @@ from chargpt.exchange.layouts import check_positions
 from chargpt.files import SyncedFile
 from chargpt.markup import allowed, as_json
 from chargpt.runs.model_shape import blank_model
-from chargpt.sampling import precision
+from chargpt.sampling import stored_weights
 from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.rules import Sampling
@@ -73,11 +73,11 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
 
 
 def pack(tensor: Tensor, weights: str) -> tuple[Tensor, Tensor | None]:
-    """`tensor` as the page holds it: in float16, or if `weights` is "int8" and it is a matrix, as `precision.pack` does.
+    """`tensor` as the page holds it: in float16, or if `weights` is "int8" and it is a matrix, as `stored_weights.pack` does.
 
     Raises UserError if a number is too large for float16.
     """
-    numbers, scales = precision.pack(tensor, "int8" if weights == "int8" and tensor.dim() == 2 else "float16")
+    numbers, scales = stored_weights.pack(tensor, "int8" if weights == "int8" and tensor.dim() == 2 else "float16")
     if not numbers.isfinite().all():
         raise UserError(f"the weights: {tensor.abs().max():g} among them, too large for float16; train with more weight_decay")
     return numbers, scales
@@ -111,7 +111,7 @@ def _packed_model(model: GPT, weights: str) -> GPT:
     packed = blank_model(model.config, model.vocab_size).eval()
     tensors = packed.state_dict()
     for name, tensor in model.state_dict().items():
-        tensors[name].copy_(precision.unpack(*pack(tensor, weights)))
+        tensors[name].copy_(stored_weights.unpack(*pack(tensor, weights)))
     return packed
 
 

@@ -14,9 +14,9 @@ from chargpt.exchange.layouts import with_biases
 from chargpt.planning.cli import given_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.runs.checkpoint import check_tensors, mark_best
+from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.runs.run import Run, new_folder
-from chargpt.runs.saved_state import NO_TEXT, Progress, SavedState
 from chargpt.terminal import UserError, notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer

@@ -23,8 +23,8 @@ from chargpt.exchange.plain_pickle import Name, build
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
 from chargpt.nanogpt_words import CHECKPOINT, TRAINING
+from chargpt.runs.checkpoint_schema import MAX_STEPS
 from chargpt.runs.model_shape import MAX_NUMBERS
-from chargpt.runs.saved_state import MAX_STEPS
 from chargpt.runs.sealed_json import read_bounded
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer

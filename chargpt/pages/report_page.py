@@ -31,7 +31,7 @@ from chargpt.sampling.loaded_model import load_model
 from chargpt.sampling.surprisal import LEVELS, stretches
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.corpus import Corpus
-from chargpt.text.named_corpora import DEFAULT
+from chargpt.text.sources import DEFAULT
 
 REPORT = "report.html"
 # Runs of a page: each has a colour of its own.

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from chargpt.config import Config, apply_overrides
-from chargpt.planning.candidates import DEFAULT_SECONDS, chooses, training_speed
+from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, chooses, training_speed
 from chargpt.planning.teachers import Teacher
+from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
-from chargpt.runs.saved_state import SavedState
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_part

@@ -11,13 +11,13 @@ from chargpt.config import Config, DataConfig
 from chargpt.planning.adaptation import has_seen_validation, start_loss
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.law import MAX_EPOCHS, Expected
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.run import free_folder
-from chargpt.runs.saved_state import Progress
 from chargpt.runs.start_from import run_to_start_from, start_from
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
-from chargpt.text.selection import can_be_read_again
+from chargpt.text.sources import can_be_read_again
 from model import GPT
 
 # Minutes in which a short text gets two runs; more do not lower its loss.

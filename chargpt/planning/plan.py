@@ -15,7 +15,7 @@ from chargpt.config import Config, apply_overrides, to_dict
 from chargpt.nanogpt_words import CHARACTERS, is_gpt2
 from chargpt.planning.adaptation import adapt, describe_adaptation, has_seen_validation, start_loss
 from chargpt.planning.advice import better_way
-from chargpt.planning.candidates import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
+from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.forecast import describe_text, describe_training, examine_text
@@ -38,7 +38,7 @@ from chargpt.runs.run import TEACHER, folder_of, new_folder
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import Notice, UserError, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
-from chargpt.text.selection import run_name
+from chargpt.text.sources import run_name
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer

@@ -10,7 +10,7 @@ from typing import Any
 from chargpt.config import Config, DataConfig, apply, apply_overrides, read_yaml
 from chargpt.device import choose_device
 from chargpt.nanogpt_words import refuse_config
-from chargpt.planning.candidates import chooses
+from chargpt.planning.chosen_for_minutes import chooses
 from chargpt.terminal import WHOLE_NUMBER, UserError, shown
 
 MOST = 4096  # heads or chunks; more are a mistake

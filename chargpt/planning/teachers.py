@@ -11,9 +11,9 @@ from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.runs.checkpoint import Checkpoint, load, publish_copies
+from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import COPIES, TEACHER
-from chargpt.runs.saved_state import SavedState
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import Notice, UserError, shown
 from chargpt.text.tokenizer import Tokenizer

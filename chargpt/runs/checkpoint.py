@@ -27,7 +27,7 @@ import safetensors.torch
 from torch import Tensor
 
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_pieces_synced, write_synced
-from chargpt.runs.saved_state import FORMAT, SavedState
+from chargpt.runs.checkpoint_schema import FORMAT, SavedState
 from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, UnreadableError, read_bounded, seal, unseal
 from chargpt.runs.tensor_header import in_file_order, tensor_bytes, tensor_header
 from chargpt.terminal import shown

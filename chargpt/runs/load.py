@@ -10,13 +10,13 @@ from pathlib import Path
 from chargpt.config import Config
 from chargpt.nanogpt_words import refuse_checkpoint
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, newest, steps
+from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import TEACHER
-from chargpt.runs.saved_state import NO_TEXT
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus, cache_folders, cached_corpus, load_corpus
-from chargpt.text.selection import can_be_read_again
+from chargpt.text.sources import can_be_read_again
 from chargpt.text.tokenizer import Tokenizer
 from model import GPT
 

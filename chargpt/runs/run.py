@@ -24,7 +24,7 @@ from chargpt.runs.checkpoint import (
     remove_orphans,
     steps,
 )
-from chargpt.runs.saved_state import SavedState
+from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from chargpt.runs.checkpoint import Checkpoint, read_state, steps
+from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import restore_model
-from chargpt.runs.saved_state import SavedState
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus

@@ -21,8 +21,8 @@ from chargpt.device import one_thread
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import RULES, Rules, Shape, Share, load_kernel, supports
 from chargpt.sampling.decoder import Decoder, Piece
-from chargpt.sampling.precision import PRECISIONS, pack
 from chargpt.sampling.rules import Sampling, rules_in_use
+from chargpt.sampling.stored_weights import PRECISIONS, pack
 from model import GPT, GPTConfig
 
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text

@@ -20,9 +20,9 @@ from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import OVERFLOWS, Decoder
 from chargpt.sampling.options import default_length
-from chargpt.sampling.precision import round_weights
 from chargpt.sampling.printing import text_of, too_few_lines
 from chargpt.sampling.rules import Sampling
+from chargpt.sampling.stored_weights import round_weights
 from chargpt.sampling.surprisal import surprisals, total_losses
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import UserError, one_line

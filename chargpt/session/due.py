@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from chargpt.config import Config
 from chargpt.planning.clock import Clock
-from chargpt.runs.saved_state import Progress, SavedState
+from chargpt.runs.checkpoint_schema import Progress, SavedState
 
 
 @dataclass(frozen=True)

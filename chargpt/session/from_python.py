@@ -14,8 +14,7 @@ from chargpt.runs.load import find_run
 from chargpt.runs.run import TEACHER, folder_of
 from chargpt.session.child import train_in_child
 from chargpt.terminal import UserError, shown
-from chargpt.text.named_corpora import DEFAULT, NAMES
-from chargpt.text.selection import run_name
+from chargpt.text.sources import DEFAULT, NAMES, run_name
 
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 ARGUMENTS = {  # by our names and by nanoGPT's

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from chargpt.config import Config, apply, to_dict
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
-from chargpt.runs.saved_state import SavedState
+from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 

@@ -11,8 +11,8 @@ from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import write_final_report
 from chargpt.planning.advice import better_training
 from chargpt.runs.checkpoint import best, newest
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import restore_model
-from chargpt.runs.saved_state import Progress
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown

@@ -16,7 +16,7 @@ from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
 from chargpt.terminal import Notice, UserError, shell_word, shown
 from chargpt.text.corpus import Corpus, load_corpus
-from chargpt.text.selection import run_name
+from chargpt.text.sources import run_name
 from chargpt.text.tokenizer import UnknownCharacters
 
 # A resumed run may not change these: they decide the model, or which text a step reads.

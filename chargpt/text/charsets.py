@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chargpt.terminal import UserError
 from chargpt.text.formats import binary_format
-from chargpt.text.sources import Source
+from chargpt.text.source_bytes import Source
 
 MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginning of that of UTF-32-LE
     (codecs.BOM_UTF8, "utf-8"),

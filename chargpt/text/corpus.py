@@ -19,8 +19,8 @@ from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader
-from chargpt.text.selection import absolute_text, run_name, select_sources
-from chargpt.text.sources import Sources
+from chargpt.text.source_bytes import Sources
+from chargpt.text.sources import absolute_text, run_name, select_sources
 from chargpt.text.structure import fields_of, read_head, recognised, warnings_about
 from chargpt.text.tokenizer import Tokenizer
 

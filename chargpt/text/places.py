@@ -14,9 +14,8 @@ from chargpt.config import DataConfig
 from chargpt.project import data_folder
 from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
-from chargpt.text.named_corpora import needs_download
 from chargpt.text.reading import TRAIN, Origin, Piece, TextReader
-from chargpt.text.selection import can_be_read_again, select_sources
+from chargpt.text.sources import can_be_read_again, needs_download, select_sources
 from chargpt.text.tokenizer import Tokenizer, code_points
 
 

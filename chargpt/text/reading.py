@@ -19,7 +19,7 @@ from chargpt.text.charsets import byte_order_mark, undecodable, why_not_utf8
 from chargpt.text.formats import is_binary
 from chargpt.text.json_lines import json_documents, json_list_documents
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.sources import Source, Sources
+from chargpt.text.source_bytes import Source, Sources
 from chargpt.text.structure import JSON, JSON_LINES, Structure, fields_of
 from chargpt.text.tables import table_documents
 

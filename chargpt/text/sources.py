@@ -1,181 +1,253 @@
-"""A source is one text: a file, a copy of a pipe, or bytes in memory. It can be read several times. A folder holds many."""
+"""Where text comes from: the sources that TEXT arguments mean. Add a new source of text here.
 
-import gzip
+`_sources` decides what one TEXT is: a file, the files of a folder, standard input, a pipe, or a corpus of `NAMES`. `formats.py`
+knows compressed and binary files, `structure.py` files whose records have fields.
+"""
+
+import difflib
+import fnmatch
 import hashlib
-import io
 import os
+import re
+import shutil
+import stat
 import sys
-import threading
-import time
+import sysconfig
+import tempfile
+import unicodedata
+import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import BinaryIO
 
-from chargpt.terminal import UserError
-from chargpt.text.formats import is_compressed, open_unpacked
+from chargpt.files import WINDOWS, portable, publish_file
+from chargpt.nanogpt_words import CHECKPOINT, refuse_checkpoint
+from chargpt.project import data_folder
+from chargpt.terminal import UserError, log, shell_word, shown
+from chargpt.text.duplicates import duplicates
+from chargpt.text.formats import DOCUMENTS, plain_name
+from chargpt.text.source_bytes import Source, Sources, walk
 
-MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
-BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
-HIDDEN = "hidden files and folders skipped"  # a line of the report on a folder
-BROKEN = "broken links skipped"  # another one
-RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Source:
-    """A text that can be read several times. Compressed files are read decompressed."""
-
-    label: str  # its name in messages
-    path: Path | None = None
-    content: bytes = b""  # without a path and a copy
-    copy: BinaryIO | None = None  # of a stream that can be read only once
-    in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
-    turn: threading.Lock = field(default_factory=threading.Lock)  # held while the copy is read
-
-    def open(self) -> IO[bytes] | gzip.GzipFile:
-        """A buffered reader from the beginning."""
-        if self.copy is not None:
-            return io.BufferedReader(_CopyReader(self.copy, self.turn))
-        if self.path is None:
-            return io.BytesIO(self.content)
-        return open_unpacked(self.path)
-
-    def chunks(self, size: int) -> Iterator[bytes]:
-        """The content in pieces of `size` bytes. Raises UserError if it cannot be read.
-
-        A file that grows is read up to the size that it has now, so that the end is reached.
-        """
-        try:
-            if self.path is not None and is_compressed(self.path):
-                yield from self._unpacked_chunks(self.path, size)
-                return
-            with self.open() as file:
-                left = self.size or sys.maxsize  # files in /proc have a size of 0
-                while chunk := file.read(min(size, left)):
-                    left -= len(chunk)
-                    yield chunk
-        except UserError:
-            raise
-        except Exception as error:  # each decompressor has its own exceptions
-            reason = getattr(error, "strerror", None) or f"damaged or cut off ({error})"
-            raise UserError(f"{self.label}: {reason}; give a file that can be read") from None
-
-    def _unpacked_chunks(self, path: Path, size: int) -> Iterator[bytes]:
-        """The same for a compressed file. Raises UserError early for one that unpacks to far more than a text would."""
-        done = 0
-        with open(path, "rb") as packed, open_unpacked(path, packed=packed) as file:
-            while chunk := file.read(size):
-                done += len(chunk)
-                if done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):
-                    what_to_do = "unpack it yourself if it really is a text"
-                    raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
-                yield chunk
-
-    @property
-    def size(self) -> int | None:
-        """The number of bytes that `chunks` yields; None if it is known only after reading."""
-        if self.path is None:
-            return os.fstat(self.copy.fileno()).st_size if self.copy else len(self.content)
-        return None if is_compressed(self.path) else self.path.stat().st_size
-
-    @property
-    def identity(self) -> tuple[int, int] | None:
-        """Device and inode of a file: equal for all names of the same file. None for a text that is not a file."""
-        if self.path is None:
-            return None
-        stat = self.path.stat()
-        return stat.st_dev, stat.st_ino
-
-    def signature(self) -> list[Any] | None:
-        """A value that changes whenever the content changes; None if there is no such value.
-
-        On POSIX, a file's change time cannot be set back. But a file that was changed just now may change again within the
-        same tick of the clock, unnoticed (git calls such index entries racy): it has no signature.
-        """
-        if self.path is None:
-            return None if self.copy else [self.label, hashlib.sha256(self.content).hexdigest()]
-        stat = self.path.stat()
-        if time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS:
-            return None
-        return [str(self.path.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+DEFAULT = "python-docs"
+NAMES = (DEFAULT, "python-source", "shakespeare")
+SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+MAX_DOWNLOAD = 2**24  # bytes
+READ_ONCE = "files that are the same as another file, read once"
+HELD_OUT = "files removed from the training text because they are validation text"
+OTHERS = "files left out that do not match {pattern} (data.pattern chooses which are read)"
+CHUNK = 2**20  # bytes read at a time
 
 
-class _CopyReader(io.RawIOBase):
-    """Reads a copy from the beginning. Several readers of it keep their own positions."""
+def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: Path, copies: Path) -> Sources:
+    """The sources that `texts` and `val_text` mean: files, folders (their files that match `pattern`), `-`, named corpora.
 
-    def __init__(self, copy: BinaryIO, turn: threading.Lock) -> None:
-        self._copy, self._turn, self._at = copy, turn, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        with self._turn:
-            self._copy.seek(self._at)
-            self._at = self._copy.seek(offset, whence)
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        with self._turn:
-            self._copy.seek(self._at)
-            data = self._copy.read(len(buffer))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sources:
-    """The sources of a run, in order. No file is in both parts."""
-
-    train: list[Source]  # also split into training and validation part, if `val` is empty
-    val: list[Source]
-    notes: list[str]  # what the user should know about the selection
-
-    @property
-    def label(self) -> str:
-        """Their name in an error message."""
-        return self.train[0].label if len(self.train) == 1 else f"{len(self.train):,} files"
-
-    @property
-    def size(self) -> int | None:
-        """The number of bytes to read; None if it is known only after reading."""
-        sizes = [source.size for source in self.train + self.val]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
-
-    def signature(self) -> list[Any] | None:
-        """The signature of all sources together; None if one of them has none."""
-        signatures = [source.signature() for source in self.train + self.val]
-        return None if None in signatures else [len(self.train), signatures]
-
-    def close(self) -> None:
-        """Free the disk space of the copies."""
-        for source in self.train + self.val:
-            if source.copy is not None:
-                source.copy.close()
-
-
-def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Every file below `folder` in a stable order. Links to folders are not followed.
-
-    `skipped` counts what is left out for the user to know: HIDDEN files and folders, and BROKEN links. Folders with a name in
-    `skipped_folders` are ignored.
+    A stream that can be read only once (standard input, a pipe) is first copied to an unnamed file in the folder `copies`.
+    Raises UserError.
     """
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.name.startswith("."):
-            skipped[HIDDEN] += 1
-        elif entry.is_dir(follow_symlinks=False):
-            if entry.name not in skipped_folders:
-                yield from walk(Path(entry.path), skipped=skipped, skipped_folders=skipped_folders)
-        elif entry.is_symlink() and not os.path.exists(entry.path):  # its target is missing, or it points to itself
-            skipped[BROKEN] += 1
-        elif entry.is_file():
-            yield Path(entry.path)
+    texts = list(texts) or [DEFAULT]
+    skipped: Counter[str] = Counter()
+    _check_given_once([*texts, val_text])
+    train = [source for text in texts for source in _sources(text, pattern, root, copies, skipped)]
+    val = _sources(val_text, pattern, root, copies, skipped) if val_text else []
+    same, held_out = duplicates(val + train), set(val)
+    for source, first in same.items():
+        if first in held_out and source not in held_out:
+            skipped[HELD_OUT] += 1
+        elif source.in_folder or first.in_folder:
+            skipped[READ_ONCE] += 1
+        else:
+            raise UserError(f"{source.label}: the same text as {first.label}; give it once")
+    train, val = ([source for source in part if source not in same] for part in (train, val))
+    if not train:
+        raise UserError(f"data.val_text: {val_text} is the training text as well; give another, or use data.val_fraction")
+    files = [f"{len(train) + len(val):,} files"] if len(train) + len(val) > 1 else []
+    return Sources(train=train, val=val, notes=files + [f"{what}: {count:,}" for what, count in skipped.items()])
+
+
+def run_name(texts: Sequence[str]) -> str:
+    """The default name of a run on `texts`: that of the first one without its suffixes, as a name that every system allows."""
+    text = texts[0] if texts else DEFAULT
+    if text == "-":
+        return "stdin"
+    path = Path(text)
+    name = path.resolve().name if path.is_dir() else plain_name(path).stem
+    if not name.isprintable():  # bytes that are not a character in this locale, or control characters
+        name = unicodedata.normalize("NFKD", os.fsencode(name).decode("utf-8", "replace"))
+        name = re.sub(r"[^0-9A-Za-z._-]", "", name)
+    return portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
+
+
+def absolute_text(text: str) -> str:
+    """`text` as it can be found from any working folder: a path is made absolute; `-` and named corpora stay as they are."""
+    return text if text in ("", "-") or not os.path.exists(text) else str(Path(text).resolve())
+
+
+def can_be_read_again(text: str) -> bool:
+    """Whether a TEXT argument names an existing file or folder or a named corpus: not standard input or a pipe."""
+    return text != "-" and (text in NAMES or os.path.isfile(text) or os.path.isdir(text))
+
+
+def _check_given_once(texts: Sequence[str]) -> None:
+    """Raise UserError if standard input or a folder is given twice. Files are compared later, by their content."""
+    if texts.count("-") > 1:
+        raise UserError("-: given twice; it can be read only once")
+    first: dict[Path, str] = {}
+    for text in texts:
+        if text and os.path.isdir(text):
+            folder = Path(text).resolve()
+            if folder in first:
+                raise UserError(f"{text}: the same folder as {first[folder]}; give it once")
+            first[folder] = text
+
+
+def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter[str]) -> list[Source]:
+    """The sources that one TEXT means. `skipped` counts what is left out in folders."""
+    path = Path(text)
+    if text == "-":
+        return [_copied("standard input", sys.stdin.buffer, copies)]
+    if path.is_dir():
+        return _in_folder(path, pattern, skipped)
+    if path.is_file():
+        if path.name == CHECKPOINT:
+            refuse_checkpoint(path)
+        return [Source(label=shown(path), path=path)]
+    if path.exists():
+        return [_from_pipe(path, copies)]
+    if text in NAMES:
+        return named_corpus(text, root=root)
+    if path.is_symlink():
+        raise UserError(f"{text}: a link to a file that does not exist, or to itself; correct the link, or give a text file")
+    raise UserError(f"{text}: no such file or folder; {_suggestion(path)}")
+
+
+def _from_pipe(path: Path, copies: Path) -> Source:
+    if not stat.S_ISFIFO(path.stat().st_mode) and not _is_terminal(path):
+        raise UserError(f"{shown(path)}: a device or a socket, not a text; give a file, a folder or a pipe")
+    log(f"reading the pipe {shown(path)}")  # opening it waits for a writer
+    with open(path, "rb") as pipe:
+        return _copied(shown(path), pipe, copies)
+
+
+def _is_terminal(path: Path) -> bool:
+    """Whether a device is a terminal, as /dev/stdin may be."""
+    if not stat.S_ISCHR(path.stat().st_mode):
+        return False
+    with open(path, "rb", buffering=0) as device:
+        return device.isatty()
+
+
+def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
+    """A copy of `stream`. It may take half of the free space: the rest is for its ids, and a stream may never end."""
+    if stream.isatty():
+        end = "Ctrl-Z and Enter" if WINDOWS else "Ctrl-D"
+        log(f"reading {label}; end it with {end}")
+    what_to_do = "free some space there, or name another folder in data.cache"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        copy = tempfile.TemporaryFile(dir=folder)  # it has no name: the system removes it when the process ends
+        size, limit = 0, shutil.disk_usage(folder).free // 2
+        while chunk := stream.read(CHUNK):
+            size += len(chunk)
+            if size > limit:
+                copy.close()
+                raise UserError(f"{label}: more than {limit:,} bytes, half of the free space in {shown(folder)}; {what_to_do}")
+            copy.write(chunk)
+        copy.flush()
+    except OSError as error:
+        raise UserError(f"{label}: {error.strerror} while copying it to {shown(folder)}; {what_to_do}") from None
+    return Source(label=label, copy=copy)
+
+
+def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:
+    """The files anywhere below `folder` that match `pattern`, sorted."""
+    files = list(walk(folder, skipped=skipped))
+    matching = [path for path in files if fnmatch.fnmatch(plain_name(path), pattern)]
+    if not matching:
+        refuse_checkpoint(folder)
+        raise UserError(f"{shown(folder)}: {_no_match(files, pattern)}")
+    if len(matching) < len(files):
+        skipped[OTHERS.format(pattern=pattern)] += len(files) - len(matching)
+    return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
+
+
+def _no_match(files: list[Path], pattern: str) -> str:
+    if not files:
+        return "an empty folder; give a folder with texts"
+    suffix, count = Counter(plain_name(path).suffix for path in files).most_common(1)[0]
+    if what := DOCUMENTS.get(suffix.lower()):
+        document = next(path for path in files if path.suffix == suffix)
+        what = what.format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
+        return f"none of its {len(files):,} files matches {pattern}, {count:,} match *{suffix}: each is {what}"
+    wanted = f"*{suffix}" if suffix else "*"
+    return f"none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}; add data.pattern='{wanted}'"
+
+
+def _suggestion(path: Path) -> str:
+    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, [*NAMES, *siblings], n=1)
+    if close:
+        return f"did you mean {close[0] if close[0] in NAMES else path.parent / close[0]}?"
+    return f"give a text file, a folder, - for standard input, or one of {', '.join(NAMES)}"
+
+
+def named_corpus(name: str, *, root: Path) -> list[Source]:
+    """The sources of the corpus `name`, one of NAMES. Raises UserError if it is not available."""
+    if name == "python-docs":
+        return [Source(label=name, content=_python_docs())]
+    if name == "python-source":
+        library = Path(sysconfig.get_path("stdlib"))
+        files = walk(library, skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
+        return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
+    return [_shakespeare(_shakespeare_path(root))]
+
+
+def needs_download(name: str, *, root: Path) -> bool:
+    """Whether `named_corpus` would read the corpus from the network."""
+    return name == "shakespeare" and not _shakespeare_path(root).exists()
+
+
+def _shakespeare_path(root: Path) -> Path:
+    return data_folder(root) / "shakespeare.txt"
+
+
+def _python_docs() -> bytes:
+    try:
+        from pydoc_data.topics import topics  # large, and some distributions remove it
+    except ImportError:
+        raise UserError("python-docs: this Python has no pydoc_data; give a text file") from None
+    return "\n\n".join(topics.values()).encode()
+
+
+def _shakespeare(path: Path) -> Source:
+    """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked."""
+    if not path.exists():
+        _download(path)
+    if not _is_shakespeare(path.read_bytes()):
+        raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
+    return Source(label=shown(path), path=path)
+
+
+def _download(path: Path) -> None:
+    """Save the Shakespeare text as `path`. Raises UserError, and then saves nothing."""
+    try:
+        with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
+            content = answer.read(MAX_DOWNLOAD)
+    except OSError as error:
+        reason = f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
+        raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}") from None
+    if not _is_shakespeare(content):  # for example the login page of a network
+        reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"
+        raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        publish_file(path, content)
+    except OSError as error:
+        reason = f"cannot be saved as {shown(path)} ({error.strerror})"
+        raise UserError(f"shakespeare: {reason}; download it yourself and give the file") from None
+
+
+def _is_shakespeare(content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == SHAKESPEARE_SHA256

@@ -17,7 +17,7 @@ from chargpt.files import WINDOWS
 from chargpt.terminal import shell_word
 from chargpt.text.charsets import byte_order_mark
 from chargpt.text.formats import plain_name
-from chargpt.text.sources import Source
+from chargpt.text.source_bytes import Source
 
 if TYPE_CHECKING:
     import _csv

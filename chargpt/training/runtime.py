@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.config import Config
-from chargpt.device import choose_device
+from chargpt.device import choose_device, choose_precision
 from chargpt.kernels.attention import FusedAttention, fused_attention, supports
 from chargpt.kernels.compiler import Unavailable
 from chargpt.parallel.group import Group
@@ -19,7 +19,6 @@ from model import GPT
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 WORTH_COMPILING = 30e6  # training characters on a GPU that make up for a minute of compiling; a guess, not measured
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,17 +123,3 @@ def _why_not_compile(device: torch.device) -> str:
         telling = [line for line in lines if line and not line.endswith(("raised:", "subprocess:"))]
         return one_line(telling[0][:200] if telling else type(problem).__name__)
     return ""
-
-
-def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """What `runtime.precision` means on `device`."""
-    if name != "auto":
-        return DTYPES[name]
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float32
-    return cpu_precision() if device.type == "cpu" else torch.float32
-
-
-def cpu_precision() -> torch.dtype:
-    """What `auto` means on this processor: bfloat16 if it has instructions for it, otherwise float32."""
-    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32

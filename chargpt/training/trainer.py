@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chargpt.config import Config
 from chargpt.parallel.group import Group, ranges
-from chargpt.runs.saved_state import Progress
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.training.batches import Batches
 from chargpt.training.distillation import Taught, environment
 from chargpt.training.optimizers import is_falling, learning_rate, make_optimizer, replanned

@@ -49,7 +49,7 @@ def make_runs(folder: Path) -> int:
     """A large and a tiny run for each kind of positions; returns the bytes of the large one's weights."""
     from chargpt.config import Config, TrainConfig
     from chargpt.runs.checkpoint import mark_best, publish
-    from chargpt.runs.saved_state import NO_TEXT, Progress, SavedState
+    from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
     from chargpt.text.tokenizer import Tokenizer
     from model import GPT, GPTConfig
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.__main__ import VERBS
 from chargpt.commands.frame import (
     add_run_options,
     corpus_of_run,
@@ -22,6 +21,7 @@ from chargpt.commands.frame import (
     run_verb,
     stride_within,
 )
+from chargpt.commands.verbs import VERBS
 from chargpt.terminal import Parser, UserError
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import pytest
 from helpers import publish_run
 
 from chargpt.commands import report
-from chargpt.runs.saved_state import NO_TEXT
+from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.terminal import UserError
 
 

@@ -10,8 +10,8 @@ from helpers import TOKENIZER, publish_run, random_weights, saved_state
 from chargpt.commands import runs as listing
 from chargpt.config import Config, TrainConfig
 from chargpt.runs.checkpoint import prune, publish
+from chargpt.runs.checkpoint_schema import NO_TEXT, Progress
 from chargpt.runs.load import expand_patterns
-from chargpt.runs.saved_state import NO_TEXT, Progress
 from chargpt.terminal import UserError
 
 

@@ -13,7 +13,7 @@ from page_helpers import TEXT, VOCABULARIES, greedy, new_model, packed, page_of
 
 from chargpt.__main__ import main
 from chargpt.exchange import html
-from chargpt.sampling import precision
+from chargpt.sampling import stored_weights
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
@@ -508,7 +508,7 @@ def test_the_foot_of_the_page_says_what_was_measured_and_checked(open_page, sea)
 
 def test_packing_keeps_each_row_within_half_a_step():
     tensor = torch.tensor([[1.0, -127.0, 0.4], [0.0, 0.0, 0.0], [1e-6, 3e-6, -2e-6]])
-    unpacked = precision.unpack(*html.pack(tensor, "int8"))
+    unpacked = stored_weights.unpack(*html.pack(tensor, "int8"))
     assert ((unpacked - tensor).abs() <= tensor.abs().amax(dim=1, keepdim=True) / 253).all()
     assert html.pack(tensor[0], "int8")[0].dtype == torch.float16  # biases and norms
 

@@ -12,7 +12,7 @@ from chargpt.config import Config, apply_overrides
 from chargpt.planning.advice import better_training, better_way, known_start, train_command
 from chargpt.planning.cli import parse_options
 from chargpt.planning.law import Expected
-from chargpt.runs.saved_state import Progress
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 

@@ -25,7 +25,7 @@ TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runt
 @pytest.fixture
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.candidates.training_speed", lambda config, corpus, teachers: 1e5)
+    monkeypatch.setattr("chargpt.planning.chosen_for_minutes.training_speed", lambda config, corpus, teachers: 1e5)
 
 
 def planned(text: Path, folder: Path, *words: str) -> Plan:

@@ -12,7 +12,7 @@ from helpers import bits, logged_without_speed
 from programs import DEVNULL, Programs
 
 from chargpt.runs.checkpoint import newest, publish, steps
-from chargpt.runs.saved_state import SavedState
+from chargpt.runs.checkpoint_schema import SavedState
 
 SETTINGS = [
     "--config",

@@ -30,7 +30,7 @@ from helpers import random_weights, saved_state
 import sample
 import train
 from chargpt.runs import checkpoint
-from chargpt.runs.saved_state import FORMAT
+from chargpt.runs.checkpoint_schema import FORMAT
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import Tokenizer

@@ -11,8 +11,8 @@ import torch
 from helpers import TOKENIZER, publish_run, random_weights, saved_state
 
 from chargpt.runs.checkpoint import mark_best, publish
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
-from chargpt.runs.saved_state import Progress
 from chargpt.terminal import UserError, shell_word
 from model import GPT
 

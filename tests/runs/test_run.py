@@ -11,8 +11,8 @@ from helpers import SHAPE, publish_run, random_weights, saved_state
 
 from chargpt.config import CheckpointConfig, Config, TrainConfig, apply, read_yaml
 from chargpt.runs.checkpoint import best, newest, steps
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run, folder_of, new_folder
-from chargpt.runs.saved_state import Progress
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError
 

@@ -9,7 +9,7 @@ from helpers import saved_state
 from chargpt.config import Config, apply_overrides
 from chargpt.planning import clock as clock_module
 from chargpt.planning.clock import SETTLED_SECONDS, SETTLING_STEPS, Clock
-from chargpt.runs.saved_state import Progress
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.session.due import Due
 
 CONFIG = apply_overrides(Config(), ["train.max_steps=1000", "train.eval_interval=100", "checkpoint.interval=50"])

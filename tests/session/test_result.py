@@ -5,7 +5,7 @@ from helpers import last_step, publish_run
 
 from chargpt.config import Config, TrainConfig
 from chargpt.runs.checkpoint import steps
-from chargpt.runs.saved_state import Progress
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.session.result import after_divergence, began_trained, what_happened
 
 

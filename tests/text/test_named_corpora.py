@@ -8,8 +8,8 @@ import pytest
 from text_helpers import ROOT, text_of
 
 from chargpt.terminal import UserError
-from chargpt.text import named_corpora
-from chargpt.text.named_corpora import SHAKESPEARE_SHA256, named_corpus
+from chargpt.text import sources
+from chargpt.text.sources import SHAKESPEARE_SHA256, named_corpus
 
 
 def test_the_default_is_the_documentation_every_python_carries(load):
@@ -38,23 +38,23 @@ def test_shakespeare_is_taken_from_data_and_nothing_else_for_it(load, tmp_path, 
 
 def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "answer").write_bytes(b"the sea")
-    monkeypatch.setattr(named_corpora, "SHAKESPEARE_URL", (tmp_path / "answer").as_uri())
+    monkeypatch.setattr(sources, "SHAKESPEARE_URL", (tmp_path / "answer").as_uri())
     with pytest.raises(UserError, match="answer gave another text, by its SHA-256; download that file elsewhere"):
-        named_corpora.named_corpus("shakespeare", root=tmp_path)
+        named_corpus("shakespeare", root=tmp_path)
     assert not (tmp_path / "data").exists()
-    monkeypatch.setattr(named_corpora, "SHAKESPEARE_SHA256", hashlib.sha256(b"the sea").hexdigest())
+    monkeypatch.setattr(sources, "SHAKESPEARE_SHA256", hashlib.sha256(b"the sea").hexdigest())
     (tmp_path / "data").write_text("a file in place of the folder")
     with pytest.raises(UserError, match="cannot be saved as .*shakespeare.txt .*; download it yourself and give the file"):
-        named_corpora.named_corpus("shakespeare", root=tmp_path)
+        named_corpus("shakespeare", root=tmp_path)
     (tmp_path / "data").unlink()
-    (source,) = named_corpora.named_corpus("shakespeare", root=tmp_path)
+    (source,) = named_corpus("shakespeare", root=tmp_path)
     assert source.path.read_bytes() == b"the sea" and list((tmp_path / "data").iterdir()) == [source.path]
 
 
 def test_without_a_network_shakespeare_says_where_to_put_the_file(tmp_path):
     code = f"""
 from pathlib import Path
-from chargpt.text.named_corpora import named_corpus
+from chargpt.text.sources import named_corpus
 named_corpus("shakespeare", root=Path({str(tmp_path)!r}))
 """
     environment = {"https_proxy": "http://127.0.0.1:1"}  # a port where nobody answers

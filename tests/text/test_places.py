@@ -121,7 +121,7 @@ def test_an_empty_file_changes_no_place(load, folder):
 def test_a_file_of_the_system_is_not_opened(load, folder, monkeypatch):
     """Some of them block their reader, such as /proc/kmsg."""
     corpus = load(folder, pattern="*")
-    monkeypatch.setattr("chargpt.text.sources.open_unpacked", lambda path, **_: pytest.fail(f"{path} was opened"))
+    monkeypatch.setattr("chargpt.text.source_bytes.open_unpacked", lambda path, **_: pytest.fail(f"{path} was opened"))
     for text in ("/proc/self/environ", "/proc/self/net"):
         assert find_places([0], corpus, DataConfig(pattern="*"), texts=[text], root=folder.parent) == {}
 

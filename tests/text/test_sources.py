@@ -1,134 +1,159 @@
-"""A change of a text is noticed, and a text that did not change is not read again."""
+"""Which files a TEXT argument means: files, folders, standard input, pipes."""
 
-import bz2
 import gzip
-import lzma
+import io
 import os
-import tempfile
+import shutil
+import subprocess
+import sys
 import threading
-import time
-from collections import Counter
-from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from text_helpers import aged, entries_in, text_of
+from text_helpers import ENCODE, ROOT, text_of
 
 from chargpt.terminal import UserError
-from chargpt.text.sources import BROKEN, HIDDEN, Source, walk
+from chargpt.text.sources import can_be_read_again, run_name
+
+TEXT = "the sea and the stone\n" * 20
 
 
-def bytes_read() -> int:
-    return int(Path("/proc/self/io").read_text().split()[1])
+def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_path):
+    folder = tmp_path / "poems"
+    for name, content in {
+        "b.txt": b"b" * 9, "a/z.txt": b"z" * 9, "a.txt.gz": gzip.compress(b"a" * 9), "empty.txt": b"", "notes.md": b"no",
+        ".hidden.txt": b"no", ".git/c.txt": b"no", "picture.txt": b"\x89PNG\r\n\0", "data.txt": b"\0\1\2",
+    }.items():  # fmt: skip
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    (folder / "loop").symlink_to(folder)
+    corpus = load(folder, separator="-")
+    assert text_of(corpus) == "zzzzzzzzz-aaaaaaaaa-bbbbbbbbb" and corpus.name == "poems"
+    assert [line.split(maxsplit=1)[1] for line in corpus.describe()[3:]] == [
+        "6 files",
+        "hidden files and folders skipped: 2",
+        "files left out that do not match *.txt (data.pattern chooses which are read): 1",
+        "binary files skipped: 2",
+    ]
+    for binary in (folder / "another.txt", tmp_path / "binaries" / "a.txt"):
+        binary.parent.mkdir(exist_ok=True)
+        binary.write_bytes(b"\0")
+    assert load(folder, separator="-").fingerprint == corpus.fingerprint, "what is skipped does not count"
+    with pytest.raises(UserError, match="binaries.a.txt: no text in it .binary files skipped: 1.; give"):
+        load(tmp_path / "binaries")
 
 
-def test_a_second_start_does_not_read_the_text_again(load, tmp_path):
-    path = aged(tmp_path / "text.txt", "the sea and the stone\n" * 200_000)
-    first, before = load(path), bytes_read()
-    second = load(path)
-    assert bytes_read() - before < 100_000
-    assert second.fingerprint == first.fingerprint and np.array_equal(second.train, first.train)
-    assert second.describe() == first.describe()
+def test_a_folder_without_matches_names_the_pattern_that_would_match(load, tmp_path):
+    for name in ("a.py", "b.py", "c.md"):
+        (tmp_path / "code" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "code" / name).write_text(f"{name[0]} = 1\n" * 10)
+    with pytest.raises(UserError, match=r"code: none of its 3 files matches \*.txt, 2 match \*.py; add data.pattern='\*.py'"):
+        load(tmp_path / "code")
+    assert load(tmp_path / "code", pattern="*.py").characters == 121
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(UserError, match="an empty folder"):
+        load(tmp_path / "nothing")
 
 
-def test_an_edit_that_keeps_size_and_time_is_seen(load, tmp_path):
-    path = aged(tmp_path / "text.txt", "the sea and the stone")
-    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
-    first = load(path)
-    path.write_text("the sea and the store")
-    os.utime(path, ns=times)
-    second = load(path)
-    assert second.fingerprint != first.fingerprint and text_of(second) == "the sea and the store"
+def test_standard_input_is_read_once_and_encoded_like_a_file(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    corpus = load("-")
+    assert text_of(corpus) == TEXT and corpus.name == "stdin"
+    (tmp_path / "sea.txt").write_text(TEXT)
+    assert load(tmp_path / "sea.txt").fingerprint == corpus.fingerprint
 
 
-def test_edits_in_quick_succession_are_seen(load, tmp_path):
-    path = tmp_path / "text.txt"
-    for word in ("stone", "store", "stone", "shore"):
-        path.write_text(f"the sea and the {word}")
-        assert text_of(load(path)) == f"the sea and the {word}"
-    assert len(entries_in(tmp_path / ".cache")) == 3
-
-
-@pytest.mark.parametrize("settled", [False, True])
-def test_a_text_that_grows_while_it_is_read_is_an_error_not_a_mixture(settled, load, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes(b"the sea and the stone\n" * 2_000_000)
-    if settled:
-        aged(path)
-    stop = threading.Event()
-
-    def grow() -> None:
-        with open(path, "ab", buffering=0) as file:
-            time.sleep(0.02)  # the reading has begun
-            while not stop.wait(0.001):
-                file.write(b"and more\n")
-
-    writer = threading.Thread(target=grow)
+def test_a_pipe_is_read_like_a_file(load, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[TEXT])
     writer.start()
-    try:
-        with pytest.raises(UserError, match="text.txt: changed while it was read"):
-            load(path)
-    finally:
-        stop.set()
-        writer.join()
-    assert not entries_in(tmp_path / ".cache")
+    assert text_of(load(tmp_path / "pipe")) == TEXT
+    writer.join()
 
 
-def test_a_file_that_grows_faster_than_it_is_read_comes_to_an_end(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes(b"the sea ")
-    read = b""
-    for chunk in Source(label="text", path=path).chunks(4):
-        read += chunk
-        with open(path, "ab") as file:
-            file.write(b"and more")
-    assert read == b"the sea "
+def test_a_name_that_is_nearly_right_gets_the_right_one(load, tmp_path):
+    (tmp_path / "shakespeare.txt").write_text(TEXT)
+    with pytest.raises(UserError, match="did you mean shakespeare"):
+        load("shakespear")
+    with pytest.raises(UserError, match=f"did you mean {tmp_path}/shakespeare.txt"):
+        load(tmp_path / "shakspeare.txt")
+    with pytest.raises(UserError, match="no such file or folder; give a text file, a folder, - for standard input, or one of"):
+        load(tmp_path / "nowhere" / "x")
 
 
-def test_a_file_of_the_kernel_has_no_size_but_content():
-    assert b"".join(Source(label="version", path=Path("/proc/version")).chunks(100)).startswith(b"Linux")
+@pytest.mark.parametrize("target", ["link.txt", "nowhere.txt"])
+def test_a_broken_link_is_called_what_it_is(target, load, tmp_path):
+    (tmp_path / "link.txt").symlink_to(target)
+    with pytest.raises(UserError, match="link.txt: a link to a file that does not exist, or to itself; correct the link"):
+        load(tmp_path / "link.txt")
 
 
-@pytest.mark.parametrize("name, pack", [("bomb.txt.gz", gzip.compress), ("bomb.xz", lzma.compress), ("bomb.bz2", bz2.compress)])
-def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_path):
-    path = tmp_path / name
-    path.write_bytes(pack(b"a" * 2**24) * 30)  # half a gigabyte, unpacked
-    with pytest.raises(UserError, match=f"{name}: unpacks to more than 200 times its size; unpack it yourself"):
-        load(path)
-    assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000
+def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
+    (tmp_path / "poems").mkdir()
+    (tmp_path / "poems" / "sea.txt").write_text(TEXT)
+    (tmp_path / "poems" / "loop.txt").symlink_to("loop.txt")
+    corpus = load(tmp_path / "poems")
+    assert text_of(corpus) == TEXT and corpus.notes == ["broken links skipped: 1"]
+    with pytest.raises(UserError, match="loop.txt: a link to a file that does not exist, or to itself"):
+        load(tmp_path / "poems" / "loop.txt")
 
 
-def test_readers_of_one_stream_keep_their_own_places():
-    with tempfile.TemporaryFile() as copy:
-        copy.write(bytes(range(256)) * 1000)
-        copy.flush()
-        source = Source(label="standard input", copy=copy)
-        pairs = list(zip(source.chunks(1000), source.chunks(1000)))
-        assert b"".join(a for a, _ in pairs) == b"".join(b for _, b in pairs) == bytes(range(256)) * 1000
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
+def test_a_device_is_not_a_text(device, load):
+    with pytest.raises(UserError, match=f"{device}: a device or a socket, not a text; give a file, a folder or a pipe"):
+        load(device)
 
 
-def test_a_reader_of_a_stream_moves_as_one_of_a_file_does():
-    with tempfile.TemporaryFile() as copy:
-        copy.write(bytes(range(256)) * 1000)
-        copy.flush()
-        source = Source(label="standard input", copy=copy)
-        with source.open() as one, source.open() as other:
-            assert one.seek(-3, os.SEEK_END) == 255_997 and other.read(2) == b"\0\1"
-            assert one.read() == b"\xfd\xfe\xff" and one.tell() == 256_000
-            assert other.tell() == 2 and other.seek(100_000) == 100_000
-            assert other.seek(28, os.SEEK_CUR) == 100_028 and other.read(1) == bytes([100_028 % 256])
+def test_a_stream_without_end_does_not_fill_the_disk(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20_000_000))
+    with open("/dev/zero", "rb") as zeros:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=zeros))
+        with pytest.raises(
+            UserError, match="standard input: more than 10,000,000 bytes, half of the free space in .*cache; free"
+        ):
+            load("-")
 
 
-def test_files_come_in_order_without_hidden_ones_and_linked_folders(tmp_path):
-    for name in ("b.txt", "a/z.txt", "a/.git/c.txt", ".hidden", "tests/d.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "loop").symlink_to(tmp_path)
-    (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
-    (tmp_path / "self.txt").symlink_to(tmp_path / "self.txt")
-    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
-    os.mkfifo(tmp_path / "pipe.txt")
-    skipped = Counter()
-    found = walk(tmp_path, skipped=skipped, skipped_folders=frozenset({"tests"}))
-    assert [str(path.relative_to(tmp_path)) for path in found] == ["a/z.txt", "b.txt", "link.txt"]
-    assert skipped == {HIDDEN: 2, BROKEN: 2}
+def test_a_pipe_says_what_it_waits_for(load, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[TEXT])
+    writer.start()
+    load(tmp_path / "pipe")
+    writer.join()
+    assert capsys.readouterr().err == f"reading the pipe {tmp_path}/pipe\n"
+
+
+def test_what_can_be_read_again(tmp_path):
+    (tmp_path / "sea.txt").write_text(TEXT)
+    os.mkfifo(tmp_path / "pipe")
+    assert all(map(can_be_read_again, ["shakespeare", str(tmp_path), str(tmp_path / "sea.txt")]))
+    assert not any(map(can_be_read_again, ["-", "/dev/zero", str(tmp_path / "pipe"), str(tmp_path / "gone.txt")]))
+
+
+NAMES = {
+    "sea.txt": "sea", "sea.txt.gz": "sea", "été.txt": "été", "中文.txt": "中文", "aux.txt": "aux-text", 
+    "COM1.txt.gz": "COM1-text",
+    os.fsdecode("été.txt".encode("latin-1")): "t", "\udcc3\udca9t\udcc3\udca9.txt": "ete", "\udce4\udcb8\udcad.txt": "text",
+    "a\x1bb.txt": "ab",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_the_default_name_of_a_run_is_allowed_everywhere(name):
+    assert run_name([name]) == NAMES[name]
+
+
+def test_a_text_with_a_name_beyond_ascii_in_an_ascii_locale(tmp_path):
+    (tmp_path / "été.txt").write_text(TEXT * 3)
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", f"{ENCODE}\nprint(ascii(corpus.name))", tmp_path / "été.txt", tmp_path / "cache"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.stdout.endswith("'ete'\n"), result.stderr
+
+
+@pytest.mark.parametrize("given", ["out", "out/ckpt.pt"])
+def test_a_checkpoint_of_nanogpt_given_as_a_text_is_an_error_that_says_how_to_make_a_run_of_it(load, tmp_path, given):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "ckpt.pt").write_bytes(b"PK")
+    with pytest.raises(UserError, match="make a run of it with python -m chargpt import .*out.? --run"):
+        load(tmp_path / given)

@@ -14,7 +14,7 @@ import chargpt.text.report
 import model
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
-from chargpt.text.sources import Source
+from chargpt.text.source_bytes import Source
 from chargpt.text.structure import recognise, warnings_about
 
 ROWS = [(n, random.Random(n).choice(["Anna", "Ben"]), f"Dear friend, the sea is {n} miles away.") for n in range(50)]

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from chargpt import device
 from chargpt.config import Config, RuntimeConfig
+from chargpt.device import cpu_precision
 from chargpt.kernels.attention import fused_attention
 from chargpt.kernels.compiler import Unavailable, how_to_install
 from chargpt.terminal import UserError
-from chargpt.training import runtime as runtime_module
-from chargpt.training.runtime import choose_runtime, cpu_precision
+from chargpt.training.runtime import choose_runtime
 from model import GPTConfig
 
 
@@ -43,7 +44,7 @@ def test_attention_that_cannot_be_compiled_is_said_with_its_reason_unless_it_is_
 def test_the_processors_instructions_decide_the_precision(monkeypatch, can, expected):
     """torch's own answer is replaced here, since no environment variable changes it."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: can)
-    monkeypatch.setattr(runtime_module, "cpu_precision", cpu_precision)  # not what --precision has set
+    monkeypatch.setattr(device, "cpu_precision", cpu_precision)  # not what --precision has set
     chosen = runtime(precision="auto")
     assert chosen.precision == expected
     assert chosen.environment()["precision"] == str(expected).removeprefix("torch.")

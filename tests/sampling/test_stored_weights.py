@@ -12,8 +12,8 @@ from chargpt.kernels.decode import load_kernel
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.options import parse_options
-from chargpt.sampling.precision import PRECISIONS, pack, round_weights, unpack
 from chargpt.sampling.rules import Sampling
+from chargpt.sampling.stored_weights import PRECISIONS, pack, round_weights, unpack
 from chargpt.terminal import UserError
 from model import GPT, POSITIONS, GPTConfig
 

@@ -1,4 +1,7 @@
-"""Chooses the settings of a run for its time: candidates are timed on this machine, and the law of law.py compares them."""
+"""What --minutes chooses, or the default of three minutes: the settings of a run for its time.
+
+Models of several sizes, the candidates, are timed on this machine. The law of law.py says what loss to expect of each.
+"""
 
 import math
 import time

@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers import saved_state
 
-from chargpt.runs.saved_state import FORMAT, Progress, SavedState
+from chargpt.runs.checkpoint_schema import FORMAT, Progress, SavedState
 
 
 def plain(step: int = 40) -> dict:

@@ -1,0 +1,181 @@
+"""The bytes of one source: a file (unpacked, if it is compressed), a copy of a pipe, or bytes in memory."""
+
+import gzip
+import hashlib
+import io
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from chargpt.terminal import UserError
+from chargpt.text.formats import is_compressed, open_unpacked
+
+MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
+BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
+HIDDEN = "hidden files and folders skipped"  # a line of the report on a folder
+BROKEN = "broken links skipped"  # another one
+RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Source:
+    """A text that can be read several times. Compressed files are read decompressed."""
+
+    label: str  # its name in messages
+    path: Path | None = None
+    content: bytes = b""  # without a path and a copy
+    copy: BinaryIO | None = None  # of a stream that can be read only once
+    in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
+    turn: threading.Lock = field(default_factory=threading.Lock)  # held while the copy is read
+
+    def open(self) -> IO[bytes] | gzip.GzipFile:
+        """A buffered reader from the beginning."""
+        if self.copy is not None:
+            return io.BufferedReader(_CopyReader(self.copy, self.turn))
+        if self.path is None:
+            return io.BytesIO(self.content)
+        return open_unpacked(self.path)
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        """The content in pieces of `size` bytes. Raises UserError if it cannot be read.
+
+        A file that grows is read up to the size that it has now, so that the end is reached.
+        """
+        try:
+            if self.path is not None and is_compressed(self.path):
+                yield from self._unpacked_chunks(self.path, size)
+                return
+            with self.open() as file:
+                left = self.size or sys.maxsize  # files in /proc have a size of 0
+                while chunk := file.read(min(size, left)):
+                    left -= len(chunk)
+                    yield chunk
+        except UserError:
+            raise
+        except Exception as error:  # each decompressor has its own exceptions
+            reason = getattr(error, "strerror", None) or f"damaged or cut off ({error})"
+            raise UserError(f"{self.label}: {reason}; give a file that can be read") from None
+
+    def _unpacked_chunks(self, path: Path, size: int) -> Iterator[bytes]:
+        """The same for a compressed file. Raises UserError early for one that unpacks to far more than a text would."""
+        done = 0
+        with open(path, "rb") as packed, open_unpacked(path, packed=packed) as file:
+            while chunk := file.read(size):
+                done += len(chunk)
+                if done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):
+                    what_to_do = "unpack it yourself if it really is a text"
+                    raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
+                yield chunk
+
+    @property
+    def size(self) -> int | None:
+        """The number of bytes that `chunks` yields; None if it is known only after reading."""
+        if self.path is None:
+            return os.fstat(self.copy.fileno()).st_size if self.copy else len(self.content)
+        return None if is_compressed(self.path) else self.path.stat().st_size
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode of a file: equal for all names of the same file. None for a text that is not a file."""
+        if self.path is None:
+            return None
+        stat = self.path.stat()
+        return stat.st_dev, stat.st_ino
+
+    def signature(self) -> list[Any] | None:
+        """A value that changes whenever the content changes; None if there is no such value.
+
+        On POSIX, a file's change time cannot be set back. But a file that was changed just now may change again within the
+        same tick of the clock, unnoticed (git calls such index entries racy): it has no signature.
+        """
+        if self.path is None:
+            return None if self.copy else [self.label, hashlib.sha256(self.content).hexdigest()]
+        stat = self.path.stat()
+        if time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS:
+            return None
+        return [str(self.path.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+class _CopyReader(io.RawIOBase):
+    """Reads a copy from the beginning. Several readers of it keep their own positions."""
+
+    def __init__(self, copy: BinaryIO, turn: threading.Lock) -> None:
+        self._copy, self._turn, self._at = copy, turn, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with self._turn:
+            self._copy.seek(self._at)
+            self._at = self._copy.seek(offset, whence)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        with self._turn:
+            self._copy.seek(self._at)
+            data = self._copy.read(len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The sources of a run, in order. No file is in both parts."""
+
+    train: list[Source]  # also split into training and validation part, if `val` is empty
+    val: list[Source]
+    notes: list[str]  # what the user should know about the selection
+
+    @property
+    def label(self) -> str:
+        """Their name in an error message."""
+        return self.train[0].label if len(self.train) == 1 else f"{len(self.train):,} files"
+
+    @property
+    def size(self) -> int | None:
+        """The number of bytes to read; None if it is known only after reading."""
+        sizes = [source.size for source in self.train + self.val]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    def signature(self) -> list[Any] | None:
+        """The signature of all sources together; None if one of them has none."""
+        signatures = [source.signature() for source in self.train + self.val]
+        return None if None in signatures else [len(self.train), signatures]
+
+    def close(self) -> None:
+        """Free the disk space of the copies."""
+        for source in self.train + self.val:
+            if source.copy is not None:
+                source.copy.close()
+
+
+def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Every file below `folder` in a stable order. Links to folders are not followed.
+
+    `skipped` counts what is left out for the user to know: HIDDEN files and folders, and BROKEN links. Folders with a name in
+    `skipped_folders` are ignored.
+    """
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.name.startswith("."):
+            skipped[HIDDEN] += 1
+        elif entry.is_dir(follow_symlinks=False):
+            if entry.name not in skipped_folders:
+                yield from walk(Path(entry.path), skipped=skipped, skipped_folders=skipped_folders)
+        elif entry.is_symlink() and not os.path.exists(entry.path):  # its target is missing, or it points to itself
+            skipped[BROKEN] += 1
+        elif entry.is_file():
+            yield Path(entry.path)

@@ -1,0 +1,134 @@
+"""A change of a text is noticed, and a text that did not change is not read again."""
+
+import bz2
+import gzip
+import lzma
+import os
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from text_helpers import aged, entries_in, text_of
+
+from chargpt.terminal import UserError
+from chargpt.text.source_bytes import BROKEN, HIDDEN, Source, walk
+
+
+def bytes_read() -> int:
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def test_a_second_start_does_not_read_the_text_again(load, tmp_path):
+    path = aged(tmp_path / "text.txt", "the sea and the stone\n" * 200_000)
+    first, before = load(path), bytes_read()
+    second = load(path)
+    assert bytes_read() - before < 100_000
+    assert second.fingerprint == first.fingerprint and np.array_equal(second.train, first.train)
+    assert second.describe() == first.describe()
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen(load, tmp_path):
+    path = aged(tmp_path / "text.txt", "the sea and the stone")
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    first = load(path)
+    path.write_text("the sea and the store")
+    os.utime(path, ns=times)
+    second = load(path)
+    assert second.fingerprint != first.fingerprint and text_of(second) == "the sea and the store"
+
+
+def test_edits_in_quick_succession_are_seen(load, tmp_path):
+    path = tmp_path / "text.txt"
+    for word in ("stone", "store", "stone", "shore"):
+        path.write_text(f"the sea and the {word}")
+        assert text_of(load(path)) == f"the sea and the {word}"
+    assert len(entries_in(tmp_path / ".cache")) == 3
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_text_that_grows_while_it_is_read_is_an_error_not_a_mixture(settled, load, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"the sea and the stone\n" * 2_000_000)
+    if settled:
+        aged(path)
+    stop = threading.Event()
+
+    def grow() -> None:
+        with open(path, "ab", buffering=0) as file:
+            time.sleep(0.02)  # the reading has begun
+            while not stop.wait(0.001):
+                file.write(b"and more\n")
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        with pytest.raises(UserError, match="text.txt: changed while it was read"):
+            load(path)
+    finally:
+        stop.set()
+        writer.join()
+    assert not entries_in(tmp_path / ".cache")
+
+
+def test_a_file_that_grows_faster_than_it_is_read_comes_to_an_end(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"the sea ")
+    read = b""
+    for chunk in Source(label="text", path=path).chunks(4):
+        read += chunk
+        with open(path, "ab") as file:
+            file.write(b"and more")
+    assert read == b"the sea "
+
+
+def test_a_file_of_the_kernel_has_no_size_but_content():
+    assert b"".join(Source(label="version", path=Path("/proc/version")).chunks(100)).startswith(b"Linux")
+
+
+@pytest.mark.parametrize("name, pack", [("bomb.txt.gz", gzip.compress), ("bomb.xz", lzma.compress), ("bomb.bz2", bz2.compress)])
+def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(pack(b"a" * 2**24) * 30)  # half a gigabyte, unpacked
+    with pytest.raises(UserError, match=f"{name}: unpacks to more than 200 times its size; unpack it yourself"):
+        load(path)
+    assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000
+
+
+def test_readers_of_one_stream_keep_their_own_places():
+    with tempfile.TemporaryFile() as copy:
+        copy.write(bytes(range(256)) * 1000)
+        copy.flush()
+        source = Source(label="standard input", copy=copy)
+        pairs = list(zip(source.chunks(1000), source.chunks(1000)))
+        assert b"".join(a for a, _ in pairs) == b"".join(b for _, b in pairs) == bytes(range(256)) * 1000
+
+
+def test_a_reader_of_a_stream_moves_as_one_of_a_file_does():
+    with tempfile.TemporaryFile() as copy:
+        copy.write(bytes(range(256)) * 1000)
+        copy.flush()
+        source = Source(label="standard input", copy=copy)
+        with source.open() as one, source.open() as other:
+            assert one.seek(-3, os.SEEK_END) == 255_997 and other.read(2) == b"\0\1"
+            assert one.read() == b"\xfd\xfe\xff" and one.tell() == 256_000
+            assert other.tell() == 2 and other.seek(100_000) == 100_000
+            assert other.seek(28, os.SEEK_CUR) == 100_028 and other.read(1) == bytes([100_028 % 256])
+
+
+def test_files_come_in_order_without_hidden_ones_and_linked_folders(tmp_path):
+    for name in ("b.txt", "a/z.txt", "a/.git/c.txt", ".hidden", "tests/d.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
+    (tmp_path / "self.txt").symlink_to(tmp_path / "self.txt")
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe.txt")
+    skipped = Counter()
+    found = walk(tmp_path, skipped=skipped, skipped_folders=frozenset({"tests"}))
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["a/z.txt", "b.txt", "link.txt"]
+    assert skipped == {HIDDEN: 2, BROKEN: 2}
