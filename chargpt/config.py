@@ -24,6 +24,8 @@ from model import GPTConfig
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 MAX_DIGITS = 100  # of a whole number; Python refuses to read some thousands
 MAX_BYTES = 1_000_000  # a larger YAML file is not a configuration
+# Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
+RENAMED = {"train.pupil_minutes": "train.student_minutes", "train.second_run_gap": "train.student_gap"}
 
 
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -53,7 +55,7 @@ class OptimConfig:
     schedule: Literal["linear", "cosine"] = "linear"
     # learning rate at the end, as a fraction of the peak
     final_fraction: float = 0.0
-    # with linear: the last part of the run, in which the rate falls, as a fraction of the run
+    # with linear: the fraction of the run, at its end, in which the rate falls
     decay_fraction: float = 0.5
     # step of the last change of length by --minutes, and how much of the decay was over then; the program sets it
     replanned: tuple[float, float] = (0.0, 0.0)
@@ -89,17 +91,17 @@ class TrainConfig:
     eval_interval: int = 500
     # evaluate more often in a run too short for this many evaluations; --minutes sets it
     min_evaluations: int = 0
-    # evaluate on at most this many characters of the validation part; 0: all
+    # evaluate on at most this many characters of the validation split; 0: all
     eval_chars: int = 150_000
     # end the run after this many evaluations without a better loss while the rate falls; 0: never
     patience: int = 0
     # runs, separated by commas; the model learns from their predictions as well as from the text
     teachers: str = ""
     # minutes of a second run that learns from this one; --minutes sets it
-    pupil_minutes: float = 0.0
+    student_minutes: float = 0.0
     # make the second run only if the training loss is this many nats below the validation loss before the rate falls; 0:
     # always; --minutes sets it
-    second_run_gap: float = 0.0
+    student_gap: float = 0.0
     # steps between points of the training curve
     log_interval: int = 20
     # characters of the sample at each evaluation; 0: no sample
@@ -121,13 +123,13 @@ class TrainConfig:
         allowed = f"{nearest}: a multiple of train.chunks, or of the number of processes, {self.chunks}"
         _require(below == self.batch_size or not self.chunks, "batch_size", self.batch_size, allowed)
         _require(self.min_evaluations >= 0, "min_evaluations", self.min_evaluations, "a whole number of 0 (no minimum) or more")
-        _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole validation part) or more")
+        _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole split) or more")
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
         allowed = "a number of minutes from 0 (no second run) to 5256000"
-        _require(0 <= self.pupil_minutes <= 5_256_000, "pupil_minutes", self.pupil_minutes, allowed)
+        _require(0 <= self.student_minutes <= 5_256_000, "student_minutes", self.student_minutes, allowed)
         _require(0 <= self.max_epochs <= 1e12, "max_epochs", self.max_epochs, "a number of 0 (no limit) or more")
         allowed = "a number of nats of 0 (a second run in any case) or more"
-        _require(self.second_run_gap >= 0, "second_run_gap", self.second_run_gap, allowed)
+        _require(self.student_gap >= 0, "student_gap", self.student_gap, allowed)
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
 
@@ -178,7 +180,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")
         one_split = not (self.val_text and self.split == "document")
-        _require(one_split, "split", self.split, "position, because data.val_text is the validation part already")
+        _require(one_split, "split", self.split, "position, because data.val_text is the validation split already")
         one_split = self.shuffle == "none" or (self.split == "position" and not self.val_text)
         allowed = "none, because data.val_text or data.split=document decides what validates"
         _require(one_split, "shuffle", self.shuffle, allowed)
@@ -409,6 +411,7 @@ def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: st
     hints = typing.get_type_hints(type(section))
     changed = {}
     for key, value in values.items():
+        key = RENAMED.get(f"{name}.{key}", str(key)).removeprefix(f"{name}.")
         if key not in hints:
             hint = _elsewhere(str(key).rpartition(".")[2]) or _nearest(str(key), hints, prefix=name + ".")
             raise UserError(f"{where}: {name}.{key}: no such key; {hint}")

@@ -67,15 +67,15 @@ def test_numbers_are_numbers():
             "stopped     at step 3, saved; continue with: chargpt.train(resume=True, run='my poems')",
         ),
         (
-            "verdict     for it: python train.py a.txt 'b c.txt' --minutes 2 train.seed=5 data.lowercase=true --run x-2",
-            "verdict     for it: chargpt.train(['a.txt', 'b c.txt'], minutes=2, run='x-2', "
+            "result      for it: python train.py a.txt 'b c.txt' --minutes 2 train.seed=5 data.lowercase=true --run x-2",
+            "result      for it: chargpt.train(['a.txt', 'b c.txt'], minutes=2, run='x-2', "
             "settings={'train.seed': 5, 'data.lowercase': True})",
         ),
         (
             "better      python train.py a.txt --init-from b   (0.5)",
             "better      chargpt.train('a.txt', init_from='b')   (0.5)",
         ),
-        ("verdict     for it: python train.py a.txt --find-lr", "verdict     for it: python train.py a.txt --find-lr"),
+        ("result      for it: python train.py a.txt --find-lr", "result      for it: python train.py a.txt --find-lr"),
         (
             "resumed     a/step-1, no steps to go; to train on, add train.max_steps=8, or --minutes M",
             "resumed     a/step-1, no steps to go; to train on, add settings={'train.max_steps': 8}, or minutes=M",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.config import MAX_BYTES, Config, apply, apply_overrides, difference, read_yaml, to_yaml
+from chargpt.config import MAX_BYTES, RENAMED, Config, apply, apply_overrides, difference, read_yaml, to_dict, to_yaml
 from chargpt.terminal import UserError
 
 PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
@@ -38,6 +38,16 @@ def test_command_line_wins_over_yaml_over_defaults(tmp_path):
     config = load(tmp_path, "train: {batch_size: 7, max_steps: 9}")
     config = apply_overrides(config, ["train.max_steps=11", "train.max_steps=13"])
     assert (config.train.batch_size, config.train.max_steps, config.train.accumulate) == (7, 13, 1)
+
+
+def test_a_setting_is_read_by_its_earlier_name_too(tmp_path):
+    names = {f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys}
+    assert RENAMED.keys().isdisjoint(names) and set(RENAMED.values()) <= names
+    config = load(tmp_path, "train: {pupil_minutes: 2, second_run_gap: 0.1}")
+    assert (config.train.student_minutes, config.train.student_gap) == (2, 0.1)
+    assert apply_overrides(config, ["train.pupil_minutes=3"]).train.student_minutes == 3
+    with pytest.raises(UserError, match=r"train\.student_minutes: 'much' given; use a finite number"):
+        apply_overrides(config, ["train.pupil_minutes=much"])
 
 
 @pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "train:\n", "{}"])

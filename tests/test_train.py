@@ -185,7 +185,7 @@ def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
     assert bits(tmp_path / "a") == bits(tmp_path / "b")
 
 
-def test_a_large_validation_part_is_evaluated_from_its_start(trainer, tmp_path):
+def test_a_large_validation_split_is_evaluated_from_its_start(trainer, tmp_path):
     assert trainer("train.eval_chars=300", "train.max_steps=1", "train.eval_interval=100") == 0
     assert "on the first 300 characters" in (tmp_path / "run" / "details.txt").read_text(encoding="utf-8")
     session = resumed(tmp_path / "run")
@@ -235,8 +235,8 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, clock
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     falling = rates[rates.index(max(rates)) :]
     assert falling == sorted(falling, reverse=True) and falling[-1] < 0.1 * falling[0]
-    (pace,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pace ")]
-    said = int(pace.partition("; ")[2].partition(" ")[0].replace(",", ""))
+    (speed,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("speed ")]
+    said = int(speed.partition("; ")[2].partition(" ")[0].replace(",", ""))
     assert said == pytest.approx(steps, rel=0.1)  # planned again and again, and told once: the speed has not changed
 
 
@@ -257,7 +257,7 @@ def test_on_a_machine_that_becomes_busy_the_run_ends_in_time_with_a_rate_that_ha
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     assert rates[-1] < 0.1 * max(rates)
     labels = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert labels.count("pace") == 2 and labels.count("slow") == 1
+    assert labels.count("speed") == 2 and labels.count("slow") == 1
 
 
 @pytest.mark.parametrize("minutes", [None, 0.05])
@@ -271,7 +271,7 @@ def test_the_second_of_two_runs_has_its_own_time_after_that_of_the_first(trainer
 
     monkeypatch.setattr(TrainingClock, "__init__", observed)
     started, limit = clock.now, [] if minutes is None else ["--minutes", str(minutes)]
-    assert trainer("train.pupil_minutes=0.05", *limit) == 0
+    assert trainer("train.student_minutes=0.05", *limit) == 0
     (_, first), (began, second) = deadlines
     assert first == (None if minutes is None else started + 60 * minutes)
     assert began > started and second == pytest.approx((first or began) + 3)
@@ -602,8 +602,8 @@ def test_a_step_with_an_evaluation_is_saved_once_when_the_length_is_fixed_at_it(
     often = ("train.eval_interval=1", "train.log_interval=1000", "checkpoint.interval=1000000")
     assert trainer("--minutes", "0.05", *often) == 0
     steps, lengths = zip(*saved)
-    paces = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pace ")]
-    planned = [int(line.partition("; ")[2].partition(" ")[0].replace(",", "")) for line in paces]
+    speeds = [line for line in capsys.readouterr().out.splitlines() if line.startswith("speed ")]
+    planned = [int(line.partition("; ")[2].partition(" ")[0].replace(",", "")) for line in speeds]
     assert len(steps) == len(set(steps)) and set(planned) <= set(lengths)
 
 
@@ -759,12 +759,12 @@ def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tm
         assert error.count("\n") == 1
 
 
-def test_the_verdict_of_a_finished_run_is_the_same_when_it_is_resumed(trainer, tmp_path, capsys):
+def test_the_result_of_a_finished_run_is_the_same_when_it_is_resumed(trainer, tmp_path, capsys):
     """But for the settings that its command keeps: those that the user has typed."""
     assert trainer("train.max_steps=120", "optim.learning_rate=0.02") == 0
-    (first,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("verdict")]
+    (first,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
     assert resume(tmp_path / "run") == 0
-    (again,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("verdict")]
+    (again,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
     assert first.partition(" --minutes 2")[0] == again.partition(" --minutes 2")[0] and " --minutes 2" in first
     assert "optim.learning_rate=0.02" in first and "train.max_steps" not in first
 

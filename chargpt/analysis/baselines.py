@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from chargpt.text.cache import EncodedText
-from chargpt.text.report import TRAIN_SAMPLE, VAL_SAMPLE, ngram_mark, sample
+from chargpt.text.report import TRAIN_SAMPLE, VAL_SAMPLE, ngram_order_and_bits, sample
 
 ABSENT = "not present"
 
@@ -108,5 +108,5 @@ class NgramMark:
         known = self._ids[self._ids >= 0]
         if len(known) < 5 or len(corpus.train) < 5:
             return None
-        order, bits = ngram_mark(sample(corpus.train, TRAIN_SAMPLE), known, corpus.tokenizer)
+        order, bits = ngram_order_and_bits(sample(corpus.train, TRAIN_SAMPLE), known, corpus.tokenizer)
         return order, (bits * len(known) + unknown * (len(self._ids) - len(known))) / len(self._ids)

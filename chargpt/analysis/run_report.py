@@ -17,7 +17,7 @@ from chargpt.config import Config
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import mark_to_beat
+from chargpt.text.report import ngram_loss_of
 from chargpt.text.suffix_array import SuffixIndex
 from model import GPT
 
@@ -119,7 +119,7 @@ def measure_run(
         why = "it was imported without a text" if is_imported else "its training text is not in the cache"
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= _on_text(loaded, corpus, effort)
-    facts["ngram_loss"] = mark_to_beat(corpus) if ngram_loss is None else ngram_loss
+    facts["ngram_loss"] = ngram_loss_of(corpus) if ngram_loss is None else ngram_loss
     if index is None:
         why = "there is no index of the training text; python -m chargpt trace makes it"
         return RunReport(**facts, missing=[f"what it copies: {why}"])

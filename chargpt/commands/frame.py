@@ -69,7 +69,7 @@ def add_text_option(parser: ArgumentParser) -> None:
         "text",
         metavar="TEXT",
         nargs="?",
-        help="a file in UTF-8, or - for standard input (default: the validation part of the run's text, from the cache)",
+        help="a file in UTF-8, or - for standard input (default: the validation split of the run's text, from the cache)",
     )
 
 
@@ -118,7 +118,7 @@ def corpus_of_run(loaded: "LoadedModel") -> "Corpus":
     if corpus is not None:
         return corpus
     if loaded.fingerprint == NO_TEXT and not loaded.texts:
-        raise UserError(f"{loaded.run}: was imported without a text, so it has no validation part; give a text to this command")
+        raise UserError(f"{loaded.run}: was imported without a text, so it has no validation split; give a text here")
     raise UserError(
         f"{loaded.run}: its training text is not in the cache; train.py --resume --run {loaded.run} encodes it again if it is "
         "unchanged"
@@ -128,8 +128,8 @@ def corpus_of_run(loaded: "LoadedModel") -> "Corpus":
 def part_of_text(text: str | None, loaded: "LoadedModel", *, start: int, length: int, least: int = 1) -> tuple["Tensor", str]:
     """At most `length` ids (T,) of a text from `start` on, and a line that says which. Raises UserError below `least`.
 
-    `text` is a file, or - for standard input; None is the validation part of the run's text. Characters that the model does not
-    know are left out.
+    `text` is a file, or - for standard input; None is the validation split of the run's text. Characters that the model does
+    not know are left out.
     """
     import numpy as np
     import torch
@@ -137,7 +137,7 @@ def part_of_text(text: str | None, loaded: "LoadedModel", *, start: int, length:
     from chargpt.sampling.prompt import encode_prompt, read_prompt
 
     if text is None:
-        ids, name = corpus_of_run(loaded).val, "the validation part"
+        ids, name = corpus_of_run(loaded).val, "the validation split"
     else:
         ids = np.array(encode_prompt(read_prompt("", text), loaded.tokenizer, unknown="skip"), np.int64)
         name = "standard input" if text == "-" else shown(text)

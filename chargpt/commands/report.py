@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     parser = verb_parser(
         "report",
         "RUN [RUN ...] [option ...]",
-        "Write a page on a run: its curves, samples over time, which lines of the validation part its model "
+        "Write a page on a run: its curves, samples over time, which lines of the validation split its model "
         "predicts best and worst, what it copies, where its loss sits, what its heads attend to, settings and machine. Several "
         "runs share the charts. It is one file, which works offline. Training writes a shorter report.html into the run when "
         "it ends.",

@@ -57,7 +57,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         default=[],
         metavar="TEXT",
         help="a file, a folder, - for standard input, or a named corpus, read as in training; several give a line each and a "
-        "total (default: the validation part of the run's own text); and settings of how a TEXT is read: "
+        "total (default: the validation split of the run's own text); and settings of how a TEXT is read: "
         + ", ".join(f"{key}=..." for key in READING),
     )
     add(
@@ -204,7 +204,7 @@ def _watched(
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A text of a known name: a source to read, or an encoded text, of which the validation part is meant."""
+    """A text of a known name: a source to read, or an encoded text, of which the validation split is meant."""
 
     label: str
     content: "Source | EncodedText"
@@ -254,7 +254,7 @@ def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
 
 
 def _decoded(encoded: "EncodedText", tokenizer: "Tokenizer") -> Iterator[str | bytes]:
-    """The validation part of an encoded text for a model with this tokenizer, which may be another one than its own."""
+    """The validation split of an encoded text for a model with this tokenizer, which may be another one than its own."""
     own, ids = encoded.tokenizer, encoded.val
     if own.characters is None and tokenizer.characters is None:
         yield from (ids[start : start + PIECE].tobytes() for start in range(0, len(ids), PIECE))
@@ -268,15 +268,15 @@ def _decoded(encoded: "EncodedText", tokenizer: "Tokenizer") -> Iterator[str | b
 
 @contextlib.contextmanager
 def open_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequence[str] = ()) -> Iterator[list[Text]]:
-    """The texts that `names` mean, as TEXT of train.py, read with `settings`; without a name, the run's validation part.
+    """The texts that `names` mean, as TEXT of train.py, read with `settings`; without a name, the run's validation split.
 
-    Raises UserError, also if that validation part is in no cache, and for a setting that does nothing.
+    Raises UserError, also if that validation split is in no cache, and for a setting that does nothing.
     """
     from chargpt.text.corpus import check_effect
     from chargpt.text.sources import select_sources
 
     if not names:
-        yield [Text(label="validation part", content=corpus_of_run(loaded))]
+        yield [Text(label="validation split", content=corpus_of_run(loaded))]
         return
     data, root = reading_of(loaded, settings), project_root()
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=data_folder(root) / "cache")

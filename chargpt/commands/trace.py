@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     parser = verb_parser(
         "trace",
         "RUN [TEXT ...] [option ...]",
-        "Find the longest passages of a text that stand verbatim in the training part of the run's text, and count "
+        "Find the longest passages of a text that stand verbatim in the training split of the run's text, and count "
         "the n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the "
         "cache. The first call makes an index of it there, which takes about a minute for 100 million characters.",
     )
@@ -133,7 +133,7 @@ def report_of(
 
 
 def newlines_before(place: int, corpus: Any) -> int:
-    """How many newlines the training part has before `place`."""
+    """How many newlines the training split has before `place`."""
     newline = corpus.tokenizer.ids_of("\n")[0]
     parts = (corpus.train[start : min(start + COUNTED, place)] for start in range(0, place, COUNTED))
     return sum(int(np.count_nonzero(part == newline)) for part in parts)
@@ -143,7 +143,7 @@ def table(result: dict[str, Any]) -> list[str]:
     """The result as lines for a terminal."""
     unseen = result["validation"]
     lines = [
-        f"longest copy     {result['longest_copy']:,} characters; of as much unseen text (the validation part) "
+        f"longest copy     {result['longest_copy']:,} characters; of as much unseen text (the validation split) "
         f"{unseen['longest_copy']:,}",
         "",
         f"{'length':>7}  {'copies':>6}  {'place':<{PLACE}}  passage (copies: how often it stands in the training text)",

@@ -20,7 +20,7 @@ from chargpt.runs.run import Run, new_folder
 from chargpt.terminal import UserError, notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
-from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.weights import FlatWeights
@@ -98,7 +98,7 @@ def save_run(
         )
     progress = Progress(step=imported.step)
     if corpus is not None:
-        loss = evaluate(model, validation_part(corpus.val, config.train.eval_chars))
+        loss = evaluate(model, validation_split(corpus.val, config.train.eval_chars))
         assert loss is not None, "only an interrupt ends an evaluation early"
         progress.record_evaluation(loss)
     state = SavedState(

@@ -143,7 +143,7 @@ class ShownRun:
     """What the page shows of one run."""
 
     run: RunReport
-    verdict: str
+    result: str
     newest_sample: str
     tiles: list[Tile]
     samples: list[Sample]
@@ -166,7 +166,7 @@ class ShownRun:
         losses, copies, heads = run.losses, run.copies, run.heads
         return cls(
             run=run,
-            verdict=verdict(run),
+            result=result(run),
             newest_sample=newest_sample(run),
             tiles=tiles(run),
             samples=samples_over_time(run),
@@ -202,7 +202,7 @@ class ShownRun:
         return [(name, heading) for name, heading, has_content in sections if has_content]
 
 
-def verdict(run: RunReport) -> str:
+def result(run: RunReport) -> str:
     """How good the model is, in one to three sentences."""
     if run.val_loss is None:
         return "The run was not evaluated, so it has no validation loss."

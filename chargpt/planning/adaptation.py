@@ -16,7 +16,7 @@ from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
-from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import OPTIMIZERS
 from model import GPT
 
@@ -89,8 +89,8 @@ def adapt(
 
 
 def start_loss(model: GPT, corpus: Corpus) -> float:
-    """The loss of a model that is to be trained further, on the validation part, in nats per character."""
-    loss = evaluate(model, validation_part(corpus.val, MEASURED))
+    """The loss of a model that is to be trained further, on the validation split, in nats per character."""
+    loss = evaluate(model, validation_split(corpus.val, MEASURED))
     assert loss is not None  # no signal ends this evaluation
     return loss
 

@@ -64,7 +64,7 @@ def kept_settings(settings: Sequence[str], option: str) -> list[str]:
 
 
 def known_start(corpus: Corpus, *, checkpoints: Path) -> tuple[str, float] | None:
-    """A run that a training on a short text could start from, and its loss on the validation part; None if there is none."""
+    """A run that a training on a short text could start from, and its loss on the validation split; None if there is none."""
     if len(corpus.train) >= SHORT or not (name := run_to_start_from(checkpoints, corpus)):
         return None
     try:
@@ -137,7 +137,7 @@ def better_training(
     best_loss = math.inf if progress.best_loss is None else progress.best_loss
     if start is not None and start[1] < best_loss - WORTH:
         words = ["--init-from", start[0]]
-    elif is_adapted or config.train.teachers or config.train.pupil_minutes:
+    elif is_adapted or config.train.teachers or config.train.student_minutes:
         return ""
     elif progress.best_step == 0:
         words = ["--find-lr"]

@@ -20,8 +20,8 @@ from chargpt.planning.teachers import Teacher, models_of
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.terminal import Kind, Notice, UserError, clock
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import mark_and_copying
-from chargpt.training.evaluation import validation_part
+from chargpt.text.report import ngram_loss_and_copying
+from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizers import OPTIMIZERS
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
@@ -147,7 +147,7 @@ def choose(
         names = ["optim.name=muon", "model.positions=rotary", "model.bias=true"]
     shapes = _shapes(config, corpus, names, given=given)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes, teachers=teachers))
-    one_run = processes > 1 or not muon or config.train.teachers or "train.pupil_minutes" in given
+    one_run = processes > 1 or not muon or config.train.teachers or "train.student_minutes" in given
     if not one_run and seconds >= SHORTEST_TWO_RUNS:
         students = [candidate.as_student(text) for candidate in candidates]
         best = _best(students)
@@ -194,7 +194,7 @@ def _two_runs(
 ) -> Choice:
     """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run.
 
-    Whether there is a second run depends on what the first one measures (`train.second_run_gap`).
+    Whether there is a second run depends on what the first one measures (`train.student_gap`).
     """
     most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.config, text, given=given)))
     longest, timing = law.TEACHER_SHARE * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
@@ -206,7 +206,7 @@ def _two_runs(
     second = min(seconds - longest, _duration(best, most, STUDENT_SPEED * best.speed))
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     config = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
-    rest = [f"train.pupil_minutes={round((seconds - longest) / 60, 3)}", f"train.second_run_gap={law.SECOND_RUN_GAP}"]
+    rest = [f"train.student_minutes={round((seconds - longest) / 60, 3)}", f"train.student_gap={law.STUDENT_GAP}"]
     config = apply_overrides(config, _unless(given, [*rest, f"train.max_epochs={law.ENOUGH_EPOCHS}"]))
     epochs = best.seen / law.STUDENT_SEES / text.characters
     about = Notice(
@@ -268,7 +268,7 @@ def _candidates(
             check_memory(first, vocab_size=corpus.tokenizer.vocab_size)
             speed = processes * training_speed(first, corpus, teachers)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
-        work = len(validation_part(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
+        work = len(validation_split(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
         seen = min(int(speed * _in_steps(seconds, work / speed)), useful)
         shaped = _with_context_and_batch(shape, text, longest=longest, given=given, seen=seen)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
@@ -301,7 +301,7 @@ def _useful(config: Config, text: Text, *, given: Collection[str]) -> float:
 
 def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
-    ngram_loss, copying = mark_and_copying(corpus)
+    ngram_loss, copying = ngram_loss_and_copying(corpus)
     return Text(len(corpus.train), _entropy(corpus), ngram_loss, corpus.tokenizer.vocab_size, copying)
 
 

@@ -192,7 +192,7 @@ def _check(options: TrainOptions) -> None:
         if SETTING.fullmatch(text) and not os.path.exists(text):
             raise UserError(f"{text}: a setting without a value; write {text}=VALUE")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
-        raise UserError("TEXT: the same text given twice, so that its validation part would be trained on; give it once")
+        raise UserError("TEXT: the same text given twice, so that its validation split would be trained on; give it once")
     if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:
         raise UserError(f"--minutes: {options.minutes:,.10g} given; use a number above 0, up to {MAX_MINUTES:,}")
     if options.epochs is not None and not 0 < options.epochs <= MAX_EPOCHS:

@@ -13,7 +13,7 @@ from chargpt.terminal import LABEL, Notice, clock, plural, shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import NOT_CHECKED, NOTHING_ODD, examine
-from chargpt.training.evaluation import validation_part
+from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizers import OPTIMIZERS
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
@@ -79,9 +79,9 @@ def _setup(trainer: Trainer, corpus: Corpus, *, seconds: float | None) -> list[N
     """What is trained, on what, and how."""
     config, model = trainer.config, trainer.config.model
     notices = []
-    evaluated = len(validation_part(corpus.val, config.train.eval_chars)) - 1
+    evaluated = len(validation_split(corpus.val, config.train.eval_chars)) - 1
     if evaluated < len(corpus.val) - 1:
-        some = f"on the first {evaluated:,} characters of the validation part; train.eval_chars=0 uses all"
+        some = f"on the first {evaluated:,} characters of the validation split; train.eval_chars=0 uses all"
         notices.append(Notice("evaluated", some, "detail"))
     most = f", at most {config.train.max_epochs:g} epochs" if config.train.max_epochs else ""
     length, epochs = f"as many steps as fit into {clock(seconds or 0)}{most}, each", ""
@@ -151,7 +151,7 @@ def forecast(
 
 def evaluation_seconds(config: Config, corpus: Corpus, times: StepTimes) -> float:
     """About how long an evaluation takes: it computes the loss alone, which is a third of the work for its gradient."""
-    steps = len(validation_part(corpus.val, config.train.eval_chars)) / config.chars_per_step
+    steps = len(validation_split(corpus.val, config.train.eval_chars)) / config.chars_per_step
     return steps * times.gradient / 3
 
 

@@ -104,7 +104,7 @@ STUDENT_SEES = 0.5
 STUDENT_DECAY = 0.5
 # Nats by which the loss on training text must be lower than on validation text for a second run, while the rate is at its peak.
 # A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
-SECOND_RUN_GAP = 0.02
+STUDENT_GAP = 0.02
 
 # --- Length, batch, rate and context -------------------------------------------------------------------------------------
 

@@ -195,10 +195,10 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None, *, presets: 
 
 def _check_student(config: Config, options: TrainOptions, *, processes: int) -> None:
     """Raise UserError for what cannot be together with a student that follows."""
-    if config.train.pupil_minutes and processes > 1:
-        raise UserError("train.pupil_minutes: two runs are made by one process; start without torchrun, or use 0")
-    if config.train.pupil_minutes and options.init_from is not None:
-        raise UserError("train.pupil_minutes: given with --init-from, from which only the first run would start; leave one out")
+    if config.train.student_minutes and processes > 1:
+        raise UserError("train.student_minutes: two runs are made by one process; start without torchrun, or use 0")
+    if config.train.student_minutes and options.init_from is not None:
+        raise UserError("train.student_minutes: given with --init-from, from which only one run would start; leave one out")
 
 
 def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:
@@ -283,7 +283,7 @@ def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
 
 def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, checkpoints: Path) -> None:
     """Raise UserError unless a run that a student follows can get the name of a teacher when it has ended."""
-    if not config.train.pupil_minutes or not makes_run(options):
+    if not config.train.student_minutes or not makes_run(options):
         return
     if student_folder(folder) is not None:
         given = options.run or folder.name
@@ -311,10 +311,10 @@ def _first_model(
 
 def _about_student(config: Config, settings: Settings) -> list[Notice]:
     """What follows the run, if the user has asked for it."""
-    if not config.train.pupil_minutes or "train.pupil_minutes" not in settings.given:
+    if not config.train.student_minutes or "train.student_minutes" not in settings.given:
         return []
-    condition = " if it memorises its text" if config.train.second_run_gap else ""
-    what = f"a model of the same shape learns from it for {clock(60 * config.train.pupil_minutes)}{condition}"
+    condition = " if it memorises its text" if config.train.student_gap else ""
+    what = f"a model of the same shape learns from it for {clock(60 * config.train.student_minutes)}{condition}"
     return [Notice("two runs", f"after this run, {what}")]
 
 

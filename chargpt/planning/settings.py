@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import Config, DataConfig, apply, apply_overrides, read_yaml
+from chargpt.config import RENAMED, Config, DataConfig, apply, apply_overrides, read_yaml
 from chargpt.device import choose_device
 from chargpt.nanogpt_words import refuse_config
 from chargpt.planning.chosen_for_minutes import chooses
@@ -47,6 +47,7 @@ def load_settings(
     tree = {} if path is None else read_yaml(path)
     by_user = {} if name is None else _flat(tree)
     typed = {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}
+    typed = {RENAMED.get(key, key): value for key, value in typed.items()}
     if model is not None and "model.dropout" in by_user:
         model = {**model, "dropout": by_user["model.dropout"]}
     source = _flat({"model": model}).keys() - {"model.dropout"}  # on which no weight depends
@@ -71,7 +72,8 @@ def by_fields(config: Config, given: Collection[str]) -> Config:
 def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a tree of settings, which may have mistakes, by section.key."""
     sections = {section: keys for section, keys in tree.items() if isinstance(keys, Mapping)}
-    return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+    flat = {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+    return {RENAMED.get(key, key): value for key, value in flat.items()}
 
 
 def _with_fitting_values(tree: dict[str, Any], by_user: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, Any]:

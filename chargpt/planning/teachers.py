@@ -132,7 +132,7 @@ def teacher_folder(folder: Path) -> Path:
     """The folder of the run that teaches the one in `folder`. Raises UserError for a path that `train.teachers` cannot name."""
     path = folder.resolve()
     if "," in str(path):
-        raise UserError(f"{shown(path)}: two runs need a path without commas; use another --run, or train.pupil_minutes=0")
+        raise UserError(f"{shown(path)}: two runs need a path without commas; use another --run, or train.student_minutes=0")
     return path.with_name(path.name + TEACHER)
 
 

@@ -62,7 +62,7 @@ def run_to_start_from(checkpoints: Path, corpus: Corpus) -> str | None:
     """The name of the run in `checkpoints` that knows most of other text in the same script, None if there is none.
 
     A run fits if it knows COMMON of the characters of `corpus`, and has seen LONGER times as much of another text. A run on an
-    earlier version of this text does not: its training part may hold what is the validation part now. What cannot be read is
+    earlier version of this text does not: its training split may hold what is the validation split now. What cannot be read is
     not considered.
     """
     characters = corpus.tokenizer.characters

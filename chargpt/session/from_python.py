@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chargpt.arguments import in_python, python_errors
-from chargpt.config import Config, to_dict
+from chargpt.config import RENAMED, Config, to_dict
 from chargpt.nanogpt_words import TRAIN, UNUSED
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import steps
@@ -116,6 +116,7 @@ def command_line(
             given = os.fspath(value) if isinstance(value, os.PathLike) else value
             arguments.append(f"--{name.replace('_', '-')}={given}")
     for key, value in settings.items():
+        key = RENAMED.get(key, key)
         if key not in KEYS:
             raise UserError(f"settings: {key!r} given; {_instead(key)}")
         arguments.append(f"{key}={_typed(value, key)}")

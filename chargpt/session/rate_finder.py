@@ -1,7 +1,7 @@
 """--find-lr: short trainings at a range of learning rates, the curve drawn, and a suggestion.
 
 Each training starts from the same weights and sees the same batches. Its loss is the mean training loss of its last steps:
-text that it has not seen before, unless the text is short. The validation part is not used.
+text that it has not seen before, unless the text is short. The validation split is not used.
 """
 
 import copy

@@ -16,7 +16,7 @@ from chargpt.runs.load import restore_model
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown
-from chargpt.text.report import mark_to_beat
+from chargpt.text.report import ngram_loss_of
 from chargpt.training.optimizers import never_falls
 from chargpt.training.trainer import NotFinite
 
@@ -47,7 +47,7 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
         again = f"python train.py --resume --run {run.name(session.checkpoints)}"
         notice("stopped", f"at step {progress.step:,}, saved; continue with: {again}")
         return Result(interrupt.exit_code, go_on=False)
-    if train.pupil_minutes:
+    if train.student_minutes:
         session.become_teacher()
     name = run.name(session.checkpoints)
     if train.sample_length:
@@ -58,15 +58,15 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     sample = ", whose sample is above" if train.sample_length and progress.best_step != progress.step else ""
     lowest = f"best {best_loss:.4f} at step {progress.best_step:,}{sample}"
     notice("done", f"validation loss {val_loss:.4f} ({val_loss / math.log(2):.4f} bits per character), {lowest}")
-    ngram_loss = mark_to_beat(session.corpus)
-    notice("verdict", describe_result(session, run.folder, ngram_loss=ngram_loss))
+    ngram_loss = ngram_loss_of(session.corpus)
+    notice("result", describe_result(session, run.folder, ngram_loss=ngram_loss))
     if not interrupt.came_here:
         device = str(trainer.runtime.device)
         ends = f"stopped while the report was written: the run is complete; write text with: python sample.py {name}"
         notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
     second = f"   (for the second run: python train.py --resume --run {name})"
-    notice("sample", f"python sample.py {name}{second if interrupt.came_here and train.pupil_minutes else ''}")
-    code = interrupt.exit_code if train.pupil_minutes else 0  # after a late signal, do not start the student
+    notice("sample", f"python sample.py {name}{second if interrupt.came_here and train.student_minutes else ''}")
+    code = interrupt.exit_code if train.student_minutes else 0  # after a late signal, do not start the student
     return Result(code, go_on=code == 0)
 
 
@@ -144,7 +144,7 @@ def what_happened(
     losses, used = f"validation loss {val_loss:.2f}", ""
     if _has_risen(progress):
         losses, used = f"validation loss {best_loss:.2f} at best and {val_loss:.2f} at the end", f"; sample.py uses {best}"
-    if config.train.pupil_minutes:
+    if config.train.student_minutes:
         used = f"; {best}, is the teacher"
     if train_loss is not None:
         losses += f", training loss {train_loss:.2f}"

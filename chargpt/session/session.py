@@ -56,7 +56,7 @@ from chargpt.session.student import (
 from chargpt.terminal import LABEL, Notice, UserError, clock, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.distillation import environment
-from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
@@ -225,7 +225,7 @@ class Session:
 
         Raises UserError.
         """
-        seconds = 60 * self.trainer.config.train.pupil_minutes
+        seconds = 60 * self.trainer.config.train.student_minutes
         if not seconds or self.run is None:
             return None
         teacher, folder = self.run.folder, student_folder(self.run.folder)
@@ -321,8 +321,8 @@ class Session:
             return
         trainer.config = decided(losses, before)
         self.journal.add([describe_decision(losses, before)])
-        if self.deadline is not None and not trainer.config.train.pupil_minutes:
-            self.deadline = self.clock.deadline = self.deadline + 60 * before.train.pupil_minutes
+        if self.deadline is not None and not trainer.config.train.student_minutes:
+            self.deadline = self.clock.deadline = self.deadline + 60 * before.train.student_minutes
             if not self.clock.is_first:
                 self.plan_length(interrupt)
 
@@ -332,7 +332,7 @@ class Session:
         Raises NotFinite.
         """
         trainer, progress, group = self.trainer, self.trainer.progress, self.trainer.group
-        split = validation_part(self.corpus.val, trainer.config.train.eval_chars)
+        split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
         loss = evaluate(trainer.weights.working, split, interrupt=interrupt, group=group)
         if loss is None:
             return
@@ -403,7 +403,7 @@ class Session:
         if self._is_news(clock_.seconds_per_step):
             seconds = clock_.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
             each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
-            journal.notice("pace", f"{each}; {max_steps:,} steps, done in {clock(seconds)}")
+            journal.notice("speed", f"{each}; {max_steps:,} steps, done in {clock(seconds)}")
 
     def _is_news(self, seconds_per_step: float) -> bool:
         """Whether to tell this speed: the first one, and one that has changed, twice in all."""
@@ -455,7 +455,7 @@ def _deadline(started: float, seconds: float | None) -> float | None:
 def _how_to_go_on(trainer: Trainer) -> str:
     """What to add to the command of a run that is finished, and that no student follows; otherwise nothing."""
     train = trainer.config.train
-    if not trainer.is_finished or train.pupil_minutes:
+    if not trainer.is_finished or train.student_minutes:
         return ""
     if trainer.progress.step < train.max_steps:
         return "; to train on, add train.patience=0"

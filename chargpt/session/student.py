@@ -18,7 +18,7 @@ from chargpt.runs.checkpoint import steps
 from chargpt.runs.run import TEACHER
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
-from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import decay_start
 from chargpt.training.trainer import Trainer
 
@@ -39,7 +39,7 @@ class Losses(NamedTuple):
 
 def is_undecided(config: Config) -> bool:
     """Whether a student follows depends on what this run will measure."""
-    return config.train.pupil_minutes > 0 and config.train.second_run_gap > 0
+    return config.train.student_minutes > 0 and config.train.student_gap > 0
 
 
 def is_time_to_decide(trainer: Trainer) -> bool:
@@ -53,7 +53,7 @@ def is_time_to_decide(trainer: Trainer) -> bool:
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | None:
     """The losses of the model as it is; None if a signal came."""
     model, group = trainer.weights.working, trainer.group
-    split = validation_part(corpus.val, trainer.config.train.eval_chars)
+    split = validation_split(corpus.val, trainer.config.train.eval_chars)
     texts = [*_stretches(corpus.train, len(split)), split]
     *training, validation = (evaluate(model, ids, interrupt=interrupt, group=group) for ids in texts)
     known = [loss for loss in training if loss is not None]
@@ -71,15 +71,15 @@ def _stretches(ids: np.ndarray, length: int) -> list[np.ndarray]:
 
 def memorises(losses: Losses, config: Config) -> bool:
     """Whether the loss on training text is so much lower that a student follows; also if a loss is not a number."""
-    return not losses.validation - losses.training < config.train.second_run_gap
+    return not losses.validation - losses.training < config.train.student_gap
 
 
 def decided(losses: Losses, config: Config) -> Config:
     """The settings of a run that has measured: with a student, or without one and as long as one run may be."""
-    train = dataclasses.replace(config.train, second_run_gap=0.0)
+    train = dataclasses.replace(config.train, student_gap=0.0)
     if not memorises(losses, config):
         epochs = max(train.max_epochs, MAX_EPOCHS) if train.max_epochs else 0.0
-        train = dataclasses.replace(train, pupil_minutes=0.0, max_epochs=epochs)
+        train = dataclasses.replace(train, student_minutes=0.0, max_epochs=epochs)
     return dataclasses.replace(config, train=train)
 
 
@@ -98,7 +98,7 @@ def student_config(config: Config, *, teacher: Path) -> Config:
     It has the same text, model and settings, without what keeps a model from memorising a text that it learns from alone.
     """
     changes = [
-        "train.pupil_minutes=0",
+        "train.student_minutes=0",
         f"train.seed={(config.train.seed + 1) % 2**63}",
         "model.dropout=0",
         f"optim.weight_decay={min(config.optim.weight_decay, STUDENT_DECAY)}",

@@ -39,19 +39,19 @@ FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedText:
-    """The ids of a text, split into a training and a validation part."""
+    """The ids of a text, split into a training and a validation split."""
 
     fingerprint: str  # SHA-256 of the content and of every setting that affects the ids and the split
     tokenizer: Tokenizer
     train: np.ndarray  # (n_train,) ids, uint8, uint16 or uint32, mapped from disk
     val: np.ndarray  # (n_val,) likewise; no overlap with train
-    counts: np.ndarray  # (vocab_size,) int64: how often each id occurs in both parts
+    counts: np.ndarray  # (vocab_size,) int64: how often each id occurs in both splits
     distinct: int  # characters before any were folded
     notes: list[str]  # what the user should know about how the text was read
 
     @property
     def characters(self) -> int:
-        """The number of ids in both parts: characters, or bytes if that is the vocabulary."""
+        """The number of ids in both splits: characters, or bytes if that is the vocabulary."""
         return len(self.train) + len(self.val)
 
 

@@ -1,4 +1,4 @@
-"""A corpus: the encoded text that a run is trained on, split into a training and a validation part."""
+"""A corpus: the encoded text that a run is trained on, split into a training and a validation split."""
 
 import contextlib
 import dataclasses
@@ -69,7 +69,7 @@ def load_corpus(
 
     The text is encoded once, into the cache in `root`/data/cache. `tokenizer` is the vocabulary of another run, to use instead
     of a new one; its normaliser replaces that of `config`. `given` are the settings that the user has typed for this text.
-    Raises UserError, also if a part is too short for sequences of `block_size` characters, or if a given setting has no effect.
+    Raises UserError, also if a split is too short for sequences of `block_size` characters, or a given setting has no effect.
     """
     if tokenizer is not None:
         config = tokenizer.settings(config)
@@ -266,7 +266,7 @@ def _describe_vocabulary(corpus: Corpus) -> str:
 
 
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
-    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into each part."""
+    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into each split."""
     n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
     if min(n_train, n_val) >= need:
         return

@@ -33,11 +33,11 @@ def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: 
     counts = np.zeros(CODE_POINTS, np.int64)
     pairs = np.zeros(2**16, np.int64)
     sizes = [0, 0]
-    for part, piece in reader:
+    for split, piece in reader:
         if stop_at_return and (b"\r" in piece if isinstance(piece, bytes) else "\r" in piece):
             return None
         points = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else code_points(piece)
-        sizes[part] += len(points)
+        sizes[split] += len(points)
         if points.dtype == np.uint8 and len(points) >= PAIRS_WORTH_COUNTING:
             # Counting pairs of bytes takes half as long as counting bytes.
             pairs += np.bincount(points[: len(points) // 2 * 2].view(np.uint16), minlength=2**16)
@@ -60,12 +60,12 @@ def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: 
 
 
 def write_ids(reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, n_train: int) -> None:
-    """The second pass: write the first `n_train` ids of the training part to `train`, all other ids to `val`."""
+    """The second pass: write the first `n_train` ids of the training split to `train`, all other ids to `val`."""
     encode = _encoder(tokenizer)
     written = 0
-    for part, piece in reader:
+    for split, piece in reader:
         ids = encode(piece)
-        size = min(len(ids), n_train - written) if part == TRAIN else 0
+        size = min(len(ids), n_train - written) if split == TRAIN else 0
         train.write(ids[:size])
         val.write(ids[size:])
         written += size
@@ -74,9 +74,9 @@ def write_ids(reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, va
 def write_shuffled_ids(
     reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, n_train: int, folder: Path
 ) -> int:
-    """The second pass with data.shuffle=lines: write the lines in another order. Returns the size of the training part.
+    """The second pass with data.shuffle=lines: write the lines in another order. Returns the size of the training split.
 
-    The training part has about `n_train` ids and ends with a line. An unnamed file in `folder` holds the ids in their order.
+    The training split has about `n_train` ids and ends with a line. An unnamed file in `folder` holds the ids in their order.
     Raises UserError for a text of one line.
     """
     encode, written = _encoder(tokenizer), 0

@@ -30,9 +30,9 @@ class Place:
 def find_places(
     wanted: Iterable[int], encoded: EncodedText, config: DataConfig, *, texts: list[str], root: Path
 ) -> dict[int, Place]:
-    """Where each of the characters with the numbers `wanted` (from 0) of the training part occurs in the files `texts`.
+    """Where each of the characters with the numbers `wanted` (from 0) of the training split occurs in the files `texts`.
 
-    `config` and `texts` are those of the run. The files are read up to the last place, and compared with the training part. A
+    `config` and `texts` are those of the run. The files are read up to the last place, and compared with the training split. A
     place is absent if they cannot be read again, or if what they hold up to there is no longer the training text. The run may
     be a stranger's: nothing but files on this machine is opened.
     """
@@ -47,7 +47,7 @@ def find_places(
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
         with contextlib.closing(sources):
             # A file without a size is empty, or it is one of /proc, which may block its reader.
-            train, val = ([source for source in part if source.size != 0] for part in (sources.train, sources.val))
+            train, val = ([source for source in some if source.size != 0] for some in (sources.train, sources.val))
             sources, tokenizer = dataclasses.replace(sources, train=train, val=val), encoded.tokenizer
             reader = TextReader(sources, tokenizer.settings(config), progress=tqdm(disable=True), hashed=False)
             with contextlib.closing(reader.pieces()) as pieces:
@@ -72,10 +72,10 @@ def _places(
     number = next(waiting, None)
     origin: Origin | None = None
     line = 1
-    for begins, part, piece in pieces:
+    for begins, split, piece in pieces:
         if number is None:
             return
-        if part != TRAIN:
+        if split != TRAIN:
             continue
         if begins is not None and begins is not origin:
             origin, line = begins, begins.line

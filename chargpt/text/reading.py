@@ -1,4 +1,4 @@
-"""One pass over the text of all sources: decoded, normalised, and assigned to the training or the validation part.
+"""One pass over the text of all sources: decoded, normalised, and assigned to the training or the validation split.
 
 A piece of text is either bytes, where each byte is a character (ASCII, or the vocabulary of bytes), or str. Most text is
 ASCII, and bytes are processed several times faster than str. Memory use does not depend on the length of the text.
@@ -57,7 +57,7 @@ class TextReader:
         self.empty_records = 0  # whose field has no text
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
-        return _join_small((part, piece) for _, part, piece in self.pieces())
+        return _join_small((split, piece) for _, split, piece in self.pieces())
 
     def digest(self) -> str:
         """SHA-256 of everything that was read, and of how it was divided into sources."""
@@ -68,24 +68,24 @@ class TextReader:
         """The same text in smaller pieces, each with the document that it is from; None for a separator between documents."""
         separator = self._narrow(self._normalizer.apply(self._config.unescaped_separator))
         sizes = [0, 0]
-        for origin, part, document in self._documents():
+        for origin, split, document in self._documents():
             if self._config.split == "document":
-                # A document goes to validation whenever that part has less than its share. This spreads the validation
+                # A document goes to validation whenever that split has less than its share. This spreads the validation
                 # documents evenly, and does not need to know how many documents there are.
-                part = VAL if sizes[VAL] < self._config.val_fraction * sum(sizes) else TRAIN
-            before = sizes[part]
+                split = VAL if sizes[VAL] < self._config.val_fraction * sum(sizes) else TRAIN
+            before = sizes[split]
             for piece in document:
                 if not piece:
                     continue
-                if before and sizes[part] == before and separator:
-                    yield None, part, separator
-                sizes[part] += len(piece)
-                yield origin, part, self._narrow(piece)
+                if before and sizes[split] == before and separator:
+                    yield None, split, separator
+                sizes[split] += len(piece)
+                yield origin, split, self._narrow(piece)
 
     def _documents(self) -> Iterator[tuple[Origin, int, Iterable[Piece]]]:
-        """The origin, the part and the pieces of each document: a source, or a record of a source that has fields."""
+        """The origin, the split and the pieces of each document: a source, or a record of a source that has fields."""
         with ThreadPoolExecutor(1) as pool:
-            for source, part in self._sources:
+            for source, split in self._sources:
                 chunks = source.chunks(CHUNK)
                 head = next(chunks, b"")
                 if source.in_folder and is_binary(head):
@@ -93,12 +93,12 @@ class TextReader:
                     continue
                 structure = fields_of(source, head, self._config)
                 tag = "False" if structure is None else structure.tag
-                chunks = _prefetch(self._hashed(tag, part, itertools.chain([head], chunks)), pool)
+                chunks = _prefetch(self._hashed(tag, split, itertools.chain([head], chunks)), pool)
                 for line, document in self._documents_of(source, head, structure, chunks):
                     normalized = document if self._normalizer.is_identity else self._normalizer.apply_in_pieces(document)
-                    yield Origin(source, line, is_record=structure is not None), part, normalized
+                    yield Origin(source, line, is_record=structure is not None), split, normalized
 
-    def _hashed(self, tag: str, part: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    def _hashed(self, tag: str, split: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """`chunks`, then b"". Runs in another thread, so that reading and hashing take no extra time."""
         size = 0
         for chunk in filter(None, chunks):
@@ -108,7 +108,7 @@ class TextReader:
             self._progress.update(len(chunk))
             yield chunk
         if self._hash:
-            self._hash.update(f"{size} {part} {tag}\n".encode())
+            self._hash.update(f"{size} {split} {tag}\n".encode())
         yield b""
 
     def _documents_of(
@@ -181,15 +181,15 @@ def _decode(source: Source, chunks: Iterator[bytes], encoding: str, *, skip: int
 def _join_small(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Piece]]:
     """The same text with small pieces joined: the cost of each piece would dominate for many short documents."""
     held: list[Piece] = []
-    held_part, size = TRAIN, 0
-    for part, piece in pieces:
-        if held and (part != held_part or type(piece) is not type(held[0]) or size > CHUNK // 8):
-            yield held_part, _joined(held)
+    held_split, size = TRAIN, 0
+    for split, piece in pieces:
+        if held and (split != held_split or type(piece) is not type(held[0]) or size > CHUNK // 8):
+            yield held_split, _joined(held)
             held, size = [], 0
         held.append(piece)
-        held_part, size = part, size + len(piece)
+        held_split, size = split, size + len(piece)
     if held:
-        yield held_part, _joined(held)
+        yield held_split, _joined(held)
 
 
 def _joined(pieces: list[Piece]) -> Piece:

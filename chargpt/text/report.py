@@ -14,14 +14,14 @@ from chargpt.text.cache import EncodedText
 from chargpt.text.ngram import copying, ngram_bits, ngram_probabilities
 from chargpt.text.tokenizer import Tokenizer, character_name
 
-TRAIN_SAMPLE = 2_000_000  # characters of the training part; a longer one is judged by pieces from all over it
-VAL_SAMPLE = 250_000  # characters of the validation part, likewise
-COMPRESSED_SAMPLE = 300_000  # characters of the training part that the compression programs see; more takes seconds
-COPIED_SAMPLE = 50_000  # characters of the validation part that may be copies
+TRAIN_SAMPLE = 2_000_000  # characters of the training split; a longer one is judged by pieces from all over it
+VAL_SAMPLE = 250_000  # characters of the validation split, likewise
+COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
+COPIED_SAMPLE = 50_000  # characters of the validation split that may be copies
 COPIED_WINDOW = 128  # characters: how far back a copy is looked for
-MAX_OVERLAP = 0.2  # of the validation part; code and reference texts repeat up to a tenth of their lines
+MAX_OVERLAP = 0.2  # of the validation split; code and reference texts repeat up to a tenth of their lines
 OVERLAP_WARNING = (
-    "{:.0%} of the validation part is lines of the training part, more than 20%: the validation loss will be too low; remove "
+    "{:.0%} of the validation split is lines of the training split, more than 20%: the validation loss will be too low; remove "
     "the copies from the text, or set data.val_text to another text"
 )
 NOTHING_ODD = "no odd characters"  # what the report says of a text without any
@@ -53,7 +53,7 @@ def examine(corpus: EncodedText) -> list[str]:
     """Four lines on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
 
     Further ones warn of files that are read as they are although they have a structure, of a sorted list, and if too much of
-    the validation part is in the training part as well.
+    the validation split is in the training split as well.
     """
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
     sampled = len(train) < len(corpus.train) or len(val) < len(corpus.val)
@@ -68,10 +68,10 @@ def examine(corpus: EncodedText) -> list[str]:
     return [
         f"rarest      {_rarest(corpus)}",
         f"odd         {_odd(corpus, train_text)}",
-        f"repeats     {repeated:.1%} of the training part is repeated lines; {shared:.1%} of the validation part is lines that "
-        f"are also in the training part{estimate}",
+        f"repeats     {repeated:.1%} of the training split is repeated lines; {shared:.1%} of the validation split is lines "
+        f"that are also in the training split{estimate}",
         *(f"warning     {warning}" for warning in warnings),
-        f"to beat     {_marks(train, val, corpus.tokenizer)}{estimate}",
+        f"to beat     {_baselines(train, val, corpus.tokenizer)}{estimate}",
     ]
 
 
@@ -139,8 +139,8 @@ def _named(counts: Counter[str]) -> str:
 
 
 def _repeated_lines(train: str, val: str) -> tuple[float, float]:
-    """The share of the training part that is lines which it already contains, and the share of the validation part that is
-    lines of the training part. The first are learned twice; the second lower the validation loss."""
+    """The share of the training split that is lines which it already contains, and the share of the validation split that is
+    lines of the training split. The first are learned twice; the second lower the validation loss."""
     lines, val_lines = (text.split("\n") for text in (train, val))
     some = _some(lines)
     shortest = 1 if _is_list(some) and np.median([len(line) for line in some]) < LONG_LINE else LONG_LINE
@@ -164,7 +164,7 @@ def _is_list(lines: list[str]) -> bool:
 
 
 def _sorted_list(train: str, val: str) -> str:
-    """A warning if the text is a list in alphabetical order, so that the validation part has other initials; empty if not.
+    """A warning if the text is a list in alphabetical order, so that the validation split has other initials; empty if not.
 
     Case and accents do not count, and the order need not be perfect.
     """
@@ -181,8 +181,8 @@ def _sorted_list(train: str, val: str) -> str:
         return ""
     first, last = (line if len(line) <= LIST_NAME else line[: LIST_NAME - 3] + "..." for line in (val_lines[0], val_lines[-1]))
     return (
-        f"the lines are in alphabetical order, so the validation part is only those from {first!r} to {last!r}, unlike the "
-        "training part; add data.shuffle=lines, which mixes the lines before the split"
+        f"the lines are in alphabetical order, so the validation split is only those from {first!r} to {last!r}, unlike the "
+        "training split; add data.shuffle=lines, which mixes the lines before the split"
     )
 
 
@@ -191,14 +191,14 @@ def _sort_key(line: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", line.casefold()) if not unicodedata.combining(c))
 
 
-def mark_to_beat(corpus: EncodedText) -> float:
-    """The loss of an n-gram model on the validation part, nats per character: as in the text report."""
+def ngram_loss_of(corpus: EncodedText) -> float:
+    """The loss of an n-gram model on the validation split, nats per character: as in the text report."""
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
-    return ngram_mark(train, val, corpus.tokenizer)[1] * math.log(2)
+    return ngram_order_and_bits(train, val, corpus.tokenizer)[1] * math.log(2)
 
 
-def mark_and_copying(corpus: EncodedText) -> tuple[float, float]:
-    """`mark_to_beat`, and how much lower it is, as a factor, if the n-gram model also copies from the last characters."""
+def ngram_loss_and_copying(corpus: EncodedText) -> tuple[float, float]:
+    """`ngram_loss_of`, and how much lower it is, as a factor, if the n-gram model also copies from the last characters."""
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
     order = _order(corpus.tokenizer.vocab_size, train, val)
     probability = ngram_probabilities(train, val, vocab_size=corpus.tokenizer.vocab_size, order=order)
@@ -206,7 +206,7 @@ def mark_and_copying(corpus: EncodedText) -> tuple[float, float]:
     return float(-np.log(probability).mean()), copying(val[order:][part], probability[part], window=COPIED_WINDOW)
 
 
-def ngram_mark(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
+def ngram_order_and_bits(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
     """The order of the n-gram model for this vocabulary, and its bits per character."""
     order = _order(tokenizer.vocab_size, train, val)
     return order, ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
@@ -216,19 +216,19 @@ def _order(vocab_size: int, train: np.ndarray, val: np.ndarray) -> int:
     return min(3 if vocab_size**4 < 2**63 else 2, len(train) - 1, len(val) - 1)
 
 
-def _marks(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:
+def _baselines(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:
     seen, content = (_content(ids, tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
     packed = {"gzip": gzip.compress, "xz": _lzma}
     with ThreadPoolExecutor() as pool:  # compressing lets other threads run, and takes most of the report's time
         sizes = {what: [pool.submit(compress, part) for part in (seen + content, seen)] for what, compress in packed.items()}
-        order, ngram = ngram_mark(train, val, tokenizer)
+        order, ngram = ngram_order_and_bits(train, val, tokenizer)
         # What the text adds to the compressed size of `seen` is its size for a program that knows `seen`.
         added = {what: len(both.result()) - len(alone.result()) for what, (both, alone) in sizes.items()}
-    marks = [f"{what} {8 * size / len(val):z.2f}" for what, size in added.items()]
+    bits = [f"{what} {8 * size / len(val):z.2f}" for what, size in added.items()]
     unit = "byte" if tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(train) > COMPRESSED_SAMPLE else ""
     return (
-        f"{', '.join(marks)}, order-{order} n-gram {ngram:z.2f} bits per {unit} of validation text, having seen the training "
+        f"{', '.join(bits)}, order-{order} n-gram {ngram:z.2f} bits per {unit} of validation text, having seen the training "
         f"text{part}; as a loss, the n-gram model has {ngram * math.log(2):z.2f}"
     )
 

@@ -1,7 +1,7 @@
 """The lines of an encoded text in another order, which is always the same for the same number of lines.
 
 The order depends on nothing but that number: not on train.seed, so that runs with different seeds have the same training and
-validation part, and not on a random generator whose numbers another version of numpy may change.
+validation split, and not on a random generator whose numbers another version of numpy may change.
 """
 
 from collections.abc import Iterator

@@ -131,9 +131,9 @@ class _CopyReader(io.RawIOBase):
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The sources of a run, in order. No file is in both parts."""
+    """The sources of a run, in order. No file is in both splits."""
 
-    train: list[Source]  # also split into training and validation part, if `val` is empty
+    train: list[Source]  # also split into training and validation split, if `val` is empty
     val: list[Source]
     notes: list[str]  # what the user should know about the selection
 

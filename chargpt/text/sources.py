@@ -60,7 +60,7 @@ def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: P
             skipped[READ_ONCE] += 1
         else:
             raise UserError(f"{source.label}: the same text as {first.label}; give it once")
-    train, val = ([source for source in part if source not in same] for part in (train, val))
+    train, val = ([source for source in some if source not in same] for some in (train, val))
     if not train:
         raise UserError(f"data.val_text: {val_text} is the training text as well; give another, or use data.val_fraction")
     files = [f"{len(train) + len(val):,} files"] if len(train) + len(val) > 1 else []

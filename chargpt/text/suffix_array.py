@@ -1,8 +1,8 @@
-"""An index of the training part of an encoded text: it finds the longest match of any sequence.
+"""An index of the training split of an encoded text: it finds the longest match of any sequence.
 
-It is a suffix array ("Suffix arrays: a new method for on-line string searches", Manber and Myers 1990) of each PART of the
-text, beside the ids in the cache: `train.suffixes` holds, for each part, the places of its suffixes in ascending order. Parts
-bound the memory of making it to about 0.4 GB, whatever the size of the text. A part is sorted together with the OVERLAP ids
+It is a suffix array ("Suffix arrays: a new method for on-line string searches", Manber and Myers 1990) of each CHUNK of the
+text, beside the ids in the cache: `train.suffixes` holds, for each chunk, the places of its suffixes in ascending order. Chunks
+bound the memory of making it to about 0.4 GB, whatever the size of the text. A chunk is sorted together with the OVERLAP ids
 that follow it, so that every match of up to OVERLAP ids is found; of a longer one, at least that much.
 """
 
@@ -21,11 +21,11 @@ from chargpt.files import SyncedFile, publishing, remove_left_behind
 from chargpt.terminal import UserError, shown
 from chargpt.text.cache import EncodedText
 
-PART = 2**22  # ids that are sorted together
-OVERLAP = 2**16  # ids after a part that are sorted with it
+CHUNK = 2**22  # ids that are sorted together
+OVERLAP = 2**16  # ids after a chunk that are sorted with it
 NAME = "train.suffixes"
 FORMAT = 1  # increase it whenever the same ids give another file
-TRAILER = struct.Struct("<16s5Q")  # what follows the suffixes: MAGIC, FORMAT, ids, PART, OVERLAP, CRC-32 of the suffixes
+TRAILER = struct.Struct("<16s5Q")  # what follows the suffixes: MAGIC, FORMAT, ids, CHUNK, OVERLAP, CRC-32 of the suffixes
 MAGIC = b"chargpt suffixes"
 AT_ONCE = 2**22  # suffixes checked at a time
 QUERIES = 4096  # queries searched at a time
@@ -35,19 +35,19 @@ COMPARED = 32  # ids of a query compared at a time
 class SuffixIndex:
     """The places of any sequence in a text of `ids`.
 
-    `suffixes` (n,) are those of `sorted_parts`, one part after the other: places relative to the start of the part.
+    `suffixes` (n,) are those of `sorted_chunks`, one chunk after the other: places relative to the start of the chunk.
     """
 
-    def __init__(self, ids: np.ndarray, suffixes: np.ndarray, *, part: int = PART) -> None:
+    def __init__(self, ids: np.ndarray, suffixes: np.ndarray, *, chunk: int = CHUNK) -> None:
         self.ids = ids
-        self._parts = [(start, suffixes[start : start + part]) for start in range(0, len(ids), part)]
+        self._chunks = [(start, suffixes[start : start + chunk]) for start in range(0, len(ids), chunk)]
 
     def count(self, wanted: np.ndarray) -> int:
         """How often the sequence `wanted`, of at most OVERLAP ids, occurs in the text."""
-        return sum(self._count(wanted.tolist(), start, suffixes) for start, suffixes in self._parts)
+        return sum(self._count(wanted.tolist(), start, suffixes) for start, suffixes in self._chunks)
 
     def _count(self, wanted: list[int], start: int, suffixes: np.ndarray) -> int:
-        """How often `wanted` begins in one part."""
+        """How often `wanted` begins in one chunk."""
 
         def content(i: int) -> list[int]:
             place = start + int(suffixes[i])
@@ -69,14 +69,14 @@ class SuffixIndex:
         padded = np.append(query.astype(np.int64), -1)
         for first in range(0, m, QUERIES):
             at = np.arange(first, min(first + QUERIES, m))
-            for start, suffixes in self._parts:
+            for start, suffixes in self._chunks:
                 found, where = self._search(padded, at, start, suffixes)
                 better = found > lengths[at]
                 lengths[at[better]], places[at[better]] = found[better], where[better]
         return lengths, places
 
     def _search(self, query: np.ndarray, at: np.ndarray, start: int, suffixes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The longest matches in one part: a binary search for all of `query[at:]` at once.
+        """The longest matches in one chunk: a binary search for all of `query[at:]` at once.
 
         `low` is below the query and `high` is not; the longest match is at one of the two when they are neighbours. Both share
         at least the smaller of their matches with everything between them, which is not compared again.
@@ -159,15 +159,15 @@ def _sort_by_first_ids(ids: np.ndarray, vocab_size: int) -> tuple[np.ndarray, np
     return order, np.append(np.ones(min(m, 1), bool), keys[1:] != keys[:-1]), h
 
 
-def sorted_parts(ids: np.ndarray, *, vocab_size: int, part: int = PART, overlap: int = OVERLAP) -> Iterator[np.ndarray]:
-    """The suffixes that begin in each part of `ids`, in ascending order, uint32: places relative to the start of the part."""
-    for start in range(0, len(ids), part):
-        order = sort_suffixes(np.asarray(ids[start : start + part + overlap]), vocab_size=vocab_size)
-        yield order[order < part].astype("<u4")
+def sorted_chunks(ids: np.ndarray, *, vocab_size: int, chunk: int = CHUNK, overlap: int = OVERLAP) -> Iterator[np.ndarray]:
+    """The suffixes that begin in each chunk of `ids`, in ascending order, uint32: places relative to the start of the chunk."""
+    for start in range(0, len(ids), chunk):
+        order = sort_suffixes(np.asarray(ids[start : start + chunk + overlap]), vocab_size=vocab_size)
+        yield order[order < chunk].astype("<u4")
 
 
 def open_index(text: EncodedText) -> SuffixIndex | None:
-    """The index of the training part, if it is kept beside its ids and undamaged."""
+    """The index of the training split, if it is kept beside its ids and undamaged."""
     path = _index_path(text)
     try:
         return None if path is None else SuffixIndex(text.train, _read(path, len(text.train)))
@@ -176,7 +176,7 @@ def open_index(text: EncodedText) -> SuffixIndex | None:
 
 
 def open_or_make_index(text: EncodedText) -> SuffixIndex:
-    """The index of the training part; it is made and kept if there is none yet. Raises UserError if it cannot be written."""
+    """The index of the training split; it is made and kept if there is none yet. Raises UserError if it cannot be written."""
     if index := open_index(text):
         return index
     path = _index_path(text)
@@ -204,7 +204,7 @@ def _write(path: Path, text: EncodedText) -> None:
     n, checksum = len(text.train), 0
     with publishing(path) as aside, SyncedFile(aside) as file:
         with tqdm(desc="indexing", total=n, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-            for suffixes in sorted_parts(text.train, vocab_size=text.tokenizer.vocab_size):
+            for suffixes in sorted_chunks(text.train, vocab_size=text.tokenizer.vocab_size):
                 checksum = zlib.crc32(suffixes.data, checksum)
                 file.write(suffixes.data.cast("B"))
                 progress.update(len(suffixes))
@@ -225,4 +225,4 @@ def _read(path: Path, n: int) -> np.ndarray:
 
 
 def _trailer(n: int, checksum: int) -> bytes:
-    return TRAILER.pack(MAGIC, FORMAT, n, PART, OVERLAP, checksum)
+    return TRAILER.pack(MAGIC, FORMAT, n, CHUNK, OVERLAP, checksum)

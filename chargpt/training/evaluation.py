@@ -44,8 +44,8 @@ def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None,
     return total / (len(ids) - 1)
 
 
-def validation_part(ids: np.ndarray, eval_chars: int) -> np.ndarray:
-    """What an evaluation covers: all of `ids`, or of a long validation part the first `eval_chars` predictions; 0 is no limit.
+def validation_split(ids: np.ndarray, eval_chars: int) -> np.ndarray:
+    """What an evaluation covers: all of `ids`, or of a long validation split the first `eval_chars` predictions; 0 is no limit.
 
     150,000 predictions determine the loss to about 0.004; more would only cost time.
     """

@@ -13,7 +13,7 @@ from chargpt.analysis.baselines import Baselines, NgramMark
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
-from chargpt.text.report import mark_to_beat
+from chargpt.text.report import ngram_loss_of
 
 TEXT = b"The sea is calm tonight. The tide is full.\n" * 50
 
@@ -44,13 +44,13 @@ def test_without_zstd_it_is_not_present(monkeypatch):
     assert sizes_of(TEXT)["zstd -19"] is None
 
 
-def test_the_ngram_mark_is_that_of_the_text_report(text, tmp_path):
+def test_the_ngram_loss_is_that_of_the_text_report(text, tmp_path):
     corpus = load_corpus([str(text)], DataConfig(), root=tmp_path, block_size=8)
     mark = NgramMark(lambda: corpus)
     mark.add(np.asarray(corpus.val[:100], np.int64))
     mark.add(np.asarray(corpus.val[100:], np.int64))
     order, bits = mark.bits(unknown=20.0)
-    assert order == 3 and bits * np.log(2) == pytest.approx(mark_to_beat(corpus))
+    assert order == 3 and bits * np.log(2) == pytest.approx(ngram_loss_of(corpus))
     mark.add(np.full(len(corpus.val), -1))
     assert mark.bits(unknown=20.0)[1] == pytest.approx((bits + 20) / 2)
 

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from chargpt.analysis import copies
 from chargpt.analysis.copies import SIZES, Novelty, longest_copy
-from chargpt.text.suffix_array import SuffixIndex, open_or_make_index, sorted_parts
+from chargpt.text.suffix_array import SuffixIndex, open_or_make_index, sorted_chunks
 
 
 def index_of(ids: list[int]) -> SuffixIndex:
     text = np.array(ids, np.uint8)
-    return SuffixIndex(text, np.concatenate([np.zeros(0, "<u4"), *sorted_parts(text, vocab_size=9)]))
+    return SuffixIndex(text, np.concatenate([np.zeros(0, "<u4"), *sorted_chunks(text, vocab_size=9)]))
 
 
 @settings(deadline=None)
@@ -41,7 +41,7 @@ def test_planted_passages_are_listed_with_their_place_and_copies():
         np.concatenate([fresh, training[100:130], fresh]).astype(np.int64),
         np.concatenate([training[700:750], fresh, training[40:45]]).astype(np.int64),
     ]
-    index = SuffixIndex(training, np.concatenate([*sorted_parts(training, vocab_size=200)]))
+    index = SuffixIndex(training, np.concatenate([*sorted_chunks(training, vocab_size=200)]))
     found = Novelty(texts, index).passages(3)
     assert [(p.text, p.start, p.length, p.copies) for p in found] == [(1, 0, 50, 1), (0, 10, 30, 2), (1, 60, 5, 1)]
     assert found[0].place == 700 and found[1].place in (100, 1500) and found[2].place == 40

@@ -9,7 +9,7 @@ to see in training, layers x width, windows x context of a batch, and settings t
 
 RESULTS gets a JSON object for each experiment, as soon as it has ended; a second call goes on with the experiments that are
 not in it. Budgets are characters, not seconds, so that results do not depend on the machine or on what else it does. Each job
-uses one thread, so on a CPU as many jobs as there are cores are fastest. Losses are over the whole validation part.
+uses one thread, so on a CPU as many jobs as there are cores are fastest. Losses are over the whole validation split.
 
     python tests/benchmarks/recipes.py rows RESULTS    the results as rows for docs/lab/results/experiments.jsonl
     python tests/benchmarks/recipes.py fit [ROWS]      the constants of chargpt/planning/law.py, from such rows
@@ -43,7 +43,7 @@ from chargpt.planning.chosen_for_minutes import SHORTEST_CONTEXT, choose, text_o
 from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
 from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
-from chargpt.text.report import mark_and_copying  # noqa: E402
+from chargpt.text.report import ngram_loss_and_copying  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.initialisation import initial_model  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
@@ -91,7 +91,7 @@ def experiment(line: str, folder: str) -> dict:
         "experiment": line,
         "train": len(corpus.train),
         "vocabulary": corpus.tokenizer.vocab_size,
-        "baseline": round(math.prod(mark_and_copying(corpus)), 4),
+        "baseline": round(math.prod(ngram_loss_and_copying(corpus)), 4),
         "parameters": model.parameter_count(),
         "seen": trainer.progress.step * config.chars_per_step,
         "points": points,
@@ -271,7 +271,7 @@ def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Con
     """The training that is chosen for a time, and so many other ones."""
 
     def chosen(*settings: str) -> Config:
-        settings = ("runtime.threads=1", "train.pupil_minutes=0", *settings)  # one run
+        settings = ("runtime.threads=1", "train.student_minutes=0", *settings)  # one run
         config = apply_overrides(Config(), settings)
         given = {setting.partition("=")[0] for setting in settings}
         return choose(config, corpus, text_of(corpus), given=given, seconds=seconds, muon=True).config

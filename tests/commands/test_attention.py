@@ -6,12 +6,12 @@ from chargpt.commands import attention
 from chargpt.terminal import UserError
 
 
-def test_a_page_of_the_validation_part_or_of_a_file(run, tmp_path, capsys):
+def test_a_page_of_the_validation_split_or_of_a_file(run, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert attention.main([str(run), "--out", str(out)]) == 0
     said = capsys.readouterr().err
-    assert "characters 1 to 16 of the validation part (1,200)" in said and "replaces" not in said
-    assert "of the validation part" in out.read_text(encoding="utf-8")
+    assert "characters 1 to 16 of the validation split (1,200)" in said and "replaces" not in said
+    assert "of the validation split" in out.read_text(encoding="utf-8")
     (tmp_path / "a.txt").write_text("The sea \x1b\u202e and the stone")
     assert attention.main([str(run), str(tmp_path / "a.txt"), "--out", str(out), "--start", "4", "--length", "5"]) == 0
     said = capsys.readouterr().err

@@ -222,7 +222,7 @@ def test_a_folder_gives_several_texts_and_a_missing_file_is_one_line(tmp_path):
         pass
 
 
-def test_without_a_name_the_text_is_the_validation_part_of_the_run(installed, tmp_path):
+def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, tmp_path):
     (tmp_path / "a.txt").write_text("abc\n" * 100)
     corpus = load_corpus([str(tmp_path / "a.txt")], DataConfig(), root=tmp_path, block_size=8)
     run = publish_run(tmp_path / "run", corpus.tokenizer, fingerprint=corpus.fingerprint)

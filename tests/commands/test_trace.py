@@ -31,7 +31,7 @@ def test_a_planted_copy_is_found_with_its_line(run, corpus, tmp_path, capsys):
 
 
 def test_the_comparison_is_with_text_that_the_model_has_not_seen(run, corpus, tmp_path, capsys):
-    """As many characters from the start of the validation part, or all of it if the text is longer."""
+    """As many characters from the start of the validation split, or all of it if the text is longer."""
     training, unseen = (corpus.tokenizer.decode(part) for part in (corpus.train, corpus.val))
     for text in (training[:400], training[:3000]):
         (tmp_path / "a.txt").write_text(text)

@@ -158,10 +158,10 @@ def test_the_settings_that_differ_are_a_table(report):
     assert ("cannot be compared" in report_page([report, other])) and "cannot be compared" not in report_page([report, report])
 
 
-def test_the_page_begins_with_a_verdict_and_a_sample(report):
+def test_the_page_begins_with_the_result_and_a_sample(report):
     content = report_page([dataclasses.replace(report, ngram_loss=1.75, step=200)])
-    verdict, sample = content.index("1.50 nats (2.16 bits) per character, 0.25 below"), content.index("the sea</p>")
-    assert verdict < sample < content.index("<dl") < content.index("<h2>Loss</h2>")
+    result, sample = content.index("1.50 nats (2.16 bits) per character, 0.25 below"), content.index("the sea</p>")
+    assert result < sample < content.index("<dl") < content.index("<h2>Loss</h2>")
 
 
 def test_hostile_text_stays_text(report):

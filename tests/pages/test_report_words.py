@@ -9,7 +9,7 @@ from chargpt.analysis.metrics_log import MetricsLog
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
 from chargpt.config import Config
-from chargpt.pages.report_page import ShownRun, coloured, cut, duration, maps_of, report_page, setting, tiles, verdict
+from chargpt.pages.report_page import ShownRun, coloured, cut, duration, maps_of, report_page, result, setting, tiles
 
 
 def test_the_level_of_a_character_is_its_surprise():
@@ -79,8 +79,8 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
         ({"log": MetricsLog({"train/loss": [(0, 4.0), (480, 0.5), (900, 0.1)]})}, ["training loss is 0.50", "memorised"]),
     ],
 )
-def test_the_verdict_says_what_the_numbers_say(changes, said):
-    assert all(part in verdict(report(**changes)) for part in said)
+def test_the_result_says_what_the_numbers_say(changes, said):
+    assert all(part in result(report(**changes)) for part in said)
 
 
 def test_times_and_settings_are_for_people():

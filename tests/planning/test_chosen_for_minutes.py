@@ -22,7 +22,7 @@ from chargpt.planning.chosen_for_minutes import (
     regularized,
     text_of,
 )
-from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS, SECOND_RUN_GAP, SHAPES, STUDENT_DECAY, TWO_RUNS_FROM
+from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS, SHAPES, STUDENT_DECAY, STUDENT_GAP, TWO_RUNS_FROM
 from chargpt.planning.teachers import find_teachers
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
@@ -104,7 +104,7 @@ def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_ste
     assert train.max_steps > 400 and (rest == 0 or rest > train.eval_interval / 2)
 
 
-def test_a_long_validation_part_is_evaluated_less_often(corpora):
+def test_a_long_validation_split_is_evaluated_less_often(corpora):
     settings, corpus = ["model.n_layer=2", "model.n_embd=64", "train.batch_size=4", "train.eval_chars=0"], corpora[100_000]
     large = dataclasses.replace(corpus, val=np.tile(corpus.train, 30))
     few, many = (choice_for(one, *settings, seconds=10.0).config.train for one in (large, corpus))
@@ -143,7 +143,7 @@ def test_a_text_of_any_length_has_windows_in_both_parts(length, corpora):
 
 
 def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
-    choice = choice_for(corpora[3000], "train.pupil_minutes=0", seconds=7 * 24 * 3600)
+    choice = choice_for(corpora[3000], "train.student_minutes=0", seconds=7 * 24 * 3600)
     epochs = choice.config.train.max_steps * choice.config.chars_per_step / len(corpora[3000].train)
     assert epochs <= MAX_EPOCHS + 1 and choice.config.train.max_epochs == MAX_EPOCHS
     assert choice.seconds == 7 * 24 * 3600  # the ceiling
@@ -153,13 +153,13 @@ def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
 
 def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     text = corpora[3000]
-    choice, alone = choice_for(text, seconds=120.0), choice_for(text, "train.pupil_minutes=0", seconds=120.0)
+    choice, alone = choice_for(text, seconds=120.0), choice_for(text, "train.student_minutes=0", seconds=120.0)
     train, said = choice.config.train, said_by(choice.notices)
-    assert choice.seconds == 40 and train.pupil_minutes == pytest.approx(80 / 60, abs=0.001)
-    assert train.second_run_gap == SECOND_RUN_GAP and train.max_epochs == ENOUGH_EPOCHS
+    assert choice.seconds == 40 and train.student_minutes == pytest.approx(80 / 60, abs=0.001)
+    assert train.student_gap == STUDENT_GAP and train.max_epochs == ENOUGH_EPOCHS
     assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
     assert "two runs" in said and "training ends" in said["note"]
-    assert alone.config.train.pupil_minutes == 0 and "two runs" not in said_by(alone.notices)
+    assert alone.config.train.student_minutes == 0 and "two runs" not in said_by(alone.notices)
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
@@ -170,7 +170,7 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
     seen = config.train.max_steps * config.chars_per_step
     for times, is_taught in ((0.9 * TWO_RUNS_FROM, False), (1.1 * TWO_RUNS_FROM, True)):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)))
-        assert (choice_for(repeated, *shape, seconds=120.0).config.train.pupil_minutes > 0) == is_taught
+        assert (choice_for(repeated, *shape, seconds=120.0).config.train.student_minutes > 0) == is_taught
 
 
 @pytest.mark.parametrize("length", [30_000, 400_000])
@@ -188,7 +188,7 @@ def test_the_times_of_two_runs_and_the_epochs_of_one_are_those_of_the_machine(le
         assert int(epochs) == MAX_EPOCHS
     else:
         assert (first, second) == (50, 100)
-    one = choice_for(text, *shape, "train.pupil_minutes=0", seconds=150.0).config
+    one = choice_for(text, *shape, "train.student_minutes=0", seconds=150.0).config
     assert int(epochs) == pytest.approx(one.train.max_steps * one.chars_per_step / length, abs=1)
 
 
@@ -196,9 +196,9 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     corpus, shape = corpora[100_000], dataclasses.replace(SHAPE, block_size=48)
     teacher = publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape) / "step-00000500"
     short = dataclasses.replace(corpus, train=corpus.train[:10_000])
-    alone = choice_for(short, "train.pupil_minutes=0", seconds=120.0).config
+    alone = choice_for(short, "train.student_minutes=0", seconds=120.0).config
     taught = choice_for(short, f"train.teachers={teacher}", seconds=120.0).config
-    assert taught.train.pupil_minutes == 0
+    assert taught.train.student_minutes == 0
     assert taught.model.block_size == 48 < alone.model.block_size
     assert taught.model.dropout == 0 < alone.model.dropout
     assert taught.optim.weight_decay == STUDENT_DECAY < alone.optim.weight_decay
@@ -215,8 +215,8 @@ def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, stea
 
 
 def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(corpora, steady):
-    """Of a long validation part, an evaluation covers train.eval_chars, and the time that this saves is for steps."""
-    shape = ["model.n_layer=1", "model.n_embd=32", "train.pupil_minutes=0"]
+    """Of a long validation split, an evaluation covers train.eval_chars, and the time that this saves is for steps."""
+    shape = ["model.n_layer=1", "model.n_embd=32", "train.student_minutes=0"]
     corpus = dataclasses.replace(corpora[100_000], val=np.tile(corpora[100_000].train, 6))
     few, every = (choice_for(corpus, *shape, f"train.eval_chars={count}").config.train for count in (1000, 0))
     assert few.max_steps > 1.2 * every.max_steps
@@ -227,7 +227,7 @@ def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatc
     monkeypatch.setattr(
         "chargpt.planning.chosen_for_minutes.training_speed", lambda config, *_: timed.append(config.model.n_embd) or 1e5
     )
-    considered = said_by(choice_for(corpora[3000], "train.pupil_minutes=0", seconds=100.0).notices)["considered"]
+    considered = said_by(choice_for(corpora[3000], "train.student_minutes=0", seconds=100.0).notices)["considered"]
     widths = {int(width) for width in re.findall(r"x (\d+)\)", considered)}
     assert len(widths) >= 2 and widths < set(timed)
 
@@ -242,7 +242,7 @@ def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_w
 def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corpora, steady):
     text = corpora[3000]
     config = choice_for(text, "train.max_epochs=3", seconds=300.0).config
-    assert config.train.max_epochs == 3 and config.train.pupil_minutes == 0
+    assert config.train.max_epochs == 3 and config.train.student_minutes == 0
     assert config.train.max_steps * config.chars_per_step <= 3 * len(text.train)
     assert config.model.dropout == 0 and config.train.patience == 0
 
@@ -269,7 +269,7 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
 @pytest.mark.parametrize("more", [{"seconds": 110.0}, {"muon": False}, {"processes": 2}])
 def test_little_time_adamw_and_several_processes_get_one_run(corpora, more):
     choice = choice_for(corpora[3000], **{"seconds": 120.0, **more})
-    assert choice.config.train.pupil_minutes == 0 and "two runs" not in said_by(choice.notices)
+    assert choice.config.train.student_minutes == 0 and "two runs" not in said_by(choice.notices)
 
 
 def test_an_impossible_time_is_used_as_well_as_possible(corpora):
@@ -335,4 +335,4 @@ def test_without_muon_the_choice_knows_what_minutes_would_give(corpora, steady):
 def test_epochs_that_the_user_gives_limit_each_of_two_runs(corpora):
     """Between the epochs from which on there are two runs and those that are enough for each."""
     train = choice_for(corpora[3000], "train.max_epochs=20", seconds=300.0).config.train
-    assert train.pupil_minutes > 0 and train.max_epochs == 20
+    assert train.student_minutes > 0 and train.max_epochs == 20

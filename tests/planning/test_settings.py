@@ -32,6 +32,12 @@ def test_without_presets_the_default_is_that_of_the_cpu_preset():
     assert without.config == with_presets.config and without.file is None and with_presets.file == PRESETS / "cpu.yaml"
 
 
+def test_a_setting_given_by_its_earlier_name_is_given(tmp_path):
+    (tmp_path / "mine.yaml").write_text("train: {second_run_gap: 0.1}\n")
+    settings = load_settings(str(tmp_path / "mine.yaml"), ["train.pupil_minutes=0"], presets=PRESETS)
+    assert {"train.student_gap", "train.student_minutes"} <= settings.given and settings.config.train.student_gap == 0.1
+
+
 def test_a_field_that_the_user_names_is_read_from_tables_too(tmp_path):
     """A file of settings with every key, such as config.yaml of a run, names the default field without meaning it."""
     (tmp_path / "mine.yaml").write_text("data: {field: body}\n")

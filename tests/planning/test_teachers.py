@@ -283,14 +283,14 @@ def test_a_teacher_of_another_text_is_a_warning(taught, tmp_path, text, capsys):
 def two_runs(taught):
     """The folder of a run that learned from another one, made by one command."""
     regularized = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000"]
-    assert taught("train.pupil_minutes=0.02", *regularized, name="both") == 0
+    assert taught("train.student_minutes=0.02", *regularized, name="both") == 0
     return taught.folder / "both"
 
 
 def test_one_command_trains_a_teacher_and_a_model_that_learns_from_it(two_runs):
     teacher = two_runs.with_name("both-teacher")
     config = apply(Config(), read_yaml(two_runs / "config.yaml"), where="test")
-    assert config.train.teachers == str(last_step(teacher).resolve()) and config.train.pupil_minutes == 0
+    assert config.train.teachers == str(last_step(teacher).resolve()) and config.train.student_minutes == 0
     assert config.model.dropout == 0 and config.train.seed == 1338 and config.train.patience == 0
     assert config.optim.weight_decay == STUDENT_DECAY
     assert last_step(teacher).name == "step-00000020"
@@ -314,7 +314,7 @@ def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_
 @pytest.mark.parametrize(("name", "place"), [("./near", "near"), ("slash/", "slash")])
 def test_two_runs_are_where_the_name_says_and_report_on_their_text_once(taught, monkeypatch, capsys, name, place):
     monkeypatch.chdir(taught.folder)
-    words = [f"data.cache={taught.folder}/cache", "train.pupil_minutes=0.02", "train.max_steps=10"]
+    words = [f"data.cache={taught.folder}/cache", "train.student_minutes=0.02", "train.max_steps=10"]
     assert train.main([str(taught.text), *TINY, "--run", name, *words]) == 0
     assert last_step(taught.folder / place) and last_step(taught.folder / f"{place}-teacher")
     out = capsys.readouterr().out
@@ -335,7 +335,7 @@ def test_two_runs_are_where_the_name_says_and_report_on_their_text_once(taught, 
 def test_a_setting_that_rules_out_two_runs_is_an_error_before_the_first(taught, name, words, problem):
     words = [word.format(folder=taught.folder) for word in words]
     with pytest.raises(UserError, match=problem):
-        taught("train.pupil_minutes=0.02", *words, name=name)
+        taught("train.student_minutes=0.02", *words, name=name)
     assert not list(taught.folder.glob("**/from-teacher")) and not list(taught.folder.glob("my*/*/step-*"))
 
 
@@ -370,7 +370,7 @@ def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
 
     watcher = threading.Thread(target=stop, daemon=True)
     watcher.start()
-    assert taught("train.pupil_minutes=0.02", "train.max_steps=5000", name="early") == 130
+    assert taught("train.student_minutes=0.02", "train.max_steps=5000", name="early") == 130
     watcher.join()
     assert not (taught.folder / "early-teacher").exists()
 
@@ -382,7 +382,7 @@ def test_one_process_at_a_time_trains_a_teacher_or_the_run_that_it_teaches(taugh
     del teacher
     second = Run(taught.folder / "idle")
     with pytest.raises(UserError, match="idle: another process is training this run; wait for it"):
-        taught("train.pupil_minutes=0.02", name="idle")
+        taught("train.student_minutes=0.02", name="idle")
     with pytest.raises(UserError, match="idle: another process is training this run, and .*idle-teacher belongs to it"):
         taught(name="idle-teacher")
     del second
@@ -409,7 +409,7 @@ def test_a_run_is_renamed_with_its_lock_and_its_checkpoint(two_runs, tmp_path):
 def test_a_file_in_the_place_of_the_second_run_is_an_error_before_the_first(taught):
     (taught.folder / "taken").write_text("mine")
     with pytest.raises(UserError, match="taken: this is a file"):
-        taught("train.pupil_minutes=0.02", name="taken")
+        taught("train.student_minutes=0.02", name="taken")
     assert not (taught.folder / "taken-teacher").exists()
 
 
@@ -437,7 +437,7 @@ def test_a_run_that_cannot_get_the_name_of_a_teacher_stays_and_says_what_to_do(t
 
 def test_a_name_that_only_a_teacher_has_is_refused_for_two_runs(taught):
     with pytest.raises(UserError, match="own-teacher' given for two runs; use a name without -teacher"):
-        taught("train.pupil_minutes=0.02", name="own-teacher")
+        taught("train.student_minutes=0.02", name="own-teacher")
     assert not list(taught.folder.glob("own*"))
 
 
@@ -449,7 +449,7 @@ def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, mo
         return write_final_report(*arguments, **options)
 
     monkeypatch.setattr(result, "write_final_report", interrupted)
-    assert taught("train.pupil_minutes=0.02", name="between") == 130
+    assert taught("train.student_minutes=0.02", name="between") == 130
     assert not (taught.folder / "between").exists() and (taught.folder / "between-teacher").is_dir()
     out = " ".join(capsys.readouterr().out.split())
     assert "for the second run: python train.py --resume --run" in out and "between-teacher)" in out

@@ -47,7 +47,7 @@ def test_a_run_on_the_same_text_is_not_offered(tmp_path, corpus):
 
 
 def test_a_run_on_an_earlier_version_of_the_text_is_not_offered(tmp_path, corpus):
-    """It may have learned what is the validation part now."""
+    """It may have learned what is the validation split now."""
     assert offered(tmp_path, corpus, texts=["another.txt", *corpus.texts]) is None
 
 

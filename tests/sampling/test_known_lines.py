@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from chargpt.sampling import known_lines
 from chargpt.sampling.known_lines import KnownLines
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.suffix_array import SuffixIndex, sorted_parts
+from chargpt.text.suffix_array import SuffixIndex, sorted_chunks
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -21,7 +21,7 @@ def test_known_are_the_whole_lines_of_the_text(dtype, lines, asked):
     whole = "\n".join(lines)
     for text in (whole, f"{whole}\n"):
         ids = tokenizer.encode(text).astype(dtype)
-        index = SuffixIndex(ids, np.concatenate([np.zeros(0, "<u4"), *sorted_parts(ids, vocab_size=tokenizer.vocab_size)]))
+        index = SuffixIndex(ids, np.concatenate([np.zeros(0, "<u4"), *sorted_chunks(ids, vocab_size=tokenizer.vocab_size)]))
         for known in (KnownLines(ids, tokenizer), KnownLines(ids, tokenizer, index)):
             assert (asked in known) == (asked in text.split("\n"))
 

@@ -39,7 +39,7 @@ def test_a_text_that_repeats_itself_has_nothing_to_learn(losses):
 
 
 def test_the_first_of_two_runs_is_the_teacher():
-    line = said(1.7, 1.5, 400, config=Config(train=TrainConfig(pupil_minutes=1.0)))
+    line = said(1.7, 1.5, 400, config=Config(train=TrainConfig(student_minutes=1.0)))
     assert "its best checkpoint, of step 400, is the teacher" in line
 
 

@@ -250,7 +250,7 @@ def test_another_text_is_not_resumed_but_can_begin_a_run(change, text, tmp_path)
 
 def test_the_name_of_a_student_that_has_not_begun_means_its_teacher(text, tmp_path):
     words = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    assert train.main([str(text), *TINY, "train.pupil_minutes=0.001", *words]) == 0
+    assert train.main([str(text), *TINY, "train.student_minutes=0.001", *words]) == 0
     shutil.rmtree(tmp_path / "run")
     assert train.main(["--resume", *words]) == 0
     assert last_step(tmp_path / "run") and last_step(tmp_path / "run-teacher").name == "step-00000020"

@@ -35,7 +35,7 @@ from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Step, Trainer
 
-UNDECIDED = ["train.pupil_minutes=0.02", "train.second_run_gap=0.1"]
+UNDECIDED = ["train.student_minutes=0.02", "train.student_gap=0.1"]
 TINY = [
     "--config",
     "tiny",
@@ -62,7 +62,7 @@ def new_trainer(corpus: Corpus, *settings: str) -> Trainer:
 
 
 def test_the_losses_are_those_of_equal_amounts_of_text_and_measuring_changes_nothing(corpus):
-    """A training part that repeats the validation part has the same loss, and one of other characters has not."""
+    """A training split that repeats the validation split has the same loss, and one of other characters has not."""
     trainer = new_trainer(corpus, "model.dropout=0.5")
     same = dataclasses.replace(corpus, train=np.tile(corpus.val, 9), val=np.tile(corpus.val, STRETCHES))
     before, randomness = trainer.weights.vector.clone(), torch.get_rng_state()
@@ -99,8 +99,8 @@ def test_a_model_that_knows_its_text_by_heart_gets_a_second_run_and_one_that_doe
 def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     config = apply_overrides(Config(), [*UNDECIDED, "train.max_epochs=30"])
     taught, alone = decided(Losses(1.0, 1.1001), config), decided(Losses(1.0, 1.0999), config)
-    assert taught == apply_overrides(config, ["train.second_run_gap=0"])
-    assert alone == apply_overrides(config, ["train.second_run_gap=0", "train.pupil_minutes=0", "train.max_epochs=60"])
+    assert taught == apply_overrides(config, ["train.student_gap=0"])
+    assert alone == apply_overrides(config, ["train.student_gap=0", "train.student_minutes=0", "train.max_epochs=60"])
     assert not is_undecided(taught) and not is_undecided(alone) and is_undecided(config)
     assert decided(Losses(float("nan"), 1.0), config) == taught
     said = [describe_decision(losses, config) for losses in (Losses(1.0, 1.2), Losses(1.0, 1.0))]
@@ -150,14 +150,14 @@ def clock(monkeypatch) -> Clock:
 
 
 def test_a_run_that_does_not_memorise_goes_on_for_the_whole_time_under_its_name(text, tmp_path, capsys, clock):
-    words = ["--minutes", "0.1", "train.pupil_minutes=0.2", "train.second_run_gap=50", "train.log_interval=1"]
+    words = ["--minutes", "0.1", "train.student_minutes=0.2", "train.student_gap=50", "train.log_interval=1"]
     started = clock.now
     assert run(text, tmp_path, "whole", *words) == 0
     took, out = clock.now - started, " ".join(capsys.readouterr().out.split())
     assert "one run the loss is" in out and "second run " not in out.partition("one run")[2].replace("no second run", "")
     assert not (tmp_path / "whole-teacher").exists()
     config = newest(tmp_path / "whole")[0].state.config
-    assert config.train.pupil_minutes == config.train.second_run_gap == 0
+    assert config.train.student_minutes == config.train.student_gap == 0
     rates = [line["lr"] for line in logged(tmp_path / "whole") if "lr" in line]
     peak = rates.index(max(rates))
     assert all(later <= rate for rate, later in zip(rates[peak:], rates[peak + 1 :]))
@@ -178,7 +178,7 @@ def test_a_run_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_path
 @pytest.mark.parametrize("killed_at", [10, 18])
 def test_a_run_that_was_killed_before_or_after_its_decision_decides_the_same(killed_at, text, tmp_path, capsys):
     """The decision comes at step 18, and is saved at once."""
-    words = ["train.pupil_minutes=0.02", "train.second_run_gap=50", "checkpoint.keep=9"]
+    words = ["train.student_minutes=0.02", "train.student_gap=50", "checkpoint.keep=9"]
     assert run(text, tmp_path, "whole", *words) == 0
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for path in (tmp_path / "killed").glob("step-*"):
@@ -203,7 +203,7 @@ def test_an_undecided_run_keeps_the_rest_of_its_time_when_it_is_stopped(text, tm
 
     watcher = threading.Thread(target=stop, daemon=True)
     watcher.start()
-    words = ["--minutes", "10", "train.max_steps=100000", "train.pupil_minutes=1", "train.second_run_gap=50"]
+    words = ["--minutes", "10", "train.max_steps=100000", "train.student_minutes=1", "train.student_gap=50"]
     assert run(text, tmp_path, "stopped", *words) == 130
     watcher.join()
     state = newest(folder)[0].state

@@ -39,7 +39,7 @@ def folder(tmp_path) -> Path:
 
 
 def words_of(corpus: Corpus) -> dict[str, int]:
-    """The words of the training part, and where each begins in it."""
+    """The words of the training split, and where each begins in it."""
     is_bytes = corpus.tokenizer.characters is None
     text = bytes(corpus.train).decode("latin-1") if is_bytes else corpus.tokenizer.decode(corpus.train)
     return {match[0].upper(): match.start() for match in re.finditer("[Ww][0-9]+(?=[éÃ])", text)}

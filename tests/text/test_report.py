@@ -11,7 +11,7 @@ import pytest
 
 from chargpt.text import report
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import examine, mark_and_copying, mark_to_beat
+from chargpt.text.report import examine, ngram_loss_and_copying, ngram_loss_of
 
 
 @pytest.fixture
@@ -78,16 +78,16 @@ def test_the_rarest_character_and_what_folding_would_save(load_string):
 def test_repeated_lines_and_lines_in_both_parts(load_string):
     poem = [f"line number {n:04} of the poem" for n in range(100)]
     said = line(load_string("\n".join(poem + poem)), "repeats")
-    assert "0.0% of the training part is repeated lines" in said and "96.6% of the validation part is lines" in said
+    assert "0.0% of the training split is repeated lines" in said and "96.6% of the validation split is lines" in said
     said = line(load_string("\n".join([poem[0]] * 100 + poem[:100])), "repeats")
-    assert "95.6% of the training part" in said
+    assert "95.6% of the training split" in said
 
 
 def test_much_validation_text_in_the_training_text_is_a_warning(load_string):
     poem = [f"line number {n:04} of the poem" for n in range(100)]
     said = line(load_string("\n".join(poem + poem)), "warning")
     assert (
-        said.startswith("warning     97% of the validation part is lines of the training part, more than 20%")
+        said.startswith("warning     97% of the validation split is lines of the training split, more than 20%")
         and "; remove" in said
     )
     assert not any(text.startswith("warning") for text in examine(load_string("\n".join(poem + poem[:10]))))
@@ -121,9 +121,9 @@ def test_other_texts_are_not_taken_for_a_sorted_list(load_string, tmp_path):
 
 def test_the_lines_of_a_list_count_however_short_they_are(load_string):
     names = random.Random(0).sample(NAMES, len(NAMES))
-    assert "20.0% of the validation part is lines" not in line(load_string("\n".join(names)), "repeats")
+    assert "20.0% of the validation split is lines" not in line(load_string("\n".join(names)), "repeats")
     said = line(load_string("\n\n".join(names + names)), "repeats")
-    assert re.search(r"(6\d|7\d)\.\d% of the validation part is lines that are also", said), said  # the rest is line ends
+    assert re.search(r"(6\d|7\d)\.\d% of the validation split is lines that are also", said), said  # the rest is line ends
 
 
 def test_the_marks_of_a_short_text_are_free_of_what_every_archive_begins_with(load_string):
@@ -165,14 +165,14 @@ def test_a_part_of_a_few_characters_has_a_mark(before, ids, load_string):
     corpus = load_string(words(10)[: before + ids], val_fraction=ids / (before + ids), block_size=1)
     assert (
         (len(corpus.train), len(corpus.val)) == (before, ids)
-        and math.isfinite(mark_to_beat(corpus))
+        and math.isfinite(ngram_loss_of(corpus))
         and "nan" not in line(corpus, "to beat")
     )
-    assert all(map(math.isfinite, mark_and_copying(corpus)))
+    assert all(map(math.isfinite, ngram_loss_and_copying(corpus)))
 
 
 def test_the_mark_is_that_of_the_report_and_lower_with_copies_where_a_text_repeats(load_string):
     plain, doubled = words(3000), " ".join(2 * (words(3, seed) + " ") for seed in range(1000))
-    (_, once), (_, twice) = (mark_and_copying(load_string(content)) for content in (plain, doubled))
+    (_, once), (_, twice) = (ngram_loss_and_copying(load_string(content)) for content in (plain, doubled))
     corpus = load_string(plain)
-    assert mark_and_copying(corpus)[0] == pytest.approx(mark_to_beat(corpus)) and twice < 0.75 * once <= 0.75
+    assert ngram_loss_and_copying(corpus)[0] == pytest.approx(ngram_loss_of(corpus)) and twice < 0.75 * once <= 0.75

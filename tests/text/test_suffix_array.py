@@ -1,4 +1,4 @@
-"""The index finds what a naive search finds, in parts as in one, and a damaged one is made again."""
+"""The index finds what a naive search finds, in chunks as in one, and a damaged one is made again."""
 
 import os
 
@@ -11,7 +11,7 @@ from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text import suffix_array
 from chargpt.text.corpus import load_corpus
-from chargpt.text.suffix_array import SuffixIndex, open_index, open_or_make_index, sort_suffixes, sorted_parts
+from chargpt.text.suffix_array import SuffixIndex, open_index, open_or_make_index, sort_suffixes, sorted_chunks
 
 IDS = st.lists(st.integers(0, 2), max_size=60)
 
@@ -31,9 +31,9 @@ def naive_matches(text: list[int], query: list[int]) -> list[int]:
     return lengths
 
 
-def index_in_parts(ids: np.ndarray, *, vocab_size: int, part: int, overlap: int) -> SuffixIndex:
-    parts = [np.zeros(0, "<u4"), *sorted_parts(ids, vocab_size=vocab_size, part=part, overlap=overlap)]
-    return SuffixIndex(ids, np.concatenate(parts), part=part)
+def index_in_chunks(ids: np.ndarray, *, vocab_size: int, chunk: int, overlap: int) -> SuffixIndex:
+    chunks = [np.zeros(0, "<u4"), *sorted_chunks(ids, vocab_size=vocab_size, chunk=chunk, overlap=overlap)]
+    return SuffixIndex(ids, np.concatenate(chunks), chunk=chunk)
 
 
 @settings(deadline=None)
@@ -50,9 +50,9 @@ def test_repetitive_texts_are_sorted(text):
 
 
 @settings(deadline=None)
-@given(ids=IDS, query=st.lists(st.integers(-1, 3), max_size=40), part=st.integers(1, 70))
-def test_matches_are_those_of_a_naive_search(ids, query, part):
-    index = index_in_parts(np.array(ids, np.uint8), vocab_size=4, part=part, overlap=60)
+@given(ids=IDS, query=st.lists(st.integers(-1, 3), max_size=40), chunk=st.integers(1, 70))
+def test_matches_are_those_of_a_naive_search(ids, query, chunk):
+    index = index_in_chunks(np.array(ids, np.uint8), vocab_size=4, chunk=chunk, overlap=60)
     lengths, places = index.longest_matches(np.array(query, np.int64))
     assert lengths.tolist() == naive_matches(ids, query)
     for i, (n, place) in enumerate(zip(lengths.tolist(), places.tolist())):
@@ -60,16 +60,16 @@ def test_matches_are_those_of_a_naive_search(ids, query, part):
 
 
 @settings(deadline=None)
-@given(ids=IDS, wanted=st.lists(st.integers(0, 3), min_size=1, max_size=6), part=st.integers(1, 70))
-def test_occurrences_are_counted(ids, wanted, part):
-    index = index_in_parts(np.array(ids, np.uint8), vocab_size=4, part=part, overlap=60)
+@given(ids=IDS, wanted=st.lists(st.integers(0, 3), min_size=1, max_size=6), chunk=st.integers(1, 70))
+def test_occurrences_are_counted(ids, wanted, chunk):
+    index = index_in_chunks(np.array(ids, np.uint8), vocab_size=4, chunk=chunk, overlap=60)
     expected = sum(ids[i : i + len(wanted)] == wanted for i in range(len(ids) - len(wanted) + 1))
     assert index.count(np.array(wanted)) == expected
 
 
 @settings(deadline=None)
-@given(copies=st.lists(st.tuples(st.integers(0, 2900), st.integers(1, 300)), max_size=4), part=st.integers(500, 4000))
-def test_planted_copies_are_found_across_parts(copies, part):
+@given(copies=st.lists(st.tuples(st.integers(0, 2900), st.integers(1, 300)), max_size=4), chunk=st.integers(500, 4000))
+def test_planted_copies_are_found_across_chunks(copies, chunk):
     draw = np.random.default_rng(7)
     text = draw.integers(0, 1000, 3000).astype(np.uint16)
     query, planted = [draw.integers(1000, 2000, 20)], []
@@ -77,7 +77,7 @@ def test_planted_copies_are_found_across_parts(copies, part):
         piece = text[start : start + length]
         planted.append((sum(map(len, query)), start, len(piece)))
         query += [piece.astype(np.int64), draw.integers(1000, 2000, 20)]
-    index = index_in_parts(text, vocab_size=1000, part=part, overlap=300)
+    index = index_in_chunks(text, vocab_size=1000, chunk=chunk, overlap=300)
     lengths, places = index.longest_matches(np.concatenate(query))
     for at, start, length in planted:
         assert lengths[at] == length
@@ -86,8 +86,8 @@ def test_planted_copies_are_found_across_parts(copies, part):
 
 def test_more_than_the_overlap_is_found_of_a_long_match():
     text = np.random.default_rng(0).integers(0, 50, 400).astype(np.uint8)
-    lengths, _ = index_in_parts(text, vocab_size=50, part=100, overlap=20).longest_matches(text[50:350].astype(np.int64))
-    assert lengths[0] == 300  # nothing else begins like it, and the comparison does not end with the part
+    lengths, _ = index_in_chunks(text, vocab_size=50, chunk=100, overlap=20).longest_matches(text[50:350].astype(np.int64))
+    assert lengths[0] == 300  # nothing else begins like it, and the comparison does not end with the chunk
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def test_the_index_is_kept_and_checked(corpus, tmp_path):
         assert path.read_bytes() == content
 
 
-def test_an_index_of_other_parts_is_not_used(corpus, monkeypatch):
+def test_an_index_of_other_chunks_is_not_used(corpus, monkeypatch):
     open_or_make_index(corpus)
-    monkeypatch.setattr(suffix_array, "PART", 1000)
+    monkeypatch.setattr(suffix_array, "CHUNK", 1000)
     assert open_index(corpus) is None
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from chargpt.interrupt import Interrupt
-from chargpt.training.evaluation import evaluate, validation_part
+from chargpt.training.evaluation import evaluate, validation_split
 from model import GPT, GPTConfig
 
 
@@ -57,7 +57,7 @@ def test_a_signal_is_answered_within_a_batch():
     assert model.training
 
 
-def test_a_long_validation_part_is_evaluated_from_its_start():
+def test_a_long_validation_split_is_evaluated_from_its_start():
     ids = np.arange(100)
-    assert np.array_equal(validation_part(ids, 10), ids[:11]) and validation_part(ids, 0) is ids
-    assert len(validation_part(ids, 1000)) == 100
+    assert np.array_equal(validation_split(ids, 10), ids[:11]) and validation_split(ids, 0) is ids
+    assert len(validation_split(ids, 1000)) == 100
