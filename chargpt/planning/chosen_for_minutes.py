@@ -13,12 +13,22 @@ import torch
 
 from chargpt.config import Config, apply_overrides
 from chargpt.planning import law
+from chargpt.planning.candidate_settings import (
+    completed,
+    heads_for,
+    in_blocks,
+    recipe_of,
+    shapes_of,
+    unless,
+    with_batch,
+    with_context_and_batch,
+)
 from chargpt.planning.clock import EVALUATION_SHARE
-from chargpt.planning.law import HEAD_SIZE, Expected, Text
+from chargpt.planning.law import Expected, Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_of
-from chargpt.runs.model_shape import blank_model, check_size
-from chargpt.terminal import Kind, Notice, UserError, clock
+from chargpt.runs.model_shape import blank_model
+from chargpt.terminal import Kind, Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import ngram_loss_and_copying
 from chargpt.training.evaluation import validation_split
@@ -52,14 +62,10 @@ STUDENT_SPEED = 0.75
 MUON_SPEED = 0.8
 # Speed of an evaluation, which has no gradient, as a multiple of that of training.
 EVALUATES_FASTER = 2.5
-# Epochs from which a run ends early if the model begins to memorise its text.
-PATIENT_EPOCHS = 4
 # Nats above the expected loss of the next smaller model from which larger ones are not considered.
 CLEARLY_WORSE = 0.045
 # Nats for which no larger model is worth its time.
 NEGLIGIBLE = 0.003
-# Characters of context, at least.
-SHORTEST_CONTEXT = 16
 # Factor between a setting that the user gives and the one that would be chosen, from which on the law says nothing of the loss.
 FAR = 4.0
 # The same for the characters in a step, which matter less.
@@ -145,7 +151,7 @@ def choose(
     names = ["optim.name=adamw", "model.positions=learned"]
     if muon:
         names = ["optim.name=muon", "model.positions=rotary", "model.bias=true"]
-    shapes = _shapes(config, corpus, names, given=given)
+    shapes = shapes_of(config, corpus, names, given=given)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes, teachers=teachers))
     one_run = processes > 1 or not muon or config.train.teachers or "train.student_minutes" in given
     if not one_run and seconds >= SHORTEST_TWO_RUNS:
@@ -199,15 +205,15 @@ def _two_runs(
     most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.config, text, given=given)))
     longest, timing = law.TEACHER_SHARE * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
-    shaped = _complete(_with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
+    shaped = completed(with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
     if shaped.chars_per_step != best.config.chars_per_step and 4 * shaped.chars_per_step < timing * best.speed:  # of 4 steps
         best = best._replace(config=shaped, speed=training_speed(shaped, corpus, ()))
     first = min(longest, _duration(best, most, best.speed))
     second = min(seconds - longest, _duration(best, most, STUDENT_SPEED * best.speed))
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
-    config = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
+    config = completed(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
     rest = [f"train.student_minutes={round((seconds - longest) / 60, 3)}", f"train.student_gap={law.STUDENT_GAP}"]
-    config = apply_overrides(config, _unless(given, [*rest, f"train.max_epochs={law.ENOUGH_EPOCHS}"]))
+    config = apply_overrides(config, unless(given, [*rest, f"train.max_epochs={law.ENOUGH_EPOCHS}"]))
     epochs = best.seen / law.STUDENT_SEES / text.characters
     about = Notice(
         law.TWO_RUNS,
@@ -264,13 +270,13 @@ def _candidates(
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
-            first = _with_context_and_batch(shape, text, longest=longest, given=given, seen=0)
+            first = with_context_and_batch(shape, text, longest=longest, given=given, seen=0)
             check_memory(first, vocab_size=corpus.tokenizer.vocab_size)
             speed = processes * training_speed(first, corpus, teachers)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         work = len(validation_split(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
         seen = min(int(speed * _in_steps(seconds, work / speed)), useful)
-        shaped = _with_context_and_batch(shape, text, longest=longest, given=given, seen=seen)
+        shaped = with_context_and_batch(shape, text, longest=longest, given=given, seen=seen)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         try:
             check_memory(shaped, vocab_size=corpus.tokenizer.vocab_size)
@@ -282,7 +288,7 @@ def _candidates(
             raise
         evaluation = work / speed  # seconds
         seen = min(int(speed * _in_steps(seconds, evaluation)), useful)
-        complete = _complete(shaped, text, given=given, seen=seen, evaluations=_evaluations(seconds, evaluation))
+        complete = completed(shaped, text, given=given, seen=seen, evaluations=_evaluations(seconds, evaluation))
         loss = law.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
         if done and loss > done[-1].loss + CLEARLY_WORSE and len(done) > 1:
             return
@@ -308,87 +314,6 @@ def text_of(corpus: Corpus) -> Text:
 def _entropy(corpus: Corpus) -> float:
     shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
     return float(-(shares * np.log(shares)).sum())
-
-
-def in_blocks(config: Config) -> int:
-    """The parameters of the matrices in the blocks, which do the work of a step: 12 C^2 in each."""
-    return 12 * config.model.n_layer * config.model.n_embd**2
-
-
-def _with_context_and_batch(shape: Config, text: Text, *, longest: int, given: Collection[str], seen: int) -> Config:
-    """`shape` with the context, up to the `longest` one, and the batch for a run that sees about this many characters."""
-    wanted = law.context_for(text, n_embd=shape.model.n_embd, seen=seen, optimizer=shape.optim.name)
-    context = max(SHORTEST_CONTEXT, min(wanted, longest))
-    return _with_batch(apply_overrides(shape, _unless(given, [f"model.block_size={context}"])), text, given=given, seen=seen)
-
-
-def _with_batch(config: Config, text: Text, *, given: Collection[str], seen: int) -> Config:
-    """`config` with the batch for a run that sees this many characters; a multiple of train.chunks."""
-    windows = round(_recipe(config, text, seen=seen).characters_per_step / config.model.block_size / config.train.accumulate)
-    batch = _multiple(windows, of=max(1, config.train.chunks))
-    return apply_overrides(config, _unless(given, [f"train.batch_size={batch}"]))
-
-
-def _shapes(config: Config, corpus: Corpus, names: list[str], *, given: Collection[str]) -> Iterator[Config]:
-    """`config` with optimizer and positions as in `names` and models of growing size, as far as what was given leaves a choice.
-
-    Raises UserError if no model is possible.
-    """
-    seen, problem = [], None
-    for n_layer, n_embd in law.SHAPES:
-        heads = config.model.n_head if "model.n_head" in given else None
-        width = config.model.n_embd if "model.n_embd" in given else _multiple(n_embd, of=2 * (heads or 1))
-        changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or _heads(width)}"]
-        try:
-            shaped = apply_overrides(config, _unless(given, [*names, *changes]))
-            check_size(shaped.model, corpus.tokenizer.vocab_size)  # before a model is made
-        except UserError as error:  # for example a width that is no multiple of the number of heads that was given
-            problem = error
-            continue
-        if shaped.model not in seen:
-            seen.append(shaped.model)
-            yield shaped
-    if not seen and problem is not None:
-        raise problem
-
-
-def _multiple(number: int, *, of: int) -> int:
-    return of * max(1, round(number / of))
-
-
-def _heads(width: int) -> int:
-    """The number of heads for a width, of HEAD_SIZE channels each, or of a number of channels close to it."""
-    possible = [heads for heads in range(1, width + 1) if width % heads == 0 and width // heads % 2 == 0]
-    return min(possible or [1], key=lambda heads: abs(width // heads - HEAD_SIZE))
-
-
-def _recipe(config: Config, text: Text, *, seen: int) -> law.Recipe:
-    has_teachers, optimizer = bool(config.train.teachers), config.optim.name
-    return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=optimizer, has_teachers=has_teachers)
-
-
-def _complete(config: Config, text: Text, *, given: Collection[str], seen: int, evaluations: int) -> Config:
-    """`config` with what follows from the characters that are seen, besides context and batch: length, rate, regularization."""
-    recipe = _recipe(config, text, seen=seen)
-    steps = max(law.MIN_STEPS, seen // config.chars_per_step)
-    interval = -(-steps // evaluations)  # rounded down, a few steps would be left for one more evaluation
-    settings = {
-        "model.dropout": recipe.dropout,
-        "optim.weight_decay": recipe.weight_decay,
-        "optim.learning_rate": recipe.learning_rate,
-        "optim.momentum": recipe.momentum,
-        "optim.warmup_steps": min(100, steps // 10),
-        "train.max_steps": steps,
-        "train.max_epochs": law.MAX_EPOCHS,
-        "train.patience": 3 if seen > PATIENT_EPOCHS * text.characters else 0,
-        "train.eval_interval": interval,
-        "checkpoint.interval": interval,
-    }
-    return apply_overrides(config, _unless(given, [f"{key}={value}" for key, value in settings.items()]))
-
-
-def _unless(given: Collection[str], settings: list[str]) -> list[str]:
-    return [setting for setting in settings if setting.partition("=")[0] not in given]
 
 
 def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] = ()) -> float:
@@ -444,13 +369,13 @@ def _described(
 
 def _far_from_the_law(config: Config, text: Text, *, given: Collection[str], seen: int) -> list[str]:
     """The settings that the user has given and that differ so much from a choice that the law says nothing of the loss."""
-    model, optim, usual = config.model, config.optim, _recipe(config, text, seen=seen)
+    model, optim, usual = config.model, config.optim, recipe_of(config, text, seen=seen)
     context = law.context_for(text, n_embd=model.n_embd, seen=seen, optimizer=optim.name)
     batch = max(1, usual.characters_per_step // model.block_size // config.train.accumulate)
     is_far_batch = _is_far(config.chars_per_step, usual.characters_per_step, factor=FAR_BATCH)
     settings: list[tuple[str, float, float, bool]] = [
         ("model.block_size", model.block_size, context, _is_far(model.block_size, context)),
-        ("model.n_head", model.n_head, _heads(model.n_embd), model.n_embd < SMALLEST_HEAD * model.n_head),
+        ("model.n_head", model.n_head, heads_for(model.n_embd), model.n_embd < SMALLEST_HEAD * model.n_head),
         ("model.dropout", model.dropout, usual.dropout, model.dropout > usual.dropout + FAR_DROPOUT),
         ("optim.learning_rate", optim.learning_rate, usual.learning_rate, _is_far(optim.learning_rate, usual.learning_rate)),
         ("optim.weight_decay", optim.weight_decay, usual.weight_decay, optim.weight_decay > FAR * usual.weight_decay),
@@ -470,9 +395,9 @@ def _millions(parameters: int) -> str:
 def regularized(config: Config, text: Text, *, given: Collection[str]) -> Choice:
     """`config`, whose length was given, with weight decay and dropout for its epochs."""
     seen = config.train.max_steps * config.chars_per_step
-    recipe = _recipe(config, text, seen=seen)
+    recipe = recipe_of(config, text, seen=seen)
     settings = [f"optim.weight_decay={recipe.weight_decay:g}", f"model.dropout={recipe.dropout:g}"]
-    changed = apply_overrides(config, _unless(given, settings))
+    changed = apply_overrides(config, unless(given, settings))
     if changed == config:
         return Choice(config, None, [])
     regular = f"weight decay {changed.optim.weight_decay:g} and dropout {changed.model.dropout:g}"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from chargpt.config import Config
-from chargpt.planning.chosen_for_minutes import in_blocks
+from chargpt.planning.candidate_settings import in_blocks
 from chargpt.planning.clock import duration, kept_back, longest_run, steps_that_fit
 from chargpt.planning.law import MAX_EPOCHS, Text, regularization
 from chargpt.planning.memory import memory_needed

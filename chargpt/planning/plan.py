@@ -15,7 +15,8 @@ from chargpt.config import Config, apply_overrides, to_dict
 from chargpt.nanogpt_words import CHARACTERS, is_gpt2
 from chargpt.planning.adaptation import adapt, describe_adaptation, has_seen_validation, start_loss
 from chargpt.planning.advice import better_way
-from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
+from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
+from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.forecast import describe_text, describe_training, examine_text

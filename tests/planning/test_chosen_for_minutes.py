@@ -10,10 +10,10 @@ import pytest
 from helpers import SHAPE, publish_run
 
 from chargpt.config import Config, DataConfig, apply_overrides, difference
+from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_minutes import (
     CHOSEN,
     IN_STEPS,
-    SHORTEST_CONTEXT,
     STARTING_SECONDS,
     STUDENT_SPEED,
     Choice,
