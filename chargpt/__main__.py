@@ -1,4 +1,5 @@
-"""`python -m chargpt VERB ...`: each verb is the main function of one module in commands/, and commands/verbs.py lists them."""
+"""`chargpt VERB ...` and `python -m chargpt VERB ...`: each verb is the main function of one module in commands/, and
+commands/verbs.py lists them."""
 
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
     import _signal  # needs no file
@@ -12,18 +13,39 @@ import importlib
 import sys
 
 from chargpt.commands.verbs import VERBS
+from chargpt.interrupt import ending_at_once
+from chargpt.project import command
 from chargpt.terminal import UserError, best_effort_messages, notice_line
+
+FIRST = {  # the commands of the first page: what follows the verb, and what it does
+    "train": ("poems.txt --minutes 10", "train a model on your text; without a text, on the language reference of Python"),
+    "sample": ("poems", "let it write; without a name, the newest run"),
+    "runs": ("", "list the runs"),
+    "report": ("poems", "a page for the browser: what the model has learned"),
+    "export": ("poems --to html", "one page that writes text in any browser, offline"),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the verb that `argv` (default: the command line) begins with; without one, list the verbs."""
+    """Run the verb that `argv` (default: the command line) begins with; without one, show five of them."""
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "--help"):
-        print("usage: python -m chargpt VERB ...\n")
+    if not argv:
+        print("Train a character-level GPT on your own text, and let it write.")
+        for verb, (words, what) in FIRST.items():
+            print(f"\n  {command(verb)} {words}".rstrip(), f"    {what}", sep="\n")
+        print(f"\nAll verbs: {command('--help')}. The options of one: {command('train')} --help.")
+        return 0
+    if argv[0] in ("-h", "--help"):
+        print(f"usage: {command('VERB')} ...\n")
         print(*(notice_line(verb, what) for verb, (_, what) in VERBS.items()), sep="\n")
         return 0
     if argv[0] not in VERBS:
         raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")
-    module = importlib.import_module(VERBS[argv[0]][0])
+    with ending_at_once():  # there is nothing to save or to finish yet
+        if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before
+            from chargpt.planning.cli import check_command_line
+
+            check_command_line(argv[1:])
+        module = importlib.import_module(VERBS[argv[0]][0])
     with best_effort_messages():  # the output is what counts
         return module.main(argv[1:])

@@ -18,6 +18,8 @@ SECTION = r"(?:model|optim|train|data|checkpoint|runtime)\.[a-z_]+"
 SETTING = re.compile(rf"(?<= )({SECTION})=([\w.-]*\w)")
 # A command: of a program of ours, with its words, or of a module.
 COMMAND = re.compile(r"python (?:(train|sample)\.py((?: (?:'[^']*'|[^\s;()']+))*)|-m [^;()]+)")
+# The same programs, as an installed package names them.
+INSTALLED = re.compile(r"\bchargpt (train|sample)\b")
 # Options of train.py that are arguments of chargpt.train and have a value.
 CALLED = ("--run", "--minutes", "--config", "--device", "--init-from", "--vocab-from")
 WORDS = ("and", "or", "given", "is", "with", "which", "from", "if")  # of a sentence, after an option without a value
@@ -25,6 +27,7 @@ WORDS = ("and", "or", "given", "is", "with", "which", "from", "if")  # of a sent
 
 def in_python(message: str) -> str:
     """`message` with arguments of Python in place of command-line options: `temperature=-1: use ...`."""
+    message = INSTALLED.sub(r"python \1.py", message)
     message = GIVEN.sub(lambda match: f"{match[1].replace('-', '_')}={_value(match[2])}: ", message)
     message = message.replace(", - for standard input", "")
     message = re.sub(r"--resume (?=--run )", "--resume, ", message)
@@ -39,6 +42,7 @@ def in_python(message: str) -> str:
 
 def notice_in_python(line: str) -> str:
     """A notice of train.py with calls of Python in place of commands, and arguments in place of options."""
+    line = INSTALLED.sub(r"python \1.py", line)
     calls = [_call(match) for match in COMMAND.finditer(line)]
     between = map(in_python, COMMAND.sub("\0", line).split("\0"))
     return "".join(text for pair in itertools.zip_longest(between, calls, fillvalue="") for text in pair)

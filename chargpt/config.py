@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import yaml
 
+from chargpt.model import GPTConfig
 from chargpt.nanogpt_words import TRAIN
 from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError, shown
-from model import GPTConfig
 
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 MAX_DIGITS = 100  # of a whole number; Python refuses to read some thousands
@@ -174,7 +174,7 @@ class DataConfig:
     min_count: int = 1
     # largest number of ids; the rarest characters share one; 0: no limit
     max_vocab: int = 0
-    # folder for encoded texts; empty: data/cache, or the user's cache folder if chargpt is installed without its repository
+    # folder for encoded texts; empty: data/cache
     cache: str = ""
 
     def __post_init__(self) -> None:

@@ -40,6 +40,12 @@ def launch(program: str, *, options: str | None = None) -> None:
     sys.exit(code or run_program(modules[0].main))
 
 
+def command() -> None:
+    """The command `chargpt` of an installed package."""
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    launch("chargpt.__main__")
+
+
 def _end(number: int, frame: object) -> None:
     """A signal handler that ends the program at once."""
     try:

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from chargpt.project import command
 from chargpt.terminal import NUMBER, UserError, shell_word, shown
 
 SHAPE = {name: f"model.{name}" for name in ("n_layer", "n_head", "n_embd", "block_size", "bias")}
@@ -253,7 +254,7 @@ def refuse_config(
     if settings := read_config(path):
         words, unused = in_our_words({**DEFAULTS, **settings, **flags}, TRAIN)
         kept = [word for word in words if _decides(word) not in decided]
-        print(f"python train.py {' '.join([*(shell_word(shown(word)) for word in ours), *kept])}", flush=True)
+        print(f"{command('train')} {' '.join([*(shell_word(shown(word)) for word in ours), *kept])}", flush=True)
         left_out = f"; left out: {', '.join(f'{name} ({why})' for name, why in unused.items())}" if unused else ""
         raise UserError(f"{shown(path)}: a configuration of nanoGPT, which is not executed; use the command above{left_out}")
 
@@ -275,5 +276,5 @@ def checkpoint_folder(path: Path) -> Path | None:
 def refuse_checkpoint(path: Path) -> None:
     """Raise UserError, which says how to make a run of it, if `path` is a checkpoint of nanoGPT or its folder."""
     if folder := checkpoint_folder(path):
-        command = f"python -m chargpt import {shell_word(shown(folder))} --run NAME"
-        raise UserError(f"{shown(path)}: a checkpoint of nanoGPT; make a run of it with {command}")
+        words = f"{command('import')} {shell_word(shown(folder))} --run NAME"
+        raise UserError(f"{shown(path)}: a checkpoint of nanoGPT; make a run of it with {words}")

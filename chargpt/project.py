@@ -1,25 +1,33 @@
-"""Where the folders checkpoints/, configs/ and data/ are, and where texts are kept."""
+"""Where the folders of presets, runs and texts are, and how a person calls the program: in a checkout, and when installed."""
 
 import os
 import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]  # the folder of the package chargpt
+PRESETS = Path(__file__).resolve().parent / "configs"  # in an installed package; the wheel has a copy of configs/ there
+
+
+def is_checkout() -> bool:
+    """Whether this is a copy of the repository. Otherwise chargpt is installed."""
+    return (SOURCE / "train.py").is_file()
 
 
 def project_root() -> Path:
-    """The folder of checkpoints/, configs/ and data/: the repository in a checkout, the current folder when installed."""
-    return SOURCE if (SOURCE / "train.py").is_file() else Path.cwd()
+    """The folder of checkpoints/ and data/: the repository in a checkout, the current folder when installed."""
+    return SOURCE if is_checkout() else Path.cwd()
 
 
-def data_folder(root: Path) -> Path:
-    """Where downloaded and encoded texts are kept: in a checkout, `root`/data; otherwise the user's folder for caches."""
-    if (SOURCE / "train.py").is_file():
-        return root / "data"
-    try:
-        return user_cache_folder() / "chargpt"
-    except RuntimeError:  # the user has no home folder
-        return root / "data"
+def presets_folder() -> Path:
+    """The folder of the presets."""
+    return SOURCE / "configs" if is_checkout() else PRESETS
+
+
+def command(verb: str) -> str:
+    """How a person calls a verb: `python train.py` or `python -m chargpt runs` in a checkout, otherwise `chargpt VERB`."""
+    if not is_checkout():
+        return f"chargpt {verb}"
+    return f"python {verb}.py" if verb in ("train", "sample") else f"python -m chargpt {verb}"
 
 
 def user_cache_folder() -> Path:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, TextIO
 
+from chargpt.project import is_checkout
+
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
 WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -206,7 +208,8 @@ def _missing_package(error: ModuleNotFoundError) -> str | None:
     other = [path for path in (root / ".venv/bin/python", root / ".venv/Scripts/python.exe") if path.exists()]
     if other and not os.path.samefile(sys.prefix, root / ".venv"):
         return f"{package}: not installed for {sys.executable}; use {shown(other[0])} instead"
-    return f"{package}: not installed for {sys.executable}; run {sys.executable} -m pip install -r requirements.txt"
+    wanted = "-r requirements.txt" if is_checkout() else "--upgrade chargpt"
+    return f"{package}: not installed for {sys.executable}; run {sys.executable} -m pip install {wanted}"
 
 
 def _memory_message(error: MemoryError | RuntimeError) -> str | None:

@@ -19,7 +19,8 @@ from chargpt.kernels.compiler import Unavailable
 settings.register_profile("any machine", deadline=None)  # beside other programs, an example may take seconds
 settings.load_profile("any machine")
 
-CORPORA = Path(__file__).parent.parent.parent / "shared" / "corpora"
+ROOT = Path(__file__).parents[1]
+CORPORA = ROOT.parent / "shared" / "corpora"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,9 +47,9 @@ def session_root(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As after `pip install .`: the root is the current folder, `tmp_path`; encoded texts are in the user's cache folder."""
+    """As after `pip install .`: the root is the current folder, `tmp_path`."""
     monkeypatch.setattr(project, "SOURCE", tmp_path)
-    monkeypatch.setattr(project, "user_cache_folder", lambda: tmp_path / "user cache")
+    monkeypatch.setattr(project, "PRESETS", ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

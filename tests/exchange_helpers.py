@@ -7,10 +7,10 @@ import torch
 from helpers import random_weights, saved_state
 
 from chargpt.exchange.export import ExportOptions
+from chargpt.model import GPTConfig
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.tokenizer import Tokenizer
-from model import GPTConfig
 
 VOCABULARIES = {
     "characters": Tokenizer("\n \\abcdefgh中😀"),

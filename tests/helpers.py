@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from chargpt.config import Config, TrainConfig
+from chargpt.model import GPT, GPTConfig
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, Piece
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
 
 TOKENIZER = Tokenizer("\n abcdefgh中")
 # A run in which evaluations, logs and saves come at different steps.

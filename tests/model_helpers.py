@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from model import GPT, GPTConfig
+from chargpt.model import GPT, GPTConfig
 
 SHAPES = [
     GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=12, bias=True),

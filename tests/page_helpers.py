@@ -8,13 +8,13 @@ from helpers import saved_state
 
 from chargpt.exchange import html
 from chargpt.exchange.export import ExportOptions
+from chargpt.model import GPT, GPTConfig
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.sampling import stored_weights
 from chargpt.sampling.decoder import stream
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.sampling.rules import Sampling
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
 
 # No width is a multiple of the kernel's 16, and a context is not a multiple of its groups of 4.
 SHAPE = {"n_layer": 2, "n_head": 3, "n_embd": 30, "block_size": 21}

@@ -9,7 +9,6 @@ import contextlib
 import io
 import os
 import re
-import subprocess
 import sys
 import typing
 from pathlib import Path
@@ -22,6 +21,7 @@ if __name__ == "__main__":
 from chargpt.__main__ import main  # noqa: E402
 from chargpt.commands.verbs import VERBS  # noqa: E402
 from chargpt.config import Config, to_dict  # noqa: E402
+from chargpt.project import command  # noqa: E402
 
 SETTINGS_PAGE, VERBS_PAGE = (ROOT / "docs" / "reference" / name for name in ("settings.md", "verbs.md"))
 # characters in a line of help
@@ -115,15 +115,10 @@ def shown(default: object) -> str:
 
 
 def verbs_page() -> str:
-    """The help of train.py, sample.py and each verb."""
+    """The help of each verb."""
     parts = [VERBS_HEAD]
     with mock.patch.dict(os.environ, {"COLUMNS": HELP_WIDTH}):
-        for program in ("train.py", "sample.py"):
-            command = [sys.executable, str(ROOT / program), "--help"]
-            done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True)
-            parts.append(section_of(f"python {program}", done.stdout))
-        for verb in VERBS:
-            parts.append(section_of(f"python -m chargpt {verb}", help_of(verb)))
+        parts += [section_of(command(verb), help_of(verb)) for verb in VERBS]
     return "\n".join(parts)
 
 
@@ -134,8 +129,8 @@ def help_of(verb: str) -> str:
     return output.getvalue()
 
 
-def section_of(command: str, help_text: str) -> str:
-    return f"## {command}\n\n```text\n{help_text.strip()}\n```\n"
+def section_of(name: str, help_text: str) -> str:
+    return f"## {name}\n\n```text\n{help_text.strip()}\n```\n"
 
 
 if __name__ == "__main__":

@@ -2,13 +2,17 @@
 
 import ast
 import functools
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PYPROJECT = ROOT / "pyproject.toml"
 PROGRAMS = [ROOT / "train.py", ROOT / "sample.py"]
 LIBRARY = sorted((ROOT / "chargpt").rglob("*.py"))
+# In a checkout, these modules stand for the files at the top of the repository, which a wheel has in their places.
+STAND_INS = {"model": "chargpt/model.py", "train": "chargpt/commands/train.py", "sample": "chargpt/commands/sample.py"}
 OURS = [ROOT / "model.py", *PROGRAMS, *LIBRARY]
 
 # Each package may import itself, the modules beside the packages, and these packages.
@@ -75,9 +79,16 @@ def test_the_model_imports_torch_and_nothing_of_ours():
     assert {name.split(".")[0] for name in imported(ROOT / "model.py")} == {"math", "collections", "dataclasses", "torch"}
 
 
-@for_each(LIBRARY)
-def test_the_library_never_imports_a_program(path):
-    assert not {"train", "sample"} & {name.split(".")[0] for name in imported(path)}
+@for_each([path for path in LIBRARY if relative(path) not in STAND_INS.values()])
+def test_only_the_stand_ins_import_a_file_of_the_top_folder(path):
+    assert not STAND_INS.keys() & {name.split(".")[0] for name in imported(path)}
+
+
+def test_the_wheel_has_the_model_and_the_programs_in_place_of_the_stand_ins():
+    for name, path in STAND_INS.items():
+        (statement,) = [node for node in ast.parse((ROOT / path).read_text()).body if not isinstance(node, ast.Expr)]
+        assert isinstance(statement, ast.ImportFrom) and statement.module == name
+        assert f'"{name}.py": "{path}"' in (ROOT / "hatch_build.py").read_text() and f'"/{path}"' in PYPROJECT.read_text()
 
 
 @for_each(LIBRARY)
@@ -137,9 +148,13 @@ def test_given_folders_hold_no_code():
         assert not list((ROOT / folder).glob("*.py"))
 
 
-def test_an_installed_library_has_all_its_files():
-    """Sources of pages and kernels are found beside the modules, also after `pip install .`."""
-    installed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["*"]
-    kinds = {path.suffix for path in (ROOT / "chargpt").rglob("*.*") if "__pycache__" not in path.parts}
-    assert kinds - {".py"} == {Path(f"x{pattern}").suffix for pattern in installed}
-    assert "py.typed" in installed and (ROOT / "chargpt" / "py.typed").is_file()  # type checkers of others use our types
+def test_a_package_needs_what_a_checkout_needs():
+    """The requirements have an upper limit for torch, the newest one with which the tests ran."""
+    project = tomllib.loads(PYPROJECT.read_text())["project"]
+    for needed, file in (
+        (project["dependencies"], "requirements.txt"),
+        (project["optional-dependencies"]["export"], "requirements-export.txt"),
+    ):
+        lines = [line.partition(" #")[0].strip() for line in (ROOT / file).read_text().splitlines()]
+        same = [re.sub(r"^(torch>=[0-9.]+),<[0-9.]+$", r"\1", line) for line in lines if line and not line.startswith("#")]
+        assert same == needed

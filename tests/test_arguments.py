@@ -62,6 +62,7 @@ def test_numbers_are_numbers():
     ("program", "library"),
     [
         ("sample      python sample.py poems", "sample      chargpt.load('poems').generate()"),
+        ("sample      chargpt sample poems", "sample      chargpt.load('poems').generate()"),
         (
             "stopped     at step 3, saved; continue with: python train.py --resume --run 'my poems'",
             "stopped     at step 3, saved; continue with: chargpt.train(resume=True, run='my poems')",

@@ -1,5 +1,6 @@
-"""`python -m chargpt`: the verbs, each with a line, and one line for a wrong one."""
+"""The command: a page of five verbs, a list of all, and one line for a wrong one."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,24 +8,29 @@ from pathlib import Path
 import pytest
 
 from chargpt import terminal
-from chargpt.__main__ import main
+from chargpt.__main__ import FIRST, main
 from chargpt.commands.verbs import VERBS
+from chargpt.project import command
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_without_a_verb_all_are_listed(capsys):
-    assert main([]) == main(["--help"]) == 0
-    listed = capsys.readouterr().out
-    first = [line.split()[0] for line in listed.splitlines() if line]
-    assert first == 2 * ["usage:", *VERBS]
+def test_all_verbs_are_listed(capsys):
+    assert main(["--help"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line] == ["usage:", *VERBS]
+
+
+def test_alone_it_shows_five_commands_as_they_are_typed(capsys, installed):
+    assert main([]) == 0
+    shown = re.findall(r"^ +chargpt ([a-z]+)", capsys.readouterr().out, re.MULTILINE)
+    assert shown == [*FIRST] and len(shown) == 5 and set(shown) <= set(VERBS)
 
 
 @pytest.mark.parametrize("width", [50, 80])
 def test_the_list_of_verbs_fits_the_terminal(monkeypatch, capsys, width):
     monkeypatch.setattr(terminal, "terminal_width", lambda stream: width)
-    assert main([]) == 0
+    assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 2 + len(VERBS) and max(map(len, lines)) <= width
 
@@ -40,4 +46,4 @@ def test_a_wrong_verb_is_one_line():
 def test_every_verb_explains_itself(verb, capsys):
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
-    assert ended.value.code == 0 and f"python -m chargpt {verb}" in capsys.readouterr().out
+    assert ended.value.code == 0 and command(verb) in capsys.readouterr().out

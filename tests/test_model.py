@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model import (
+from chargpt.model import (
     GPT,
     POSITIONS,
     CausalSelfAttention,

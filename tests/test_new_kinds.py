@@ -15,6 +15,7 @@ import train
 from chargpt import __main__ as verbs
 from chargpt.config import OptimConfig
 from chargpt.kernels import attention, decode
+from chargpt.model import GPT, GPTConfig
 from chargpt.parallel.group import Group, even_cuts
 from chargpt.planning import law
 from chargpt.planning.cli import parse_options
@@ -25,7 +26,6 @@ from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import NEVER, Sampling, choose
 from chargpt.terminal import UserError
 from chargpt.training.optimizers import OPTIMIZERS, Optimizer, OptimizerKind
-from model import GPT, GPTConfig
 
 
 class PlainDescent(Optimizer):

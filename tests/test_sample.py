@@ -14,11 +14,11 @@ from programs import DEVNULL
 
 import sample
 import train
+from chargpt.model import GPTConfig
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling import printing
 from chargpt.terminal import run_program
 from chargpt.text.tokenizer import Tokenizer
-from model import GPTConfig
 
 ROOT = Path(sample.__file__).parent
 

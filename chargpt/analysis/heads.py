@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from chargpt.analysis.characters import characters_of
+from chargpt.model import GPT
 from chargpt.sampling.loaded_model import LoadedModel
-from model import GPT
 
 PATTERNS = {  # name: what it points to
     "itself": "the character itself",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from chargpt.analysis.characters import CLASSES, characters_of, classes_of, shown_character
+from chargpt.model import GPT
 from chargpt.sampling.surprisal import predictions_of
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 
 @dataclass(frozen=True, kw_only=True)

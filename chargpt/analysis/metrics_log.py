@@ -10,8 +10,8 @@ import numpy as np
 from chargpt.analysis.copies import longest_copy
 from chargpt.analysis.heads import draw_attention
 from chargpt.config import TrainConfig
+from chargpt.model import GPT
 from chargpt.text.corpus import Corpus
-from model import GPT
 
 # A larger number is not a measurement, and would overflow in a chart.
 LARGEST = 1e30

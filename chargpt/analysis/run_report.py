@@ -14,12 +14,13 @@ from chargpt.analysis.losses import LossBreakdown, loss_breakdown, predict
 from chargpt.analysis.metrics_log import MetricsLog, read_metrics
 from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
 from chargpt.config import Config
+from chargpt.model import GPT
+from chargpt.project import command
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import ngram_loss_of
 from chargpt.text.suffix_array import SuffixIndex
-from model import GPT
 
 # Characters of the training text that a report shows.
 EXCERPT = 250
@@ -121,7 +122,7 @@ def measure_run(
     facts |= _on_text(loaded, corpus, effort)
     facts["ngram_loss"] = ngram_loss_of(corpus) if ngram_loss is None else ngram_loss
     if index is None:
-        why = "there is no index of the training text; python -m chargpt trace makes it"
+        why = f"there is no index of the training text; {command('trace')} makes it"
         return RunReport(**facts, missing=[f"what it copies: {why}"])
     length, seconds = effort.sample_length, effort.sample_seconds
     return RunReport(**facts, copies=measure_copies(loaded, corpus, index, sample_length=length, sample_seconds=seconds))

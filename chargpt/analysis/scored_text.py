@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from chargpt.analysis.baselines import ABSENT
+from chargpt.model import GPT
 from chargpt.sampling.surprisal import surprisals
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer, character_name, code_points, utf8_lengths
-from model import GPT
 
 # The price of an unknown character: a choice among all code points of Unicode.
 UNKNOWN_BITS = float(np.log2(0x110000))

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config, TrainConfig, apply_overrides
+from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import pieces
 from chargpt.sampling.rules import Sampling
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
-from model import GPT, GPTConfig
 
 # Seconds. Calls that take less are timed in groups, so that reading the clock costs nothing.
 LEAST_GROUP = 1e-3

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from chargpt.archive.compression import Coding, decode, encode, join_units, segment_lengths, split_units
 from chargpt.archive.exact_model import Engine
 from chargpt.files import leb128
+from chargpt.model import GPT
 from chargpt.sampling.decoder import first_id
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 MAGIC = b"CGPT\x01"
 HEAD = len(MAGIC) + 32 + 16

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from chargpt.archive.exact_arithmetic import exponential, gelu, norm, product_bits, rotate, rounded, sum_bits, turns, unit_of
 from chargpt.kernels import exact
 from chargpt.kernels.compiler import Unavailable
+from chargpt.model import GPT, SINUSOID_SCALE, Block, GPTConfig, causal_mask
 from chargpt.terminal import UserError
-from model import GPT, SINUSOID_SCALE, Block, GPTConfig, causal_mask
 
 # The most likely character has a frequency of 2^24 + 1, and none has less than 1.
 FREQUENCY_BITS = 24

@@ -57,7 +57,7 @@ def tables(
     import torch
 
     from chargpt.analysis import speed
-    from model import GPTConfig
+    from chargpt.model import GPTConfig
 
     on_cpu = device.type == "cpu"
     shapes = {}
@@ -125,7 +125,7 @@ def _training(name: str, size: "Size", device: "torch.device", *, seconds: float
 def _sampling(name: str, size: "Size", device: "torch.device", *, gflops: float, seconds: float) -> Iterator[str]:
     """The rows of one size: one text, and several together."""
     from chargpt.analysis import speed
-    from model import GPT
+    from chargpt.model import GPT
 
     model = GPT(size.model, size.vocab_size).to(device).eval()
     for texts in TEXTS:

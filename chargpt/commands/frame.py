@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from chargpt.interrupt import ending_at_once
-from chargpt.project import project_root
+from chargpt.project import command, project_root
 from chargpt.terminal import Parser, UserError, escape_controls, log, one_line, shown
 
 if TYPE_CHECKING:  # imports torch
@@ -27,8 +27,8 @@ Options = TypeVar("Options")
 
 
 def verb_parser(verb: str, usage: str | None, description: str) -> Parser:
-    """The parser of `python -m chargpt VERB`; `usage` is what follows the verb (None: argparse lists the options)."""
-    program = f"python -m chargpt {verb}"
+    """The parser of a verb; `usage` is what follows the verb (None: argparse lists the options)."""
+    program = command(verb)
     return Parser(prog=program, usage=None if usage is None else f"{program} {usage}", description=description)
 
 
@@ -120,8 +120,8 @@ def corpus_of_run(loaded: "LoadedModel") -> "Corpus":
     if loaded.fingerprint == NO_TEXT and not loaded.texts:
         raise UserError(f"{loaded.run}: was imported without a text, so it has no validation split; give a text here")
     raise UserError(
-        f"{loaded.run}: its training text is not in the cache; train.py --resume --run {loaded.run} encodes it again if it is "
-        "unchanged"
+        f"{loaded.run}: its training text is not in the cache; {command('train')} --resume --run {loaded.run} encodes it "
+        "again if it is unchanged"
     )
 
 

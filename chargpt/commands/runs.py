@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import run_verb, verb_parser
-from chargpt.project import project_root
+from chargpt.project import command, project_root
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import columns, one_line, shown
 from chargpt.text.sources import DEFAULT
@@ -63,7 +63,7 @@ def print_runs(options: Namespace) -> None:
     names = expand_patterns(options.runs, checkpoints)
     folders = [find_run(name, checkpoints) for name in names] if names else run_folders(checkpoints)
     if not folders:
-        print(f"There is no run in {shown(checkpoints)} yet; python train.py trains one.")
+        print(f"There is no run in {shown(checkpoints)} yet; {command('train')} trains one.")
         return
     print(*table([read_run(folder) for folder in folders]), sep="\n")
 

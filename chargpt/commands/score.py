@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from chargpt.commands.frame import add_run_options, corpus_of_run, load_run, page_file, run_verb, stride_within, verb_parser
 from chargpt.planning.cli import given_in, is_setting
-from chargpt.project import data_folder, project_root
+from chargpt.project import project_root
 from chargpt.terminal import UserError, whole_number
 from chargpt.text.source_bytes import Source, Sources
 
@@ -279,7 +279,7 @@ def open_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequenc
         yield [Text(label="validation split", content=corpus_of_run(loaded))]
         return
     data, root = reading_of(loaded, settings), project_root()
-    sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=data_folder(root) / "cache")
+    sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
     with contextlib.closing(sources):
         check_effect(given_in(settings), names, dataclasses.replace(data, val_text=""), sources)
         yield [Text(label=source.label, content=source, settings=settings) for source in sources.train]

@@ -1,6 +1,8 @@
-"""The table of the verbs of `python -m chargpt`. It imports none of them, so that a list of them needs no torch."""
+"""The table of the verbs. It imports none of them, so that a list of them needs no torch."""
 
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
+    "train": ("chargpt.commands.train", "a model of your own text"),
+    "sample": ("chargpt.commands.sample", "text that a trained model writes"),
     "export": ("chargpt.commands.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
     "import": ("chargpt.commands.import_run", "a run from a model of transformers or nanoGPT"),
     "text": ("chargpt.commands.text", "what a text is like, and what to expect of a model trained on it"),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_synced
 from chargpt.interrupt import ending_at_once
+from chargpt.project import is_checkout
 from chargpt.terminal import UserError, shown
 
 if TYPE_CHECKING:  # torch takes seconds; --help needs the table alone
@@ -26,7 +27,7 @@ if TYPE_CHECKING:  # torch takes seconds; --help needs the table alone
     from chargpt.sampling.loaded_model import LoadedModel
 
 # The command that installs what exports need.
-INSTALL = f"{sys.executable} -m pip install -r requirements-export.txt"
+INSTALL = f"{sys.executable} -m pip install"
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
 WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf|onnx)")
 # Added to the name of an earlier export while the new one takes its place.
@@ -89,8 +90,9 @@ def installed(package: str) -> bool:
 
 def require(package: str, *, target: str) -> None:
     """Raise UserError, with what to run, unless `package` is installed, which `--to target` needs."""
+    wanted = "-r requirements-export.txt" if is_checkout() else "chargpt[export]"
     if not installed(package):
-        raise UserError(f"--to {target}: needs the package {package}; run {INSTALL}")
+        raise UserError(f"--to {target}: needs the package {package}; run {INSTALL} {wanted}")
 
 
 def not_checked(program: str) -> str:

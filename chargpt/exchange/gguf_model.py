@@ -21,11 +21,11 @@ from chargpt.exchange.layouts import EPSILON, THETA, architecture, bias_or_zeros
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import PlannedTensor, planned
 from chargpt.exchange.tokenizer_json import FOLDED_NAME
+from chargpt.model import GPT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import UserError
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 FILE = "model.gguf"
 # Ids, and probabilities, that are compared in llama.cpp. It takes a call for each id and lists the whole vocabulary.

@@ -23,13 +23,13 @@ from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.layouts import check_positions
 from chargpt.files import SyncedFile
 from chargpt.markup import allowed, as_json
+from chargpt.model import GPT, SINUSOID_SCALE
 from chargpt.runs.model_shape import blank_model
 from chargpt.sampling import stored_weights
 from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
-from model import GPT, SINUSOID_SCALE
 
 TEMPLATE = Path(__file__).with_name("page.html")
 # The sources of scripts, and the comments of the template that they replace.

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from chargpt.config import Config, apply, apply_overrides
 from chargpt.exchange.layouts import with_biases
+from chargpt.model import GPT, SINUSOID_SCALE, GPTConfig, sinusoids
 from chargpt.planning.cli import given_in
 from chargpt.planning.settings import by_fields, load_settings
+from chargpt.project import command, presets_folder
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import blank_model, check_size
@@ -24,7 +26,6 @@ from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.weights import FlatWeights
-from model import GPT, SINUSOID_SCALE, GPTConfig, sinusoids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,7 @@ def save_run(
 ) -> Path:
     """Save a new run and say what it is; returns its folder. Raises UserError, also if a run of that name exists."""
     new_folder(name, root / "checkpoints")  # before anything that takes time
-    config = _settings(imported, preset, settings, presets=root / "configs")
+    config = _settings(imported, preset, settings, presets=presets_folder())
     model = blank_model(imported.shape, imported.tokenizer.vocab_size)
     check_tensors(imported.weights, model.state_dict(), where=imported.program)
     model.load_state_dict(imported.weights, assign=True)  # the tensors themselves, without a copy
@@ -166,12 +167,12 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
         notice("loss", f"{progress.val_loss:.4f} nats per character on the validation text")
     name = run.name(root / "checkpoints")
     notice("run", shown(run.folder))
-    notice("sample", f"python sample.py {name}")
+    notice("sample", f"{command('sample')} {name}")
     if corpus is None:
         again = "   (or import it with TEXT, to continue with the state of its optimizer)" if imported.moments else ""
-        notice("train", f"python train.py TEXT --init-from {name}{again}")
+        notice("train", f"{command('train')} TEXT --init-from {name}{again}")
         return
     longer = ""
     if progress.step >= state.config.train.max_steps:  # it is finished: without more steps, nothing is left to train
         longer = f" train.max_steps={progress.step + max(1, progress.step // 5)}"
-    notice("resume", f"python train.py --resume --run {name}{longer}")
+    notice("resume", f"{command('train')} --resume --run {name}{longer}")

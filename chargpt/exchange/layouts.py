@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.exchange.tensor_file import PlannedTensor, TensorSource, planned, transposed, zeros
+from chargpt.model import GPT, GPTConfig
 from chargpt.terminal import UserError
-from model import GPT, GPTConfig
 
 # The epsilon of every LayerNorm.
 EPSILON = 1e-5

@@ -22,13 +22,13 @@ from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.plain_pickle import Name, build
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
+from chargpt.model import GPTConfig
 from chargpt.nanogpt_words import CHECKPOINT, TRAINING
 from chargpt.runs.checkpoint_schema import MAX_STEPS
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import read_bounded
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
-from model import GPTConfig
 
 VOCABULARY = "meta.pkl"
 # Bytes of a checkpoint: the weights, and two moments of each.

@@ -21,9 +21,9 @@ from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import PlannedTensor, content, planned, size, transposed
 from chargpt.exchange.tokenizer_json import to_tokenizer_json
 from chargpt.files import SyncedFile, leb128
+from chargpt.model import GPT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import UserError
-from model import GPT
 
 # The first operator set with the exact GELU, and the version of the format that came with it.
 OPSET = 20

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chargpt.kernels.compiler import check_sizes, load
-from model import GPTConfig
+from chargpt.model import GPTConfig
 
 SOURCES = {
     torch.float32: Path(__file__).with_name("attention_float32.c"),

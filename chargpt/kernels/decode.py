@@ -8,7 +8,7 @@ from ctypes import POINTER, Structure, c_float, c_int, c_void_p
 from pathlib import Path
 
 from chargpt.kernels.compiler import check_sizes, load
-from model import GPTConfig
+from chargpt.model import GPTConfig
 
 SOURCE = Path(__file__).with_name("decode.c")
 # The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.

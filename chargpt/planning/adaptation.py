@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from chargpt.config import Config, apply_overrides
+from chargpt.model import GPT
 from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, chooses, training_speed
 from chargpt.planning.teachers import Teacher
 from chargpt.runs.checkpoint_schema import SavedState
@@ -18,7 +19,6 @@ from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import OPTIMIZERS
-from model import GPT
 
 # Epochs of a run, at most.
 EPOCHS = 6

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from chargpt.config import Config, DataConfig
+from chargpt.model import GPT
 from chargpt.planning.adaptation import has_seen_validation, start_loss
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.law import MAX_EPOCHS, Expected
+from chargpt.project import command
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.run import free_folder
@@ -18,7 +20,6 @@ from chargpt.runs.start_from import run_to_start_from, start_from
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.sources import can_be_read_again
-from model import GPT
 
 # Minutes in which a short text gets two runs; more do not lower its loss.
 ENOUGH = 2
@@ -37,7 +38,7 @@ LONGER_TEXT = "train on a longer text of this kind first, and then on this one w
 
 
 def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folder: Path, checkpoints: Path) -> str:
-    """`python train.py` on the text of `corpus` with these words, for a new run beside the one in `folder`.
+    """A command that trains on the text of `corpus` with these words, for a new run beside the one in `folder`.
 
     Empty if the text cannot be read again by its name: standard input, for example.
     """
@@ -46,7 +47,7 @@ def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folde
     new = free_folder(folder)
     name = new.name if new.parent == checkpoints else shown(new)
     texts = [shown(text) for text in corpus.texts]
-    return shlex.join(["python", "train.py", *texts, *words, "--run", name, *_settings_of_text(config.data)])
+    return f"{command('train')} {shlex.join([*texts, *words, '--run', name, *_settings_of_text(config.data)])}"
 
 
 def _settings_of_text(data: DataConfig) -> list[str]:

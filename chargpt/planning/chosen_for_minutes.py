@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from chargpt.config import Config, apply_overrides
+from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.candidate_settings import (
     completed,
@@ -36,7 +37,6 @@ from chargpt.training.optimizers import OPTIMIZERS
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
-from model import GPT
 
 # Seconds of a run for which the user has chosen no length.
 DEFAULT_SECONDS = 180.0

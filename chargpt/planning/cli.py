@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from chargpt import nanogpt_words
 from chargpt.nanogpt_words import check_words, config_and_flags, refuse_config
-from chargpt.project import project_root
+from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
 
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py, which imports torch
@@ -52,16 +52,19 @@ def given_in(settings: Sequence[str]) -> set[str]:
     return {setting.partition("=")[0].strip() for setting in settings}
 
 
-def check_command_line() -> None:
-    """Raise UserError for a mistake in the options of the process. Of several processes, one reports it in train.py."""
+def check_command_line(argv: Sequence[str] | None = None) -> None:
+    """Raise UserError for a mistake in the options in `argv` (None: those of the process).
+
+    Of several processes, one reports it in train.py.
+    """
     if os.environ.get("WORLD_SIZE") in (None, "", "1"):
-        parse_options(None)
+        parse_options(argv)
 
 
 def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     """The options of train.py in `argv` (None: those of the process). Raises UserError."""
     parser = _parser(
-        "train.py",
+        command("train"),
         "[--run NAME] [--resume] [--dry-run] [--find-lr] [--verbose]",
         "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
     )
@@ -77,7 +80,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
 def parse_text_options(argv: Sequence[str]) -> TrainOptions:
     """The options of `python -m chargpt text`: those of train.py that are not about a run on disk. Raises UserError."""
     parser = _parser(
-        "python -m chargpt text",
+        command("text"),
         "",
         "What a text is like, and what to expect of a model trained on it. With no TEXT: the language reference of Python.",
     )
@@ -208,7 +211,7 @@ def _check(options: TrainOptions) -> None:
         raise UserError("--dry-run: describes a new run; leave out --resume and --find-lr")
     new = (options.config, options.init_from, options.vocab_from)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
-        raise UserError("--find-lr: works in one process; run python train.py --find-lr without torchrun")
+        raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         name = options.texts[0]
         raise UserError(f"--resume: {name} is a run, and TEXT comes from it; write --resume --run {shell_word(name)}")

@@ -212,9 +212,9 @@ def overfitting(text: Text, config: Config, *, epochs: float, parameters: int) -
     more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
     more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []
     if not more and not has_teachers and epochs**2 * parameters > MEMORISED * text.characters:
-        return [], "the model will memorise parts of the text; sample.py uses the best checkpoint"
+        return [], "the model will memorise parts of the text; samples use the best checkpoint"
     if epochs <= 16 or parameters < text.characters or (epochs < MAX_EPOCHS + 1 and not more):
         return [], "little overfitting expected; watch val/loss"
     more.append("a smaller model")
-    why = "overfitting expected: the loss may rise before the end, and sample.py uses the best checkpoint"
+    why = "overfitting expected: the loss may rise before the end, and samples use the best checkpoint"
     return more, f"{why}; use {', '.join(more)}"

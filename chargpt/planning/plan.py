@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from chargpt.config import Config, apply_overrides, to_dict
+from chargpt.model import GPT
 from chargpt.nanogpt_words import CHARACTERS, is_gpt2
 from chargpt.planning.adaptation import adapt, describe_adaptation, has_seen_validation, start_loss
 from chargpt.planning.advice import better_way
@@ -32,6 +33,7 @@ from chargpt.planning.teachers import (
     teacher_folder,
     warnings_about,
 )
+from chargpt.project import command, presets_folder
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size
@@ -43,7 +45,6 @@ from chargpt.text.sources import run_name
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
-from model import GPT
 
 # Minutes of a run below which compiling for a GPU takes too large a share of them; a guess, not measured.
 MINUTES_WORTH_COMPILING = 3
@@ -98,7 +99,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
 
     # What the user names: settings, and other runs.
     start, vocabulary = (_checkpoint_of(name, checkpoints, notices) for name in (options.init_from, options.vocab_from))
-    settings = _load_settings(options, start, presets=root / "configs")
+    settings = _load_settings(options, start, presets=presets_folder())
     config, teachers, warnings = find_teachers(settings.config, checkpoints)
     settings = dataclasses.replace(settings, config=config)
     _check_student(config, options, processes=processes)
@@ -175,7 +176,7 @@ def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice]) -
     except UserError:
         if not is_gpt2(name):
             raise
-        what_to_do = "leave --init-from out, or give a run of yours, or one that python -m chargpt import has made of a model"
+        what_to_do = f"leave --init-from out, or give a run of yours, or one that {command('import')} has made of a model"
         raise UserError(f"--init-from: {name} is {CHARACTERS}; {what_to_do} of characters") from None
     notices += [Notice("warning", warning) for warning in warnings]
     return checkpoint

@@ -37,8 +37,8 @@ def load_settings(
 ) -> Settings:
     """The settings of a preset or YAML file `name` (None: the preset for the device) with the `section.key=value` overrides.
 
-    `minutes` is the time limit. `model` replaces the file's model section, except a dropout; `model_from` names its origin. An
-    installed library has no presets, which stay in the project; it uses the built-in defaults. Raises UserError.
+    `minutes` is the time limit. `model` replaces the file's model section, except a dropout; `model_from` names its origin.
+    Raises UserError.
     """
     device = apply_overrides(Config(), [override for override in overrides if override.startswith("runtime.")]).runtime.device
     path = _find_preset(name, choose_device(device).type, presets)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chargpt.config import Config
+from chargpt.model import GPT
 from chargpt.runs.checkpoint import Checkpoint, load, publish_copies
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
@@ -18,7 +19,6 @@ from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import Notice, UserError, shown
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.distillation import digest
-from model import GPT
 
 DIGEST = re.compile("[0-9a-f]{12}")
 

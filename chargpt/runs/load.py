@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.config import Config
+from chargpt.model import GPT
 from chargpt.nanogpt_words import refuse_checkpoint
+from chargpt.project import command
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, newest, steps
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.model_shape import blank_model
@@ -18,7 +20,6 @@ from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import can_be_read_again
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 MAX_LISTED = 10  # checkpoints that an error message names
 MAX_RUNS = 5
@@ -32,7 +33,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     if name is None:
         newest = max(_runs(checkpoints), key=lambda run: steps(run)[-1].stat().st_mtime, default=None)
         if newest is None:
-            raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with python train.py")
+            raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with {command('train')}")
         return newest
     candidates = [Path(name)]
     if name and Path(name).name == name:  # a plain name, not a path such as ../runs/a
@@ -58,8 +59,8 @@ def _other_runs(name: str, checkpoints: Path) -> str:
     if close := teacher or difflib.get_close_matches(name, known, n=1):
         return f"did you mean {close[0]}?"
     if not known:
-        return "train one first with python train.py"
-    more = "; python -m chargpt runs lists all" if len(known) > MAX_RUNS else ""
+        return f"train one first with {command('train')}"
+    more = f"; {command('runs')} lists all" if len(known) > MAX_RUNS else ""
     return f"use {'one of ' * (len(known) > 1)}{', '.join(known[:MAX_RUNS])}{more}"
 
 
@@ -90,7 +91,7 @@ def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
             matches = [path for path in sorted(glob.glob(name)) if _has_steps(Path(path))]
         if not matches:
             known = ", ".join(run.name for run in _runs(checkpoints)[:MAX_LISTED])
-            what_to_do = f"use {known}" if known else "train one first with python train.py"
+            what_to_do = f"use {known}" if known else f"train one first with {command('train')}"
             raise UserError(f"{name}: no run matches this pattern; {what_to_do}")
         expanded.update(dict.fromkeys(matches))
     return list(expanded)
@@ -158,7 +159,8 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
     if state.fingerprint == NO_TEXT:
         run = shown(checkpoint.path.parent)
         raise UserError(
-            f"{run}: was imported without a text; start a new run with train.py TEXT --init-from, or import it with one"
+            f"{run}: was imported without a text; start a new run with {command('train')} TEXT "
+            "--init-from, or import it with one"
         )
     texts = filter(None, [*state.texts, config.data.val_text])
     once = [text for text in texts if text == "-" or (Path(text).exists() and not can_be_read_again(text))]

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from chargpt.model import GPT, GPTConfig
 from chargpt.terminal import UserError
-from model import GPT, GPTConfig
 
 # The largest model that a checkpoint may describe. Training refuses larger models too, so that every checkpoint can be read.
 MAX_LAYERS = 1000

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from chargpt.model import GPT
 from chargpt.runs.checkpoint import Checkpoint, read_state, steps
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import restore_model
@@ -12,7 +13,6 @@ from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 EMBEDDING = "token_embedding.weight"
 MAX_RUNS = 20  # runs whose states are read: the newest

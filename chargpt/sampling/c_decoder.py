@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from chargpt.device import one_thread
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import RULES, Rules, Shape, Share, load_kernel, supports
+from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.decoder import Decoder, Piece
 from chargpt.sampling.rules import Sampling, rules_in_use
 from chargpt.sampling.stored_weights import PRECISIONS, pack
-from model import GPT, GPTConfig
 
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
 MAX_PIECE = 64  # ids in a piece

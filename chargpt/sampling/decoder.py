@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from chargpt.model import GPT
 from chargpt.sampling.repetition import Repetition
 from chargpt.sampling.rules import NEVER, Sampling, choose
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 OVERFLOWS = ("refill", "exact")
 

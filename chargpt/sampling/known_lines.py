@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from chargpt.config import Config
+from chargpt.project import command
 from chargpt.runs.load import corpus_in_cache
 from chargpt.terminal import UserError
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index
@@ -48,7 +49,8 @@ def known_lines(fingerprint: str, config: Config, tokenizer: Tokenizer, *, root:
     corpus = corpus_in_cache(config, tokenizer, fingerprint, root=root)
     if corpus is None:
         raise UserError(
-            "--unseen: the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
+            f"--unseen: the training text of this run is not in the cache; {command('train')} --resume encodes it again "
+            "if it is unchanged"
         )
     # Making an index takes as long as hundreds of searches, so only one that is there is used.
     return KnownLines(corpus.train, tokenizer, open_index(corpus))

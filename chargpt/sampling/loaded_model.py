@@ -16,6 +16,7 @@ from torch import Tensor
 from chargpt.arguments import check_number, in_python, python_errors, whole_number
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import choose_device, one_thread
+from chargpt.model import GPT
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import OVERFLOWS, Decoder
@@ -27,7 +28,6 @@ from chargpt.sampling.surprisal import surprisals, total_losses
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import UserError, one_line
 from chargpt.text.tokenizer import MAX_LISTED, Tokenizer, UnknownCharacters, character_name
-from model import GPT
 
 UNKNOWN = ("error", "skip")  # what to do with characters that the model does not know
 SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain

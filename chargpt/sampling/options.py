@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from chargpt.nanogpt_words import SAMPLE, check_words
+from chargpt.project import command
 from chargpt.terminal import Parser, UserError, number, numbers, whole_number
 
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
@@ -49,8 +50,8 @@ class SampleOptions:
 def parse_options(argv: list[str] | None) -> SampleOptions:
     """The options in `argv` (None: of this process). Raises UserError. Without --seed, the seed is random."""
     parser = Parser(
-        prog="sample.py",
-        usage="sample.py [RUN] [--prompt TEXT] [option ...]",
+        prog=command("sample"),
+        usage=f"{command('sample')} [RUN] [--prompt TEXT] [option ...]",
         description="Write text with a trained model: the prompt, then its continuation. A terminal gets control characters "
         "other than newline and tab as escapes such as \\x1b; a file or pipe gets the exact text.",
     )

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import torch
 
 from chargpt.interrupt import Interrupt
+from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder, first_id, stream
 from chargpt.sampling.rules import Sampling
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
 
 SAMPLING = Sampling(temperature=0.8)
 

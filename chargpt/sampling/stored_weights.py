@@ -7,7 +7,7 @@ float32, and so does all arithmetic. A stored matrix stands for a rounded one, w
 import torch
 from torch import Tensor, nn
 
-from model import GPT
+from chargpt.model import GPT
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 LARGEST = 127  # of the whole numbers of int8; -128 is not used

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from chargpt.model import GPT
 from chargpt.text.windows import ids_at_once, windows_of
-from model import GPT
 
 # Bits at which a deeper level of surprise begins. A character of n bits had the probability 1 / 2^n.
 LEVELS = (0.5, 1, 2, 3, 4, 6, 8, 10)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
+from chargpt.model import GPT
 from chargpt.sampling.decoder import Decoder, first_id, pieces
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import Character, StopRules, UniqueLines
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 Batches = Generator[list[list[Character]], None, None]  # the next characters of each sample, again and again
 

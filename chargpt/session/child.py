@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from chargpt.arguments import notice_in_python
 from chargpt.launch import launch
 from chargpt.project import SOURCE
-from chargpt.terminal import LABEL, UserError
+from chargpt.terminal import LABEL
 
-# The child's own sys.path begins with the folder of train.py, whatever is in the current folder.
+# The child's own sys.path begins with the folder of the package, whatever is in the current folder.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(sys.argv[2:])"
 ERROR = "error: "
 # A notice: a label that fills the first column, and something after it.
@@ -36,10 +36,8 @@ class Ended(NamedTuple):
 def train_in_child(arguments: Sequence[str]) -> Ended:
     """Run train.py with these `arguments`, and print what it prints.
 
-    A KeyboardInterrupt stops it after saving. A second one kills it and is raised. Raises UserError without train.py.
+    A KeyboardInterrupt stops it after saving. A second one kills it and is raised.
     """
-    if not (SOURCE / "train.py").is_file():
-        raise UserError(f"{SOURCE}: has no train.py, which chargpt.train needs; in a copy of the project, run pip install -e .")
     # In a group of its own, a Ctrl-C of the terminal does not reach it twice.
     group: dict[str, Any] = {"process_group": 0}
     if sys.platform == "win32":
@@ -105,7 +103,7 @@ def run(arguments: list[str]) -> None:
     """The child: train.py, until it has ended or standard input is closed."""
     sys.argv = ["train.py", *arguments]
     threading.Thread(target=_stop_when_closed, daemon=True).start()
-    launch("train", options="chargpt.planning.cli")
+    launch("chargpt.commands.train", options="chargpt.planning.cli")
 
 
 def _stop_when_closed() -> None:

@@ -17,6 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from chargpt.config import Config
 from chargpt.files import publish_file
 from chargpt.interrupt import Interrupt
+from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import make_plan
 from chargpt.planning.teachers import models_of
@@ -25,7 +26,6 @@ from chargpt.terminal import UserError, notice, shown
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import NotFinite, Trainer
-from model import GPT
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
 MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2

@@ -10,6 +10,7 @@ from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import write_final_report
 from chargpt.planning.advice import better_training
+from chargpt.project import command
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import restore_model
@@ -44,7 +45,7 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     if run is None:
         return Result(interrupt.exit_code, go_on=not interrupt.agreed)
     if interrupt.agreed:
-        again = f"python train.py --resume --run {run.name(session.checkpoints)}"
+        again = f"{command('train')} --resume --run {run.name(session.checkpoints)}"
         notice("stopped", f"at step {progress.step:,}, saved; continue with: {again}")
         return Result(interrupt.exit_code, go_on=False)
     if train.student_minutes:
@@ -62,10 +63,10 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     notice("result", describe_result(session, run.folder, ngram_loss=ngram_loss))
     if not interrupt.came_here:
         device = str(trainer.runtime.device)
-        ends = f"stopped while the report was written: the run is complete; write text with: python sample.py {name}"
+        ends = f"stopped while the report was written: the run is complete; write text with: {command('sample')} {name}"
         notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
-    second = f"   (for the second run: python train.py --resume --run {name})"
-    notice("sample", f"python sample.py {name}{second if interrupt.came_here and train.student_minutes else ''}")
+    second = f"   (for the second run: {command('train')} --resume --run {name})"
+    notice("sample", f"{command('sample')} {name}{second if interrupt.came_here and train.student_minutes else ''}")
     code = interrupt.exit_code if train.student_minutes else 0  # after a late signal, do not start the student
     return Result(code, go_on=code == 0)
 
@@ -94,7 +95,7 @@ def why_it_ended(progress: Progress, config: Config, *, name: str) -> str:
     """Why the run `name` ended before its last step, and how to go on."""
     at_peak = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " since the learning rate began to fall"
     why = f"no better loss in {plural(config.train.patience, 'evaluation')}{at_peak}"
-    return f"at step {progress.step:,}: {why}; continue with: python train.py --resume --run {name} train.patience=0"
+    return f"at step {progress.step:,}: {why}; continue with: {command('train')} --resume --run {name} train.patience=0"
 
 
 def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str:
@@ -134,7 +135,7 @@ def what_happened(
     compared = f"its loss is {ngram_loss:.2f}, that of this run {best_loss:.2f}"
     if progress.best_step == 0 and progress.step > 0:
         if is_adapted:
-            return f"training made the start no better; sample.py uses the start itself, whose loss is {best_loss:.2f}"
+            return f"training made the start no better; samples use the start itself, whose loss is {best_loss:.2f}"
         return "it learned nothing: the loss was lowest before the first step, so the learning rate is too high"
     if best_loss > ngram_loss:
         return f"no better than an n-gram model: {compared}"
@@ -143,7 +144,7 @@ def what_happened(
     best = f"its best checkpoint, of step {progress.best_step:,}"
     losses, used = f"validation loss {val_loss:.2f}", ""
     if _has_risen(progress):
-        losses, used = f"validation loss {best_loss:.2f} at best and {val_loss:.2f} at the end", f"; sample.py uses {best}"
+        losses, used = f"validation loss {best_loss:.2f} at best and {val_loss:.2f} at the end", f"; samples use {best}"
     if config.train.student_minutes:
         used = f"; {best}, is the teacher"
     if train_loss is not None:

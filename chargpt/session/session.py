@@ -26,6 +26,7 @@ from chargpt.planning.teachers import (
     student_folder,
     teacher_folder,
 )
+from chargpt.project import command
 from chargpt.runs.checkpoint import TRAINING, check_tensors
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.model_shape import blank_model
@@ -368,7 +369,7 @@ class Session:
             try:
                 problems = run.save(state, weights=weights, training=optimizer)
             except CheckpointError as error:
-                again = f"python train.py --resume --run {run.name(self.checkpoints)}"
+                again = f"{command('train')} --resume --run {run.name(self.checkpoints)}"
                 raise CheckpointError(f"{error}; then go on with: {again}" if self.saved else str(error)) from error
             for problem in problems:
                 journal.notice("warning", problem)

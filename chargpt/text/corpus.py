@@ -13,7 +13,6 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.project import data_folder
 from chargpt.terminal import UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import TextCounts, count_characters, write_ids, write_shuffled_ids
@@ -125,7 +124,7 @@ def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, finge
 def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
     """Where an encoded text may be: the folder in `config`, if it names one, and the default."""
     named = [Path(config.cache)] if config.cache else []
-    return list(dict.fromkeys([*named, data_folder(root) / "cache", root / "data" / "cache"]))
+    return list(dict.fromkeys([*named, root / "data" / "cache"]))
 
 
 def absolute_paths(config: DataConfig) -> DataConfig:

@@ -11,7 +11,6 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.project import data_folder
 from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
 from chargpt.text.reading import TRAIN, Origin, Piece, TextReader
@@ -43,7 +42,7 @@ def find_places(
     if any(is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text) for text in named):
         return found
     with contextlib.suppress(UserError, OSError):
-        cache = data_folder(root) / "cache"
+        cache = root / "data" / "cache"
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
         with contextlib.closing(sources):
             # A file without a size is empty, or it is one of /proc, which may block its reader.

@@ -23,7 +23,6 @@ from typing import BinaryIO
 
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.nanogpt_words import CHECKPOINT, refuse_checkpoint
-from chargpt.project import data_folder
 from chargpt.terminal import UserError, log, shell_word, shown
 from chargpt.text.duplicates import duplicates
 from chargpt.text.formats import DOCUMENTS, plain_name
@@ -210,7 +209,7 @@ def needs_download(name: str, *, root: Path) -> bool:
 
 
 def _shakespeare_path(root: Path) -> Path:
-    return data_folder(root) / "shakespeare.txt"
+    return root / "data" / "shakespeare.txt"
 
 
 def _python_docs() -> bytes:

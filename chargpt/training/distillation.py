@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chargpt.kernels.attention import supports
+from chargpt.model import GPT
 from chargpt.training.runtime import Runtime
-from model import GPT
 
 SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the character of the text
 

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from chargpt.interrupt import Interrupt
+from chargpt.model import GPT
 from chargpt.parallel.group import Group
 from chargpt.text.windows import ids_at_once, windows_of
-from model import GPT
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from model import EMBEDDING_STD, GPT, SINUSOID_SCALE, GPTConfig, rotary_table, rotate, sinusoids
+from chargpt.model import EMBEDDING_STD, GPT, SINUSOID_SCALE, GPTConfig, rotary_table, rotate, sinusoids
 
 RANDOM_SHARE = 0.1  # the random queries and keys of the first layer are scaled by this
 # The score of a head's own distance minus that of the next one, before the softmax. Learned and sinusoidal positions are read

@@ -13,9 +13,9 @@ from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision
 from chargpt.kernels.attention import FusedAttention, fused_attention, supports
 from chargpt.kernels.compiler import Unavailable
+from chargpt.model import GPT
 from chargpt.parallel.group import Group
 from chargpt.terminal import UserError, one_line
-from model import GPT
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 WORTH_COMPILING = 30e6  # training characters on a GPU that make up for a minute of compiling; a guess, not measured

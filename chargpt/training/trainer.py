@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config
+from chargpt.model import GPT
 from chargpt.parallel.group import Group, ranges
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.training.batches import Batches
@@ -23,7 +24,6 @@ from chargpt.training.distillation import Taught, environment
 from chargpt.training.optimizers import is_falling, learning_rate, make_optimizer, replanned
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
-from model import GPT
 
 
 class NotFinite(Exception):

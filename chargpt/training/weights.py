@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from model import GPT
+from chargpt.model import GPT
 
 # The kinds of parameters, in the order in which they are placed in the vector. All matrices of one of the first three kinds
 # have the same shape, so that each kind is a stack of matrices.

@@ -9,9 +9,9 @@ import torch
 from helpers import SHAPE, TOKENIZER
 
 from chargpt.analysis.losses import Confusion, LastDoubling, Predictions, confused_pairs, last_doubling, loss_breakdown, predict
+from chargpt.model import GPT
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
-from model import GPT
 
 
 @pytest.mark.parametrize("length", [2, 17, 18, 100])

@@ -9,9 +9,9 @@ from helpers import SHAPE
 
 from chargpt.analysis.metrics_log import extra_metrics, read_metrics
 from chargpt.config import Config, TrainConfig
+from chargpt.model import GPT
 from chargpt.session.journal import Journal
 from chargpt.training.trainer import Step
-from model import GPT
 
 
 def test_what_a_training_logs_is_read_back(tmp_path):

@@ -8,9 +8,9 @@ import torch
 
 from chargpt.analysis import scored_text
 from chargpt.analysis.scored_text import UNKNOWN_BITS, Total, describe_unknown, lines_of, score_pieces
+from chargpt.model import GPT, GPTConfig
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
-from model import GPT, GPTConfig
 
 
 def new_model(vocab_size: int) -> GPT:

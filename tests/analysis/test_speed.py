@@ -25,9 +25,9 @@ from chargpt.analysis.speed import (
     training_seconds,
     weight_count,
 )
+from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import decoder
 from chargpt.training.trainer import Trainer
-from model import GPT, GPTConfig
 
 CPU = torch.device("cpu")
 SHAPE = GPTConfig(n_layer=3, n_head=2, n_embd=32, block_size=16)

@@ -15,8 +15,8 @@ from chargpt.archive.exact_model import CEngine, ExactWeights, TorchEngine, choo
 from chargpt.files import leb128
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.exact import load_kernel
+from chargpt.model import GPT
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 TOKENIZERS = [Tokenizer("\n abcdefghié中"), Tokenizer("\n abcdefghié", folded=True), Tokenizer(None)]
 

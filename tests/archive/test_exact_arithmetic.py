@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from chargpt.archive.exact_arithmetic import exponential, gelu, norm, product_bits, rounded, sum_bits, turns, unit_of
-from model import rotary_table, sinusoids
+from chargpt.model import rotary_table, sinusoids
 
 
 def rows(*shape: int, spread: float = 3.0) -> torch.Tensor:

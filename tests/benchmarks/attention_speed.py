@@ -15,11 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides  # noqa: E402
+from chargpt.model import GPT  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.thread_waiting import ThreadWaiting  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
-from model import GPT  # noqa: E402
 
 # Layers, heads, width; windows, context; optimizer, positions.
 SHAPES = (

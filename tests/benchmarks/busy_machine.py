@@ -30,10 +30,10 @@ def step_time(shape: str, *, watch: bool) -> float:
     import numpy as np
 
     from chargpt.config import Config, TrainConfig
+    from chargpt.model import GPT, GPTConfig
     from chargpt.training.runtime import choose_runtime
     from chargpt.training.thread_waiting import ThreadWaiting
     from chargpt.training.trainer import Trainer
-    from model import GPT, GPTConfig
 
     layers, heads, width, context, batch = SHAPES[shape]
     settings = GPTConfig(n_layer=layers, n_head=heads, n_embd=width, block_size=context)

@@ -48,10 +48,10 @@ def memory(field: str) -> int:
 def make_runs(folder: Path) -> int:
     """A large and a tiny run for each kind of positions; returns the bytes of the large one's weights."""
     from chargpt.config import Config, TrainConfig
+    from chargpt.model import GPT, GPTConfig
     from chargpt.runs.checkpoint import mark_best, publish
     from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
     from chargpt.text.tokenizer import Tokenizer
-    from model import GPT, GPTConfig
 
     tokenizer = Tokenizer("\n" + "".join(map(chr, range(32, 127))))
     for name, size in (("tiny", TINY), ("large", LARGE)):

@@ -40,8 +40,8 @@ from chargpt.analysis.speed import (  # noqa: E402
     training_flop,
     training_seconds,
 )
+from chargpt.model import GPT, GPTConfig  # noqa: E402
 from chargpt.planning.memory import memory_needed  # noqa: E402
-from model import GPT, GPTConfig  # noqa: E402
 
 CPU = torch.device("cpu")
 # Layers, heads, width: the parameters are those of 65 characters and a context of 128 or 256.

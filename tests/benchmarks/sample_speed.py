@@ -34,11 +34,11 @@ ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from chargpt.analysis.speed import limits, machine_name  # noqa: E402
+from chargpt.model import GPT, GPTConfig  # noqa: E402
 from chargpt.sampling.c_decoder import choose_decoder, in_large_pages  # noqa: E402
 from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
 from chargpt.sampling.rules import Sampling  # noqa: E402
 from chargpt.sampling.stored_weights import PRECISIONS, round_weights  # noqa: E402
-from model import GPT, GPTConfig  # noqa: E402
 
 VOCAB = 65
 BEYOND_CACHES = 75_000_000  # numbers

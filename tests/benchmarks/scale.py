@@ -27,12 +27,12 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig  # noqa: E402
+from chargpt.model import GPT, GPTConfig  # noqa: E402
 from chargpt.parallel.group import Group  # noqa: E402
 from chargpt.parallel.processes import join_group  # noqa: E402
 from chargpt.training.batches import Batches  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
-from model import GPT, GPTConfig  # noqa: E402
 
 VOCABULARY = 65
 SHAPES = {  # layers, heads, width, context, batch, steps in a turn

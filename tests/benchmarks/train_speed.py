@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from chargpt.analysis.speed import Floor, limits, machine_name, training_floor  # noqa: E402  # noqa: E402
-from model import GPTConfig  # noqa: E402
+from chargpt.model import GPTConfig  # noqa: E402
 
 
 @dataclass(frozen=True)

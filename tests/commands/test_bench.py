@@ -11,9 +11,9 @@ import torch
 from chargpt.analysis import speed
 from chargpt.analysis.speed import Floor
 from chargpt.commands import bench
+from chargpt.model import GPTConfig
 from chargpt.runs.model_shape import blank_model
 from chargpt.terminal import UserError
-from model import GPTConfig
 
 SMALL = {"small": (2, 2, 64, 32, 4, 4)}
 ROW = re.compile(r"\| (.+?) \| (.*) \|")

@@ -12,9 +12,9 @@ from helpers import publish_run
 
 from chargpt.commands import export
 from chargpt.exchange import hugging_face
+from chargpt.model import GPTConfig
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
-from model import GPTConfig
 
 
 @pytest.fixture

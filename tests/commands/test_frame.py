@@ -22,6 +22,7 @@ from chargpt.commands.frame import (
     stride_within,
 )
 from chargpt.commands.verbs import VERBS
+from chargpt.project import command
 from chargpt.terminal import Parser, UserError
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ finally:
     print("torch" in sys.modules, file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stderr == "False\n" and f"python -m chargpt {verb} " in done.stdout
+    assert done.stderr == "False\n" and f"usage: {command(verb)} " in done.stdout
 
 
 def test_an_error_that_begins_with_an_option_names_it():

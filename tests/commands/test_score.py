@@ -18,13 +18,13 @@ import chargpt
 from chargpt.__main__ import main
 from chargpt.commands.score import PIECE, open_texts, parse_options
 from chargpt.config import Config, DataConfig
+from chargpt.model import GPTConfig
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
-from model import GPTConfig
 
 TEXT = "abcd efgh\nfeed a cab\n" * 9
 HOSTILE = "</script><b>\x1b[2J\u202e&amp;\"'"

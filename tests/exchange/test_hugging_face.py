@@ -8,9 +8,9 @@ from exchange_helpers import VOCABULARIES
 
 from chargpt.exchange.export import installed
 from chargpt.exchange.hugging_face import write
+from chargpt.model import POSITIONS
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling
-from model import POSITIONS
 
 FILES = {"README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 

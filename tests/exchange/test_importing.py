@@ -10,6 +10,7 @@ from chargpt.exchange import hugging_face
 from chargpt.exchange.hugging_face import read_folder
 from chargpt.exchange.importing import checked_shape, imported, save_run
 from chargpt.exchange.nanogpt import read_nanogpt
+from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.runs.checkpoint import newest
@@ -18,14 +19,13 @@ from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
 
 
 @pytest.fixture
-def root(tmp_path):
-    """A folder like the project's, with the presets."""
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "cpu.yaml").write_text("train: {batch_size: 4, max_steps: 40, eval_chars: 500}\n")
+def root(tmp_path, monkeypatch):
+    """A folder for runs, with a preset."""
+    (tmp_path / "cpu.yaml").write_text("train: {batch_size: 4, max_steps: 40, eval_chars: 500}\n")
+    monkeypatch.setattr("chargpt.exchange.importing.presets_folder", lambda: tmp_path)
     return tmp_path
 
 

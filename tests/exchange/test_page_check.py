@@ -12,9 +12,9 @@ from page_helpers import TEXT, VOCABULARIES, greedy, logits_of, new_model, packe
 
 from chargpt.exchange import html
 from chargpt.exchange.html import find_node, run_engine
+from chargpt.model import POSITIONS
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
-from model import POSITIONS
 
 node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 

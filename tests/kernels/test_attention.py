@@ -12,8 +12,7 @@ from torch import Tensor
 
 from chargpt.kernels.attention import FLAGS, FusedAttention, fused_attention, load_kernel, supports
 from chargpt.kernels.compiler import Unavailable
-from chargpt.training.weights import FlatWeights
-from model import (
+from chargpt.model import (
     GPT,
     POSITIONS,
     CausalSelfAttention,
@@ -24,6 +23,7 @@ from model import (
     rotary_table,
     rotate,
 )
+from chargpt.training.weights import FlatWeights
 
 EMULATION = Path(__file__).parent / "emulation"
 

@@ -8,7 +8,7 @@ import pytest
 
 from chargpt.kernels.compiler import check_sizes
 from chargpt.kernels.decode import Rules, Shape, Share, load_kernel, supports
-from model import POSITIONS, GPTConfig
+from chargpt.model import POSITIONS, GPTConfig
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import torch
 from helpers import SHAPE
 
 from chargpt.analysis.heads import measure_heads, pattern_masks
+from chargpt.model import GPT, causal_mask, reference_attention
 from chargpt.pages.attention_page import attention_page, pack
-from model import GPT, causal_mask, reference_attention
 
 HOSTILE = "</script><b>&\"'\x1b[31m\u202eabc\u2066\u0301\n\t" * 2 + "é中\U0001f600"
 

@@ -13,12 +13,12 @@ from text_helpers import ROOT
 import train
 from chargpt.commands.text import main
 from chargpt.config import Config, DataConfig, OptimConfig, TrainConfig
+from chargpt.model import GPTConfig
 from chargpt.planning.candidate_settings import in_blocks
 from chargpt.planning.chosen_for_minutes import choose, text_of
 from chargpt.planning.forecast import StepTimes, describe_training, evaluation_seconds, forecast, outlook
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
-from model import GPTConfig
 
 VARY = ("estimate", "outlook ")  # labels of lines that depend on the machine's speed
 

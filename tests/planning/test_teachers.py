@@ -20,6 +20,7 @@ from helpers import bits, last_step
 import train
 from chargpt.config import Config, TrainConfig, apply, apply_overrides, read_yaml
 from chargpt.device import choose_device
+from chargpt.model import GPT, GPTConfig
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import newest, steps
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
@@ -30,7 +31,6 @@ from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, Taught, digest
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.trainer import Trainer
-from model import GPT, GPTConfig
 
 SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8)
 RUNTIME = Runtime(device=choose_device("cpu"), precision=torch.float32, threads=1)

@@ -29,12 +29,12 @@ from helpers import random_weights, saved_state
 
 import sample
 import train
+from chargpt.model import GPTConfig
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import FORMAT
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import Tokenizer
-from model import GPTConfig
 
 MODEL = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, bias=True)
 MANY = 10**12

@@ -6,10 +6,10 @@ import pytest
 from helpers import TOKENIZER, publish_run
 
 from chargpt.config import Config, DataConfig, TrainConfig
+from chargpt.model import GPTConfig
 from chargpt.runs.start_from import run_to_start_from
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
-from model import GPTConfig
 
 SHAPE = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True)
 BATCH = Config(model=SHAPE, train=TrainConfig(batch_size=8))  # 128 characters a step

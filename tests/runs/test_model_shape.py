@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from chargpt.model import GPT, GPTConfig
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.terminal import UserError
-from model import GPT, GPTConfig
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])

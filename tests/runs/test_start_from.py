@@ -6,11 +6,11 @@ import pytest
 import torch
 from helpers import SHAPE, random_weights, saved_state
 
+from chargpt.model import GPT
 from chargpt.runs.checkpoint import load, publish
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from helpers import publish_run
 from programs import Programs
 
 from chargpt.kernels.decode import load_kernel
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.c_decoder import LARGE_PAGE, CDecoder, choose_decoder, in_large_pages
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
-from model import GPT, POSITIONS, GPTConfig
 
 VOCAB = 11
 
@@ -266,7 +266,7 @@ from chargpt.kernels.decode import load_kernel
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import pieces
 from chargpt.sampling.rules import Sampling
-from model import GPT, GPTConfig
+from chargpt.model import GPT, GPTConfig
 decoder = functools.partial(CDecoder, kernel=load_kernel())
 """
     done = programs.run(code=start + code, timeout=100)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.decoder import Decoder, first_id, stream
 from chargpt.sampling.repetition import Repetition
 from chargpt.sampling.rules import Sampling
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, POSITIONS, GPTConfig
 
 BLOCK, VOCAB = 8, 11
 

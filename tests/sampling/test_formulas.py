@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from chargpt.kernels.decode import load_kernel
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling import repetition
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
-from model import GPT, POSITIONS, GPTConfig
 
 VOCAB = 7
 FREE = 10  # characters that may repeat without a penalty

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.interactive import COMMANDS, HELP, HINT, Session
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
 
 TOKENIZER = Tokenizer("\n /abcdefgh")
 

@@ -17,6 +17,7 @@ from helpers import publish_run
 
 import chargpt
 import sample
+from chargpt.model import GPT
 from chargpt.sampling import loaded_model, text_generator
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
@@ -24,7 +25,6 @@ from chargpt.terminal import UserError
 from chargpt.text import windows
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
-from model import GPT
 
 ROOT = Path(sample.__file__).parent
 

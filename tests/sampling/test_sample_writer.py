@@ -8,11 +8,11 @@ from helpers import after_each_piece
 
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.decode import load_kernel
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling import sample_writer
 from chargpt.sampling.decoder import Decoder, first_id, stream
 from chargpt.sampling.sample_writer import SAMPLING, SampleWriter
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, POSITIONS, GPTConfig
 
 CPU = torch.device("cpu")
 TOKENIZER = Tokenizer("\nabcdefghij")

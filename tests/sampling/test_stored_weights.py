@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.kernels.decode import load_kernel
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.options import parse_options
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stored_weights import PRECISIONS, pack, round_weights, unpack
 from chargpt.terminal import UserError
-from model import GPT, POSITIONS, GPTConfig
 
 VOCAB = 65
 SMALLER = PRECISIONS[1:]

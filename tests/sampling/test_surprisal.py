@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.surprisal import LEVELS, NOT_PREDICTED, level, predictions_of, stretches, surprisals
 from chargpt.text import windows
 from chargpt.training.evaluation import evaluate
-from model import GPT, GPTConfig
 
 SIZE, V = 8, 11
 

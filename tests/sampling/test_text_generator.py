@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
-from model import GPT, GPTConfig
 
 
 def make(tokenizer: Tokenizer, **settings) -> TextGenerator:

@@ -13,8 +13,7 @@ from helpers import SHORT_RUN, publish_run
 import chargpt
 from chargpt.files import lock_folder
 from chargpt.runs.checkpoint import steps
-from chargpt.session import child
-from chargpt.session.child import Ended, _Printing, train_in_child
+from chargpt.session.child import Ended, _Printing
 from chargpt.session.from_python import _texts, command_line
 from chargpt.terminal import UserError
 
@@ -173,9 +172,3 @@ def test_how_a_training_fails_is_an_exception(monkeypatch, tmp_path, ended, erro
         publish_run(tmp_path / "run")
         with pytest.raises(error, match=r"the last checkpoint: chargpt\.load\("):
             chargpt.train(resume=True, run=tmp_path / "run")
-
-
-def test_without_train_py_the_error_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(child, "SOURCE", tmp_path)
-    with pytest.raises(UserError, match="has no train.py, which chargpt.train needs; in a copy of the project, run pip"):
-        train_in_child([])

@@ -13,6 +13,7 @@ from PIL import Image
 import train
 from chargpt.config import Config, TrainConfig
 from chargpt.interrupt import Interrupt
+from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.session import rate_finder
 from chargpt.session.rate_finder import (
@@ -28,7 +29,6 @@ from chargpt.session.rate_finder import (
 )
 from chargpt.terminal import UserError, run_program
 from chargpt.training.runtime import choose_runtime
-from model import GPT, GPTConfig
 
 CONFIG = Config(model=GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8), train=TrainConfig(batch_size=2))
 SMALL = ["--config", "tiny", "model.n_layer=1", "model.n_embd=8", "model.block_size=8", "train.batch_size=2"]

@@ -20,13 +20,13 @@ from torch import Tensor, fx
 import model as model_file
 from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.interrupt import Interrupt
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.forecast import step_times
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 from chargpt.training.runtime import Runtime, _why_not_compile
 from chargpt.training.trainer import Step, Trainer
-from model import GPT, POSITIONS, GPTConfig
 
 VOCABULARY = 7
 IDS = np.random.default_rng(0).integers(0, VOCABULARY, 2000).astype(np.uint8)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from chargpt.interrupt import Interrupt
+from chargpt.model import GPT, GPTConfig
 from chargpt.training.evaluation import evaluate, validation_split
-from model import GPT, GPTConfig
 
 
 def make_model(**settings) -> GPT:

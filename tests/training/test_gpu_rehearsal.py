@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from chargpt.config import Config, OptimConfig, TrainConfig
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.settings import load_settings
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
@@ -29,7 +30,6 @@ from chargpt.training.batches import Batches
 from chargpt.training.evaluation import evaluate
 from chargpt.training.runtime import Runtime
 from chargpt.training.trainer import Trainer
-from model import GPT, POSITIONS, GPTConfig
 
 META = torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "configs"

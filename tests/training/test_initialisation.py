@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from chargpt.model import GPT, GPTConfig
 from chargpt.training import initialisation
 from chargpt.training.initialisation import initial_model
-from model import GPT, GPTConfig
 
 V = 50
 

@@ -6,9 +6,9 @@ import torch
 from optimizer_reference import ReferenceOptimizer, quintics
 
 from chargpt.config import OptimConfig
+from chargpt.model import GPT, GPTConfig
 from chargpt.training.optimizers import AdamW, Muon, make_optimizer, orthogonalised
 from chargpt.training.weights import FlatWeights
-from model import GPT, GPTConfig
 
 NAMES = ("adamw", "muon")
 

@@ -11,9 +11,9 @@ from chargpt.config import Config, RuntimeConfig
 from chargpt.device import cpu_precision
 from chargpt.kernels.attention import fused_attention
 from chargpt.kernels.compiler import Unavailable, how_to_install
+from chargpt.model import GPTConfig
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
-from model import GPTConfig
 
 
 def runtime(**settings: object):

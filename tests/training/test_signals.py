@@ -15,9 +15,9 @@ from helpers import SHORT_RUN, after_each_piece, bits, last_step, logged_without
 from torch.nn.modules.module import register_module_forward_hook
 
 import train
+from chargpt.model import GPT
 from chargpt.runs.checkpoint import newest
 from chargpt.terminal import run_program
-from model import GPT
 
 SETTINGS = [*SHORT_RUN, "model.dropout=0.1"]
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}

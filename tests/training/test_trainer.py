@@ -11,11 +11,11 @@ from optimizer_reference import ReferenceOptimizer, clipped
 from torch.utils.flop_counter import FlopCounterMode
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
+from chargpt.model import GPT, GPTConfig
 from chargpt.training.batches import Batches
 from chargpt.training.optimizers import learning_rate
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import NotFinite, Trainer
-from model import GPT, GPTConfig
 
 CONFIG = Config(
     model=GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, dropout=0.1),

@@ -2,8 +2,8 @@
 
 import torch
 
+from chargpt.model import GPT, GPTConfig
 from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, VECTOR, FlatWeights
-from model import GPT, GPTConfig
 
 
 def make(precision: torch.dtype = torch.float32) -> tuple[GPT, FlatWeights]:

@@ -1,0 +1,3 @@
+"""The verb `sample`. In a checkout it is sample.py at the top of the repository; a wheel has a copy of that file here."""
+
+from sample import main  # noqa: F401

@@ -1,0 +1,3 @@
+"""The verb `train`. In a checkout it is train.py at the top of the repository; a wheel has a copy of that file here."""
+
+from train import main  # noqa: F401
