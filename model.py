@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# In chargpt, other files compute positions too: the kernels decode.c, attention_*.c and exact.c, archive/exact_model.py, and in
+# exchange/ the engine.js of a page and the exports. Tests compare each with this file: a change here fails until they follow.
 POSITIONS = ("learned", "sinusoidal", "rotary")
 INITIAL_STD = 0.02  # GPT-2's initial standard deviation; here, of the matrices whose output is added to the residual stream
 EMBEDDING_STD = 2 * INITIAL_STD
@@ -283,7 +285,9 @@ class GPT(nn.Module):
     def _new_table(self, rows: int) -> Tensor:
         if self.config.positions == "rotary":
             return rotary_table(rows, self.config.n_embd // self.config.n_head)
-        return sinusoids(rows, self.config.n_embd) * SINUSOID_SCALE
+        if self.config.positions == "sinusoidal":
+            return sinusoids(rows, self.config.n_embd) * SINUSOID_SCALE
+        raise ValueError(f"positions: {self.config.positions!r} has no table; add one to GPT._new_table")
 
     @torch.no_grad()
     def _initialise(self) -> None:

@@ -72,6 +72,7 @@ def train(session: Session, interrupt: Interrupt) -> Result:
         while True:
             try:
                 take_steps(session, interrupt, waiting)
+                session.become_teacher(interrupt)
                 return conclude(session, interrupt)
             except NotFinite as problem:
                 if not session.can_roll_back:
@@ -86,7 +87,7 @@ def take_steps(session: Session, interrupt: Interrupt, waiting: ThreadWaiting) -
         while True:
             if session.is_time_to_decide:
                 with clock.outside_steps(comes_once=True):
-                    session.decide_on_student(interrupt)
+                    session.decide_on_student(interrupt)  # a run without one gets the time of both
             with clock.outside_steps():
                 if session.due(interrupt).evaluate:
                     session.evaluate(interrupt)
@@ -102,4 +103,5 @@ def take_steps(session: Session, interrupt: Interrupt, waiting: ThreadWaiting) -
                 session.record(report)
             if session.is_time_to_plan(interrupt):
                 with clock.outside_steps():
-                    session.plan_length(interrupt)
+                    session.plan_length()
+                    session.save_length(interrupt)

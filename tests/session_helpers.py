@@ -4,12 +4,32 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+from helpers import Clock
+
 import train
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
+from chargpt.planning import clock as clock_module
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
+from chargpt.session import session as session_module
 from chargpt.session.session import Session
+from chargpt.training.trainer import Step, Trainer
+
+
+def clock_of_steps(monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> Clock:
+    """The clock of a machine on which a step takes this many seconds, and everything else no time."""
+    clock, step = Clock(), Trainer.step
+
+    def step_in_time(trainer: Trainer) -> Step:
+        clock.sleep(seconds)
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", step_in_time)
+    for module in (train, session_module, clock_module):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 def opened(words: Sequence[str], *, root: Path | None = None) -> Session:

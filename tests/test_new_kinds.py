@@ -25,7 +25,7 @@ from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import NEVER, Sampling, choose
 from chargpt.terminal import UserError
-from chargpt.training.optimizers import OPTIMIZERS, Optimizer, OptimizerKind
+from chargpt.training.optimizers import OPTIMIZERS, Optimizer, OptimizerKind, learning_rate
 
 
 class PlainDescent(Optimizer):
@@ -142,6 +142,14 @@ def test_what_does_not_know_new_positions_refuses_them(ramp, text, tmp_path, mon
     place = [str(text)] if words[0] == "compress" else [f"{tmp_path}/out"]
     assert not works_or_is_refused([word.replace("RUN", str(run)) for word in words] + place)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_was_named_and_not_written_is_one_clear_error(monkeypatch):
+    monkeypatch.setattr(model, "POSITIONS", (*model.POSITIONS, "ramp"))
+    with pytest.raises(ValueError, match="positions: 'ramp' has no table; add one to GPT._new_table"):
+        GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8, positions="ramp"), 5)
+    with pytest.raises(ValueError, match="optim.schedule: 'steps' has no formula; add it to learning_rate and decay_start"):
+        learning_rate(50, OptimConfig(schedule="steps", warmup_steps=0), max_steps=100)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import yaml
 from helpers import Clock, after_each_piece, bits, last_step, logged, logged_without_speed
 from programs import DEVNULL
 from safetensors.torch import load_file
-from session_helpers import finish, opened, resumed
+from session_helpers import clock_of_steps, finish, opened, resumed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
@@ -25,7 +25,6 @@ from chargpt.planning.clock import Clock as TrainingClock
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
-from chargpt.session import session as session_module
 from chargpt.terminal import run_program
 from chargpt.training.evaluation import evaluate
 from chargpt.training.trainer import NotFinite, Step, Trainer
@@ -68,17 +67,7 @@ STEP_SECONDS = 0.02
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
-    """A machine on which a step takes STEP_SECONDS, and everything else no time."""
-    clock, step = Clock(), Trainer.step
-
-    def step_in_time(trainer: Trainer) -> Step:
-        clock.sleep(STEP_SECONDS)
-        return step(trainer)
-
-    monkeypatch.setattr(Trainer, "step", step_in_time)
-    for module in (train, session_module, time_budget):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
+    return clock_of_steps(monkeypatch, seconds=STEP_SECONDS)
 
 
 def resume(folder: Path, *settings: str) -> int:

@@ -157,9 +157,9 @@ class LoadedModel:
         says what the model reads beyond block_size characters: see docs/sampling.md. `unknown="skip"` leaves out characters of
         the prompt that the model does not know; otherwise they raise ValueError, as options out of range do.
         """
-        for name, value in (("temperature", temperature), ("top_p", top_p), ("min_p", min_p)):
+        numbers = {"temperature": temperature, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
+        for name, value in numbers.items():
             check_number(name, value)
-        check_number("repetition_penalty", repetition_penalty)
         _check_choice("overflow", overflow, OVERFLOWS)
         _check_choice("unknown", unknown, UNKNOWN)
         stops, _ = _listed("stop", stop)
@@ -170,15 +170,8 @@ class LoadedModel:
         first = secrets.randbits(32) if seed is None else whole_number("seed", seed, most=2**63)
         length = default_length(lines, unique=unique) if length is None else whole_number("length", length)
         with python_errors():
-            sampling = Sampling(
-                repetition_penalty=repetition_penalty,
-                temperature=temperature,
-                top_k=whole_number("top_k", top_k),
-                top_p=top_p,
-                min_p=min_p,
-            )
             generator = self.text_generator(
-                sampling,
+                Sampling(**numbers, top_k=whole_number("top_k", top_k)),
                 length=length,
                 lines=lines,
                 unique=unique,

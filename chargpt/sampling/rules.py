@@ -5,8 +5,9 @@ u, uniform in [0, 1). The probabilities are summed in the order of the ids, and 
 taken. It follows that a row does not depend on the other rows, and that a character depends on the seed and its position in the
 stream, not on how its logits were computed. `GPT.generate` draws in the same way.
 
-chargpt/kernels/decode.c has the rules of RULES in kernels/decode.py, and chargpt/exchange/engine.js has temperature and top-k:
-a change to one of these rules here is a change there, too. A rule that decode.c does not know is applied by PyTorch.
+Two copies exist. chargpt/kernels/decode.c has the rules of RULES in kernels/decode.py, and chargpt/exchange/engine.js has
+temperature and top-k. A change to one of these rules here is a change there, too: tests/sampling/test_c_decoder.py and
+tests/exchange/test_page_check.py compare the copies with this file. A rule that decode.c does not know is applied by PyTorch.
 """
 
 import math

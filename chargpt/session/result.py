@@ -48,8 +48,6 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
         again = f"{command('train')} --resume --run {run.name(session.checkpoints)}"
         notice("stopped", f"at step {progress.step:,}, saved; continue with: {again}")
         return Result(interrupt.exit_code, go_on=False)
-    if train.student_minutes:
-        session.become_teacher()
     name = run.name(session.checkpoints)
     if train.sample_length:
         print(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")

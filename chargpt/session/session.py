@@ -323,9 +323,15 @@ class Session:
         trainer.config = decided(losses, before)
         self.journal.add([describe_decision(losses, before)])
         if self.deadline is not None and not trainer.config.train.student_minutes:
-            self.deadline = self.clock.deadline = self.deadline + 60 * before.train.student_minutes
-            if not self.clock.is_first:
-                self.plan_length(interrupt)
+            self._extend_time(60 * before.train.student_minutes, interrupt)
+
+    def _extend_time(self, seconds: float, interrupt: Interrupt) -> None:
+        """Move the deadline by `seconds`, and plan the length again if it had been planned."""
+        assert self.deadline is not None
+        self.deadline = self.clock.deadline = self.deadline + seconds
+        if not self.clock.is_first:
+            self.plan_length()
+            self.save_length(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
         """Compute the loss over the validation split, write a sample, and record both. A signal meanwhile discards both.
@@ -382,7 +388,7 @@ class Session:
         due = self.due(interrupt).plan
         return due if self.deadline is None else bool(self.trainer.group.from_first([due])[0])
 
-    def plan_length(self, interrupt: Interrupt) -> None:
+    def plan_length(self) -> None:
         """The speed is known: fit the run to its time, if that is limited, and say how long it takes."""
         trainer, clock_, journal = self.trainer, self.clock, self.journal
         step, before = trainer.progress.step, trainer.config
@@ -396,15 +402,19 @@ class Session:
             journal.set_total(max_steps)
         max_steps = trainer.config.train.max_steps
         clock_.plan(step, max_steps)
-        if self.deadline is not None:
-            if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
-                self.save()  # from now on a resumed run knows its length
-            if self.run is not None and (problem := self.run.write_config(trainer.config)):
-                journal.notice("warning", problem)
         if self._is_news(clock_.seconds_per_step):
             seconds = clock_.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
             each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
             journal.notice("speed", f"{each}; {max_steps:,} steps, done in {clock(seconds)}")
+
+    def save_length(self, interrupt: Interrupt) -> None:
+        """Save a length that was fitted to the time: from now on, a resumed run knows it. Raises NotFinite, UserError."""
+        if self.deadline is None:
+            return
+        if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
+            self.save()
+        if self.run is not None and (problem := self.run.write_config(self.trainer.config)):
+            self.journal.notice("warning", problem)
 
     def _is_news(self, seconds_per_step: float) -> bool:
         """Whether to tell this speed: the first one, and one that has changed, twice in all."""
@@ -439,9 +449,11 @@ class Session:
             self.saved = dataclasses.replace(self.saved, progress=self.trainer.progress.copy())
         self.trainer.progress.skipped = skipped
 
-    def become_teacher(self) -> None:
-        """Rename a run that has ended and that a student follows: the student gets its name."""
-        if self.run is None or student_folder(self.run.folder) is not None:  # renamed before, or by an older version
+    def become_teacher(self, interrupt: Interrupt) -> None:
+        """Rename a run that has ended to NAME-teacher, if a student follows, which gets its name; else do nothing."""
+        if self.run is None or interrupt.agreed or not self.trainer.config.train.student_minutes:
+            return
+        if student_folder(self.run.folder) is not None:  # renamed before, or by an older version
             return
         try:
             self.run.rename(teacher_folder(self.run.folder))

@@ -285,7 +285,12 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     if step < warmup:
         return config.learning_rate * (step + 1) / (warmup + 1)
     done = decay_done(step, config, max_steps=max_steps)
-    remaining = 1 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    if config.schedule == "linear":
+        remaining = 1 - done
+    elif config.schedule == "cosine":
+        remaining = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    else:
+        raise ValueError(f"optim.schedule: {config.schedule!r} has no formula; add it to learning_rate and decay_start")
     return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
 
 

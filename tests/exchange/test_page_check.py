@@ -13,6 +13,7 @@ from page_helpers import TEXT, VOCABULARIES, greedy, logits_of, new_model, packe
 from chargpt.exchange import html
 from chargpt.exchange.html import find_node, run_engine
 from chargpt.model import POSITIONS
+from chargpt.sampling.rules import NEVER, Sampling, distribution
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
@@ -97,10 +98,8 @@ def test_draws_follow_the_probabilities_of_the_most_likely_characters():
     answer = json.loads(subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True).stdout)
     for (temperature, top_k, never), drawn in zip(cases, answer["drawn"]):
         allowed = logits.clone()
-        allowed[[never] if never >= 0 else []] = float("-inf")
-        if top_k:
-            allowed[allowed < allowed.topk(min(top_k, 12)).values[-1]] = float("-inf")
-        probabilities = (allowed / temperature).softmax(0).double()
+        allowed[[never] if never >= 0 else []] = NEVER
+        probabilities = distribution(allowed[None], Sampling(temperature=temperature, top_k=top_k))[0].double()
         shares = torch.bincount(torch.tensor(drawn), minlength=12) / count
         assert not shares[probabilities == 0].any(), (temperature, top_k, never)
         errors = (probabilities * (1 - probabilities) / count).sqrt()

@@ -8,6 +8,8 @@ import torch
 from page_helpers import VOCABULARIES, new_model, page_of
 from scripts import needs_node, run_script
 
+from chargpt.sampling.rules import NEVER, Sampling, distribution
+
 pytestmark = needs_node
 ENGINE, INTERFACE = '[^>]*id="engine"', ' type="module"'
 # The texts of elements, and records as the engine sends them: an id, where its context began, its probability and the best ids.
@@ -53,11 +55,9 @@ def test_draws_have_the_probabilities_of_the_temperature_and_the_top_k(sea, temp
     const settings = {{ temperature: {temperature}, topK: {top_k} }};
     for (let i = 0; i < {draws}; i++) counts[choose({logits}, settings, {never}, random)]++;
     return counts;"""
-    allowed = torch.tensor(logits)
-    allowed[never] = -math.inf
-    if top_k:
-        allowed[allowed < allowed.topk(top_k).values[-1]] = -math.inf
-    expected = (allowed / temperature).softmax(dim=0)
+    allowed = torch.tensor([logits])
+    allowed[0, never] = NEVER
+    expected = distribution(allowed, Sampling(temperature=temperature, top_k=top_k))[0]
     counts = np.array(run_script(sea, code, script=ENGINE))
     assert (counts[expected.numpy() == 0] == 0).all()
     assert counts / draws == pytest.approx(expected.numpy(), abs=0.02)

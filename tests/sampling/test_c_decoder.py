@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import publish_run
+from hypothesis import HealthCheck, given, settings, strategies
 from programs import Programs
 
 from chargpt.kernels.decode import load_kernel
@@ -136,6 +137,25 @@ def test_every_setting_chooses_as_the_torch_decoder_does(c_decoder, sampling, ne
     options = dict(never_sampled=never_sampled, overflow="refill")
     expected = written(model, Decoder, 80, sampling, *range(5), **options)
     assert torch.equal(written(model, c_decoder, 80, sampling, *range(5), **options), expected)
+
+
+SAMPLINGS = strategies.builds(
+    Sampling,
+    temperature=strategies.floats(0.05, 3),
+    top_k=strategies.integers(0, VOCAB + 1),
+    top_p=strategies.floats(0.05, 1),
+    min_p=strategies.floats(0, 0.6),
+    repetition_penalty=strategies.sampled_from([1.0, 1.5, 4.0]),
+)
+
+
+@given(sampling=SAMPLINGS)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_random_settings_choose_as_the_torch_decoder_does(c_decoder, sampling):
+    """The rules are written twice, in rules.py and in decode.c: a change of one of the two fails here."""
+    model = random_model(block_size=64)
+    expected = written(model, Decoder, 60, sampling, 0, 1, 2)
+    assert torch.equal(written(model, c_decoder, 60, sampling, 0, 1, 2), expected)
 
 
 @pytest.mark.parametrize("never_sampled", [(), tuple(range(0, 700, 2))])

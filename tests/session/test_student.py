@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import Clock, bits, last_step, logged
+from session_helpers import clock_of_steps
 
 import train
 from chargpt.config import Config, apply_overrides
 from chargpt.interrupt import Interrupt
-from chargpt.planning import clock as time_budget
 from chargpt.runs.checkpoint import newest
-from chargpt.session import session as session_module
 from chargpt.session.student import (
     STRETCHES,
     Losses,
@@ -33,7 +32,7 @@ from chargpt.session.student import (
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.trainer import Step, Trainer
+from chargpt.training.trainer import Trainer
 
 UNDECIDED = ["train.student_minutes=0.02", "train.student_gap=0.1"]
 TINY = [
@@ -136,17 +135,7 @@ def run(text: Path, folder: Path, name: str, *words: str) -> int:
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
-    """A machine on which a step takes 20 ms, and everything else no time."""
-    clock, step = Clock(), Trainer.step
-
-    def step_in_time(trainer: Trainer) -> Step:
-        clock.sleep(0.02)
-        return step(trainer)
-
-    monkeypatch.setattr(Trainer, "step", step_in_time)
-    for module in (train, session_module, time_budget):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
+    return clock_of_steps(monkeypatch, seconds=0.02)
 
 
 def test_a_run_that_does_not_memorise_goes_on_for_the_whole_time_under_its_name(text, tmp_path, capsys, clock):
