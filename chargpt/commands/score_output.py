@@ -101,7 +101,7 @@ def print_notes(summary: Summary, tokenizer: Tokenizer, *, page: Path | None) ->
     if total.unknown:
         log(describe_unknown(total, tokenizer))
     if summary.ngram is None:
-        log("no n-gram mark: the training text of the run is not in the cache, or the text is too short")
+        log("no n-gram model: the training text of the run is not in the cache, or the text is too short")
     if page:
         log(f"page: {page}")
 

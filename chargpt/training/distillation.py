@@ -19,7 +19,7 @@ from chargpt.training.runtime import Runtime
 SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the character of the text
 
 
-class Taught(nn.Module):
+class DistillationLoss(nn.Module):
     """A model as training calls it, with a loss that also compares its predictions with those of `teachers`.
 
     The teachers compute without dropout, on the device and in the precision of `runtime`, and do not change.

@@ -20,7 +20,7 @@ from chargpt.model import GPT
 from chargpt.parallel.group import Group, ranges
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.training.batches import Batches
-from chargpt.training.distillation import Taught, environment
+from chargpt.training.distillation import DistillationLoss, environment
 from chargpt.training.optimizers import is_falling, learning_rate, make_optimizer, replanned
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
@@ -37,7 +37,7 @@ class NotFinite(Exception):
 class Step(NamedTuple):
     """What a step reports."""
 
-    loss: float  # mean over the batch, nats per character; with teachers, that of Taught
+    loss: float  # mean over the batch, nats per character; with teachers, that of DistillationLoss
     grad_norm: float  # before clipping
     rate: float  # learning rate
 
@@ -93,7 +93,7 @@ class Trainer:
             resident=runtime.has_memory_for(ids),
         )
         working = self.weights.working.train()
-        self._loss = runtime.compiled(Taught(working, teachers, runtime=runtime) if teachers else working)
+        self._loss = runtime.compiled(DistillationLoss(working, teachers, runtime=runtime) if teachers else working)
 
     @property
     def model(self) -> GPT:

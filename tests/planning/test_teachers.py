@@ -28,7 +28,7 @@ from chargpt.runs.run import Run
 from chargpt.runs.sealed_json import seal
 from chargpt.session import result
 from chargpt.terminal import UserError
-from chargpt.training.distillation import SHARE, Taught, digest
+from chargpt.training.distillation import SHARE, DistillationLoss, digest
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.trainer import Trainer
 
@@ -63,7 +63,7 @@ def gradient(loss: torch.Tensor, model: GPT) -> torch.Tensor:
 
 def test_the_loss_is_the_cross_entropy_with_the_text_and_the_mean_prediction(batch):
     model, teachers = new_model(0), [new_model(1), new_model(2, positions="rotary", n_layer=1)]
-    found = Taught(model, teachers, runtime=RUNTIME)(*batch)
+    found = DistillationLoss(model, teachers, runtime=RUNTIME)(*batch)
     idx, targets = batch
     mean = (teachers[0](idx).double().softmax(-1) + teachers[1](idx).double().softmax(-1)) / 2
     target = SHARE * mean + (1 - SHARE) * F.one_hot(targets, VOCAB)
@@ -73,14 +73,14 @@ def test_the_loss_is_the_cross_entropy_with_the_text_and_the_mean_prediction(bat
 def test_a_model_that_is_its_own_teacher_learns_from_the_text_alone(batch):
     """Nothing is to be learned from equal predictions, so the rest of the gradient is that of the plain loss."""
     model = new_model(0)
-    taught = gradient(Taught(model, [copy.deepcopy(model)], runtime=RUNTIME)(*batch), model)
+    taught = gradient(DistillationLoss(model, [copy.deepcopy(model)], runtime=RUNTIME)(*batch), model)
     torch.testing.assert_close(taught, (1 - SHARE) * gradient(model(*batch), model), rtol=1e-4, atol=1e-7)
 
 
 def test_teachers_compute_without_dropout_and_do_not_change(batch):
     model, teacher = new_model(0), new_model(1, dropout=0.5).train()
     before = copy.deepcopy(teacher.state_dict())
-    taught = Taught(model, [teacher], runtime=RUNTIME)
+    taught = DistillationLoss(model, [teacher], runtime=RUNTIME)
     losses = {taught(*batch).item() for _ in range(3)}
     gradient(taught(*batch), model)
     assert len(losses) == 1
