@@ -307,18 +307,19 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
-        _, unknown, words = message.partition("unrecognized arguments: --")
+        _, unknown, words = message.partition("unrecognized arguments: -")
         if unknown:
-            word = words.split(" ")[0]  # what follows may be words that are right
-            raise UserError(f"--{word}: no such option; {self._nearest(word.split('=')[0])}")
+            word = f"-{words.split(' ')[0]}"  # what follows may be words that are right
+            raise UserError(f"{word}: no such option; {self._nearest(word.lstrip('-').split('=')[0])}")
         if message.endswith("expected one argument"):
             raise UserError(f"{message}; if its value begins with a dash, write {message.split(':')[0]}=VALUE")
         raise UserError(message if "; use " in message else f"{message}; see {self.prog} --help")
 
     def _nearest(self, word: str) -> str:
         known = sorted(option.removeprefix("--") for option in self.options())
-        close = [option for option in known if option.startswith(word)] or difflib.get_close_matches(word, known, n=1)
-        return f"did you mean --{close[0]}?" if close else f"see {self.prog} --help"
+        close = [option for option in known if word and option.startswith(word)]
+        close = close[: None if len(word) == 1 else 1] or difflib.get_close_matches(word, known, n=1)
+        return f"did you mean {' or '.join(f'--{option}' for option in close)}?" if close else f"see {self.prog} --help"
 
 
 def whole_number(least: int) -> Callable[[str], int]:

@@ -322,7 +322,9 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--prompt-file", "."], "Is a directory"),
         (["--lenght", "5"], "--lenght: no such option; did you mean --length?"),
         (["--temp", "1"], "--temp: no such option; did you mean --temperature?"),
-        (["more"], "unrecognized arguments: more"),
+        (["The sea"], "The sea: given after RUN; a prompt is given with --prompt 'The sea'"),
+        (["-p", "The sea"], "-p: no such option; did you mean --precision or --prompt or"),
+        (["-prompt", "The sea"], "-prompt: no such option; did you mean --prompt?"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(call, run, argv, says):

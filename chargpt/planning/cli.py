@@ -172,15 +172,16 @@ def is_setting(word: str) -> bool:
 
 
 def minutes(text: str) -> float:
-    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45m, 30s, 1h30, 1h30m, 2m30s.
+    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45m, 45min, 30s, 1h30, 1h30m, 2m30s.
 
     1:30 is refused, since it may be hours or minutes.
     """
     if NUMBER.fullmatch(text) or text.lstrip("+-") in ("inf", "nan"):
         return number(text)
-    if NUMBER.fullmatch(text[:-1]) and text[-1] in UNITS:
-        return float(text[:-1]) * UNITS[text[-1]]
-    found = re.fullmatch("(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m?)?", text) or re.fullmatch("()([0-9]{1,6})m([0-9]{1,6})s?", text)
+    short = re.sub("min(?![a-z])", "m", text)
+    if NUMBER.fullmatch(short[:-1]) and short[-1] in UNITS:
+        return float(short[:-1]) * UNITS[short[-1]]
+    found = re.fullmatch("(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m?)?", short) or re.fullmatch("()([0-9]{1,6})m([0-9]{1,6})s?", short)
     if not found or not text:
         what_to_do = "use minutes as a number, or a time such as 2h, 1h30 or 30s"
         raise argparse.ArgumentTypeError(f"{text!r} given; {what_to_do}")

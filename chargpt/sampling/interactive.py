@@ -106,7 +106,8 @@ class Session:
             raise UserError("/undo: there is no turn to take back; type text first")
         self._text = self._earlier.pop()
         end = self._generator.tokenizer.decode(self._text[-TAIL:])
-        log(f"the text now ends with: {end}" if self._text else "the text is now empty")
+        cut = "…" if len(self._text) > TAIL else ""
+        log(f"the text now ends with: {cut}{end}" if self._text else "the text is now empty")
 
     def _set(self, command: str, value: str) -> None:
         """Change a setting of the next turns, and print it; without a value, only print it."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from chargpt.nanogpt_words import SAMPLE, check_words
 from chargpt.project import command
-from chargpt.terminal import Parser, UserError, number, numbers, whole_number
+from chargpt.terminal import Parser, UserError, number, numbers, shell_word, whole_number
 
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 
@@ -77,7 +77,11 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     argv = sys.argv[1:] if argv is None else argv
     bare = [word for before, word in zip(["", *argv], argv) if not before.startswith("-") and not os.path.exists(word)]
     check_words(argv, SAMPLE, known=parser.options(), bare=bare)
-    given = parser.parse_args(argv)
+    given, more = parser.parse_known_args(argv)
+    if more and not more[0].startswith("-"):
+        raise UserError(f"{more[0]}: given after RUN; a prompt is given with --prompt {shell_word(more[0])}")
+    if more:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     if given.length is None:
         given.length = default_length(given.lines, unique=given.unique)
     if given.seed is None:

@@ -35,6 +35,11 @@ def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
         ("30s", 0.5),
         ("2m30s", 2.5),
         ("2m30", 2.5),
+        ("5min", 5),
+        ("5m", 5),
+        ("90s", 1.5),
+        ("1h30min", 90),
+        ("1.5min", 1.5),
     ],
 )
 def test_a_time_may_have_units(given, minutes):
@@ -69,6 +74,8 @@ def test_a_time_that_is_not_clear_is_one_line(given):
         (["--resume", "--epochs", "3", "train.max_steps=5"], "--epochs: given together with train.max_steps"),
         (["--find-lr", "--resume"], "--find-lr: "),
         (["--minute", "1", "train.seed=1"], "--minute: no such option; did you mean --minutes?"),
+        (["-minutes", "1"], "-minutes: no such option; did you mean --minutes?"),
+        (["--minutes", "5minm"], "--minutes: '5minm' given"),
         (["--minutes", "5256001"], "--minutes: 5,256,001 given"),
         (["--device", "cpu", "runtime.device=cuda"], "--device: given together with runtime.device"),
         (["--device", "cpu", "runtime.device = cuda"], "--device: given together with runtime.device"),

@@ -108,6 +108,7 @@ def test_undo_takes_back_a_turn_and_the_next_one_draws_from_the_next_seed(talk, 
     assert talk("ab\n/undo\n/undo\ncd\n")[1].count("error: /undo: there is no turn to take back") == 1
     assert talk("ab\n/new\n/undo\n\n")[0] == shown(first, second)
     assert "the text is now empty" in talk("ab\n/undo\n")[1]
+    assert "ends with: ab" in err and "ends with: …" in talk("ab\n\n/undo\n", length=100)[1]
 
 
 def test_save_writes_the_exact_text_and_never_replaces_a_file(talk, generator, tmp_path, monkeypatch):
