@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.run_report import RunReport
 
 MAX_RUNS = COLOURS  # of a page: each run has a colour of its own
+ONE, SEVERAL = "report.html", "comparison.html"  # the page of one run, and of several
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,9 +34,8 @@ def main(argv: Sequence[str]) -> int:
         help=f"runs in checkpoints/, their paths, patterns such as 'poems*', or the paths of checkpoints; at most {MAX_RUNS}",
     )
     add_device_option(parser)
-    parser.add_argument(
-        "--out", type=page_file, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)"
-    )
+    default = f"(default: {ONE}, and for several runs {SEVERAL})"
+    parser.add_argument("--out", type=page_file, metavar="FILE", help=f"the page {default}")
     return run_verb(parser.parse_intermixed_args, argv, write_report)
 
 
@@ -49,12 +49,12 @@ def write_report(options: Namespace) -> None:
     if len(names) > MAX_RUNS:
         raise UserError(f"RUN: {len(names)} given; a report compares at most {MAX_RUNS}")
     runs = [measured(name, device=options.device) for name in names]
-    content = report_page(runs)
-    if options.out.exists():
-        log(f"{shown(options.out)}: replaces an older page; --out gives the page another name")
-    publish_page(options.out, content)
+    content, path = report_page(runs), options.out or Path(ONE if len(runs) == 1 else SEVERAL)
+    if path.exists():
+        log(f"{shown(path)}: replaces an older page; --out gives the page another name")
+    publish_page(path, content)
     log(f"{len(content.encode()) / 1e6:.2f} MB")
-    print(one_line(shown(options.out)))
+    print(one_line(shown(path)))
 
 
 def measured(name: str, *, device: str) -> "RunReport":

@@ -19,6 +19,14 @@ def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
     assert "page.html: replaces an older page" in said and "--out" in said
 
 
+def test_the_page_of_several_runs_replaces_none_of_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runs = [str(publish_run(tmp_path / name, fingerprint="1" * 64)) for name in ("a", "b")]
+    for names in (runs[:1], runs):
+        assert report.main([*names, "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.split() == ["report.html", "comparison.html"]
+
+
 def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, capsys):
     run = publish_run(tmp_path / "run", texts=[], fingerprint=NO_TEXT)
     assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
