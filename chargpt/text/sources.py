@@ -38,6 +38,7 @@ READ_ONCE = "files that are the same as another file, read once"
 HELD_OUT = "files removed from the training text because they are validation text"
 OTHERS = "files left out that do not match {pattern} (data.pattern chooses which are read)"
 CHUNK = 2**20  # bytes read at a time
+RUN_STEP = re.compile("step-[0-9.]+")  # a checkpoint in the folder of a run
 
 
 def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: Path, copies: Path) -> Sources:
@@ -104,6 +105,7 @@ def _check_given_once(texts: Sequence[str]) -> None:
 
 def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter[str]) -> list[Source]:
     """The sources that one TEXT means. `skipped` counts what is left out in folders."""
+    check_found([text])
     path = Path(text)
     if text == "-":
         return [_copied("standard input", sys.stdin.buffer, copies)]
@@ -115,11 +117,19 @@ def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter
         return [Source(label=shown(path), path=path)]
     if path.exists():
         return [_from_pipe(path, copies)]
-    if text in NAMES:
-        return named_corpus(text, root=root)
-    if path.is_symlink():
-        raise UserError(f"{text}: a link to a file that does not exist, or to itself; correct the link, or give a text file")
-    raise UserError(f"{text}: no such file or folder; {_suggestion(path)}")
+    return named_corpus(text, root=root)
+
+
+def check_found(texts: Sequence[str]) -> None:
+    """Raise UserError for a TEXT argument that is no file, no folder and no named corpus."""
+    for text in texts:
+        path = Path(text)
+        if text == "-" or text in NAMES or path.exists():
+            continue
+        if path.is_symlink():
+            what = "a link to a file that does not exist, or to itself"
+            raise UserError(f"{text}: {what}; correct the link, or give a text file")
+        raise UserError(f"{text}: no such file or folder; {_suggestion(path)}")
 
 
 def _from_pipe(path: Path, copies: Path) -> Source:
@@ -167,6 +177,9 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     if not matching:
         refuse_checkpoint(folder)
         raise UserError(f"{shown(folder)}: {_no_match(files, pattern)}")
+    runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
+    if run := next((run for path in matching for run in path.parents if run in runs), None):
+        raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are no text; give a folder without runs")
     if len(matching) < len(files):
         skipped[OTHERS.format(pattern=pattern)] += len(files) - len(matching)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]

@@ -157,3 +157,16 @@ def test_a_checkpoint_of_nanogpt_given_as_a_text_is_an_error_that_says_how_to_ma
     (tmp_path / "out" / "ckpt.pt").write_bytes(b"PK")
     with pytest.raises(UserError, match="make a run of it with python -m chargpt import .*out.? --run"):
         load(tmp_path / given)
+
+
+def test_runs_are_no_texts(load, tmp_path):
+    poems = tmp_path / "all" / "poems"
+    for name in ("details.txt", "step-00000010/state.json", "step-00000010/notes.md"):
+        (poems / name).parent.mkdir(parents=True, exist_ok=True)
+        (poems / name).write_text(TEXT)
+    (tmp_path / "all" / "a.txt").write_text(TEXT)
+    for folder in (poems, tmp_path / "all"):
+        with pytest.raises(UserError, match="poems is a run, whose files are no text; give a folder without runs"):
+            load(folder)
+    (poems / "details.txt").rename(tmp_path / "all" / "b.txt")
+    assert load(tmp_path / "all").characters == len(TEXT)  # nothing of the run matches
