@@ -28,6 +28,7 @@ class ProgressBar:
         self._started = self._last_line = time.perf_counter()
         self._numbers: dict[str, float] = {}
         self._evaluated = 0  # the step of the last validation loss
+        self._is_new = False  # whether no line has shown the last training loss yet
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -46,12 +47,13 @@ class ProgressBar:
     def show(self, step: int, values: Mapping[str, float]) -> None:
         """Show numbers that were just logged: beside the bar, or as a line for an evaluation or when one is due.
 
-        A line holds a validation loss only if it is new. Beside the bar, an older one has the step that it belongs to, or is
+        A line holds a loss only if it is new. Beside the bar, an older validation loss has the step that it belongs to, or is
         left out where that does not fit.
         """
         self._numbers.update(values)
         train = [f"train {self._numbers['train/loss']:.3f}"] if "train/loss" in self._numbers else []
-        words = list(train)
+        self._is_new = self._is_new or "train/loss" in values
+        words = list(train) if self._is_new else []
         if "val/loss" in values:
             self._evaluated = step
             words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
@@ -61,7 +63,7 @@ class ProgressBar:
         is_due = self._bar.disable and now - self._last_line >= PLAIN_SECONDS and step < self._total  # at the end comes a loss
         if "val/loss" not in values and not is_due:
             return
-        self._last_line = now
+        self._last_line, self._is_new = now, False
         if "chars_per_second" in self._numbers:
             words.append(f"{self._numbers['chars_per_second']:,.0f} chars/s")
         if step > self._first:

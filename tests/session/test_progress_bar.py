@@ -101,3 +101,13 @@ def test_beside_the_bar_an_older_validation_loss_has_its_step_or_is_left_out(wid
 
     with_train = [line for line in shown_in_terminal(width, monkeypatch, use) if "train 1.462" in line]
     assert with_train and all("val" not in line or "val 4.734 (step 0)" in line for line in with_train)
+
+
+def test_a_training_loss_is_shown_only_when_it_is_new(capsys):
+    bar = ProgressBar(step=0, total=100)
+    bar.show(10, {"train/loss": 2.0})
+    for step in (12, 16):
+        bar.show(step, {"val/loss": 1.5, "val/bits_per_char": 2.164})
+    bar.close()
+    first, second = capsys.readouterr().out.splitlines()
+    assert "train 2.000" in first and "train" not in second and "val 1.500" in second
