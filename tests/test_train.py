@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -224,9 +225,15 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, clock
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     falling = rates[rates.index(max(rates)) :]
     assert falling == sorted(falling, reverse=True) and falling[-1] < 0.1 * falling[0]
-    (speed,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("speed ")]
-    said = int(speed.partition("; ")[2].partition(" ")[0].replace(",", ""))
-    assert said == pytest.approx(steps, rel=0.1)  # planned again and again, and told once: the speed has not changed
+    lines, told = capsys.readouterr().out.splitlines(), [1_000_000]
+    for line in lines:  # each length that is shown was told before, and each one that is told is shown
+        if found := re.match("speed .*; ([0-9,]+) steps(?: in place of ([0-9,]+))?", line):
+            length, before = (number and int(number.replace(",", "")) for number in found.groups())
+            assert before == (told[-1] if len(told) > 1 else None)
+            told.append(length)
+        elif found := re.match("step [0-9,]+/([0-9,]+)", line):
+            assert int(found[1].replace(",", "")) == told[-1]
+    assert len(told) > 2 and told[-1] == steps
 
 
 def test_on_a_machine_that_becomes_busy_the_run_ends_in_time_with_a_rate_that_has_fallen(
@@ -246,7 +253,7 @@ def test_on_a_machine_that_becomes_busy_the_run_ends_in_time_with_a_rate_that_ha
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     assert rates[-1] < 0.1 * max(rates)
     labels = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert labels.count("speed") == 2 and labels.count("slow") == 1
+    assert labels.count("speed") >= 2 and labels.count("slow") == 1
 
 
 @pytest.mark.parametrize("minutes", [None, 0.05])
@@ -350,7 +357,7 @@ def test_a_run_that_exists_is_never_overwritten(trainer, tmp_path, capsys, text)
     before = bits(tmp_path / "run")
     capsys.readouterr()
     line = fails([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"], capsys)
-    assert "--resume" in line and "--run" in line
+    assert "it is finished: choose another --run NAME, such as" in line and line.endswith("/run train.max_steps=80")
     assert bits(tmp_path / "run") == before
 
 
@@ -377,6 +384,29 @@ def test_a_text_that_changed_is_noticed(tmp_path, text, capsys):
     assert train.main([str(copy), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
     copy.write_text(text.read_text().replace("stone", "river"))
     assert "changed" in fails(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=50"], capsys)
+
+
+def test_a_validation_text_that_has_moved_is_given_again_and_no_other_one(tmp_path, text, capsys):
+    """The setting is saved: the run is then continued without it."""
+    first, moved, other = (tmp_path / name for name in ("val.txt", "moved.txt", "other.txt"))
+    first.write_text(text.read_text()[:300])
+    other.write_text(text.read_text()[300:600])
+    run, cache = ["--resume", "--run", f"{tmp_path}/run"], f"data.cache={tmp_path}/cache"
+    assert train.main([str(text), *TINY, *run[1:], cache, f"data.val_text={first}"]) == 0
+    first.rename(moved)
+    capsys.readouterr()
+    assert fails([*run, cache], capsys).endswith("/run data.val_text=TEXT")
+    fails([*run, cache, f"data.val_text={other}"], capsys)
+    assert train.main([*run, cache, f"data.val_text={moved}", "train.max_steps=41"]) == 0
+    assert train.main([*run, cache, "train.max_steps=42"]) == 0
+
+
+def test_a_run_that_does_not_fit_into_memory_now_is_not_continued(trainer, tmp_path, capsys, monkeypatch):
+    assert trainer() == 0
+    monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: 1000)
+    capsys.readouterr()
+    line = fails(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=50"], capsys)
+    assert line.startswith("error: memory: about") and "batch_size" not in line  # which cannot change
 
 
 def test_another_machine_is_told_and_goes_on(trainer, tmp_path, capsys):
@@ -749,12 +779,12 @@ def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tm
 
 
 def test_the_result_of_a_finished_run_is_the_same_when_it_is_resumed(trainer, tmp_path, capsys):
-    """But for the settings that its command keeps: those that the user has typed."""
+    """Its command keeps the settings that the user has typed, also those that were typed when the run began."""
     assert trainer("train.max_steps=120", "optim.learning_rate=0.02") == 0
     (first,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
     assert resume(tmp_path / "run") == 0
     (again,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
-    assert first.partition(" --minutes 2")[0] == again.partition(" --minutes 2")[0] and " --minutes 2" in first
+    assert first == again and " --minutes 2" in first
     assert "optim.learning_rate=0.02" in first and "train.max_steps" not in first
 
 

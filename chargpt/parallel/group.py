@@ -15,7 +15,8 @@ ALIGNED = 64  # numbers; a part begins at a cache line
 
 
 class Group:
-    """A group of one process, which exchanges nothing. Processes are numbered by `rank`, from 0 to `size` - 1.
+    """A group of one process, which exchanges nothing. Processes are numbered by `rank`, from 0 to `size` - 1, and those of one
+    machine by `local_rank`, from 0 to `local_size` - 1.
 
     The batch is cut into G chunks, and each region of a vector into G parts; G is a multiple of the number of processes. The
     `cuts` of a region are G + 1 ascending positions. A process computes the chunks `own(G)`, and updates the parts `own(G)`.
@@ -23,7 +24,7 @@ class Group:
     the same bits.
     """
 
-    rank, size, local_rank = 0, 1, 0
+    rank, size, local_rank, local_size = 0, 1, 0, 1
     has_begun = False  # whether torchrun has started these processes again, after they had begun a run
 
     @property

@@ -54,7 +54,8 @@ def join_group() -> contextlib.AbstractContextManager[Group]:
     if os.environ.get("MASTER_PORT", "").strip() == "0":  # each process would take another port
         raise UserError("MASTER_PORT: '0' given; use the same free port for all processes, such as 29500")
     local_rank, restarts = _number("LOCAL_RANK"), _number("TORCHELASTIC_RESTART_COUNT")
-    return Processes(rank, size, local_rank=local_rank, restarts=restarts)
+    local_size = _number("LOCAL_WORLD_SIZE") or size
+    return Processes(rank, size, local_rank=local_rank, local_size=local_size, restarts=restarts)
 
 
 def _number(name: str, *, default: int = 0) -> int:
@@ -88,10 +89,19 @@ class Processes(Group):
     """
 
     def __init__(
-        self, rank: int, size: int, *, local_rank: int, restarts: int, joining: float = JOINING, patience: float = PATIENCE
+        self,
+        rank: int,
+        size: int,
+        *,
+        local_rank: int,
+        local_size: int = 1,
+        restarts: int,
+        joining: float = JOINING,
+        patience: float = PATIENCE,
     ) -> None:
         """Say after `patience` seconds what is waited for, and give up if not all have joined after `joining` seconds."""
-        self.rank, self.size, self.local_rank, self.restarts = rank, size, local_rank, restarts
+        self.rank, self.size, self.restarts = rank, size, restarts
+        self.local_rank, self.local_size = local_rank, local_size
         self._joining, self._patience = joining, patience
         self.timeout = timedelta(minutes=5)
         self._interrupt, self._launcher = SharedInterrupt(), os.getppid()  # another parent later means that torchrun is gone

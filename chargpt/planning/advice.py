@@ -79,6 +79,22 @@ def known_start(corpus: Corpus, *, checkpoints: Path) -> tuple[str, float] | Non
     return name, start_loss(model, corpus)
 
 
+def _best_way(
+    corpus: Corpus, *, loss: float, with_minutes: tuple[int, float] | None, checkpoints: Path
+) -> tuple[float, list[str]] | None:
+    """The lowest loss that another training is known to reach, if it is clearly below `loss`, and how its command begins.
+
+    `with_minutes` is what --minutes gives in place of this training: how many, and by how many nats the loss is lower.
+    """
+    ways = []
+    if start := known_start(corpus, checkpoints=checkpoints):
+        ways.append((start[1], ["--init-from", start[0]]))
+    if with_minutes is not None:
+        ways.append((loss - with_minutes[1], ["--minutes", str(with_minutes[0])]))
+    best = min(ways, default=None)
+    return best if best is not None and best[0] < loss - WORTH else None
+
+
 def better_way(
     corpus: Corpus,
     config: Config,
@@ -93,20 +109,16 @@ def better_way(
     """What is expected to give a clearly lower loss than the training of `config` in `folder`, which is about to begin.
 
     Empty if there is nothing. `expected` is the loss of this training, None if it is not known, and then the loss of an n-gram
-    model is compared; `with_minutes` is what --minutes would give: how many, and the loss to expect. `settings` are those that
-    the user gives.
+    model is compared; `with_minutes` is that of `_best_way`. `settings` are those that the user gives.
     """
-    ways = []
-    if start := known_start(corpus, checkpoints=checkpoints):
-        name, loss = start
-        ways.append((loss, ["--init-from", name], f"that run's loss on this text is {loss:.2f} before training"))
-    if with_minutes is not None:
-        number, loss = with_minutes
-        ways.append((loss, ["--minutes", str(number)], f"about {loss:.2f} is expected"))
-    loss, words, why = min(ways, default=(math.inf, [], ""))
-    instead = "" if expected is None else f"; from this training {expected.loss:.2f}"
-    if loss < (ngram_loss if expected is None else expected.loss) - WORTH:
-        words += kept_settings(settings, words[0])
+    own = ngram_loss if expected is None else expected.loss
+    if way := _best_way(corpus, loss=own, with_minutes=with_minutes, checkpoints=checkpoints):
+        loss, words = way
+        why = f"about {loss:.2f} is expected"
+        if words[0] == "--init-from":
+            why = f"that run's loss on this text is {loss:.2f} before training"
+        instead = "" if expected is None else f"; from this training {expected.loss:.2f}"
+        words = [*words, *kept_settings(settings, words[0])]
         command = train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)
         return f"{command or ' '.join(words)}   ({why}{instead})"
     if expected is not None and expected.loss >= ngram_loss:
@@ -123,30 +135,33 @@ def better_training(
     is_memorised: bool,
     is_adapted: bool,
     ngram_loss: float,
+    with_minutes: tuple[int, float] | None = None,
     given: TrainOptions,
     folder: Path,
     checkpoints: Path,
 ) -> str:
     """What may give a lower loss than the run in `folder`, which has ended: a command if there is one; empty for nothing.
 
-    `seconds` is how long its steps took, None if that is not known; `ngram_loss` is the loss of an n-gram model. The settings
-    that the user has `given` for this run stay, but for those that the command replaces.
+    What `better_way` names before a training is named after it too, unless the training learned nothing. `seconds` is how long
+    its steps took, None if that is not known; `ngram_loss` is the loss of an n-gram model. The settings that the user has
+    `given` for this run stay, but for those that the command replaces.
     """
-    minutes, start = max(2, math.ceil((seconds or 0) / 60)), known_start(corpus, checkpoints=checkpoints)
+    minutes, learned = max(2, math.ceil((seconds or 0) / 60)), progress.best_step != 0
     epochs = progress.step * config.chars_per_step / len(corpus.train)
     is_short_of_text = is_memorised or epochs > 0.9 * MAX_EPOCHS
     best_loss = math.inf if progress.best_loss is None else progress.best_loss
-    if start is not None and start[1] < best_loss - WORTH:
-        words = ["--init-from", start[0]]
+    way = _best_way(corpus, loss=best_loss, with_minutes=with_minutes if learned else None, checkpoints=checkpoints)
+    if way is not None:
+        words = way[1]
     elif is_adapted or config.train.teachers or config.train.student_minutes:
         return ""
-    elif progress.best_step == 0:
+    elif not learned:
         words = ["--find-lr"]
-    elif config.optim.name != "muon":  # --minutes uses Muon
+    elif config.optim.name != "muon" and with_minutes is None:  # --minutes uses Muon
         words = ["--minutes", str(ENOUGH if is_short_of_text else minutes)]
     elif not is_short_of_text:
         words = ["--minutes", str(2 * minutes)]
-    elif minutes <= ENOUGH and (given.minutes or 0) < ENOUGH:  # in two runs
+    elif config.optim.name == "muon" and minutes <= ENOUGH and (given.minutes or 0) < ENOUGH:  # in two runs
         words = ["--minutes", str(ENOUGH)]
     else:
         return LONGER_TEXT if best_loss >= ngram_loss else ""

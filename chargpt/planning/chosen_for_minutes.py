@@ -46,6 +46,8 @@ TIMING_SECONDS = 4.0
 TIMING_SHARE = 0.015
 # Time steps for at least this many seconds, so that one undisturbed step is likely.
 STEADY_SECONDS = 0.15
+# Characters in a step that is timed on a CPU, at most: more characters do not make it faster.
+MOST_TIMED = 2**15
 # Seconds of a run before its first step.
 STARTING_SECONDS = 4.0
 # Share of the rest of a run's time, without evaluations, that is for steps; what is left is for saving and a reserve.
@@ -111,7 +113,8 @@ class Candidate(NamedTuple):
 
     def describe(self, text: Text, *, how: str) -> str:
         model = self.config.model
-        return f"{_millions(self.parameters)} ({model.n_layer} x {model.n_embd}) {self.announced(text, how=how).loss:.2f}"
+        parameters = _parameter_count(self.config, text)
+        return f"{parameters:,} ({model.n_layer} x {model.n_embd}) {self.announced(text, how=how).loss:.2f}"
 
 
 class Choice(NamedTuple):
@@ -165,7 +168,7 @@ def choose(
         used = min(seconds, _duration(best, best.seen, best.speed))
     how = best.config.optim.name
     kind: Kind = "line" if muon else "detail"  # without --minutes, nobody asked for so much time
-    expected, notices = _described(best, candidates, text, given=given, how=how, seconds=used)
+    expected, notices = _described(best, candidates, text, given=given, how=how)
     notices += _end(used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
     with_minutes = None
     if expected is not None and not muon and "optim.name" not in given:
@@ -221,7 +224,7 @@ def _two_runs(
         f"a model of the same shape learns from the text and from its predictions for {clock(second)}. Otherwise it goes on",
     )
     chosen = best._replace(config=config, seen=seen)
-    expected, notices = _described(chosen, candidates, text, given=given, how=law.TWO_RUNS, seconds=first)
+    expected, notices = _described(chosen, candidates, text, given=given, how=law.TWO_RUNS)
     end = _end(first + second, seconds, epochs=law.ENOUGH_EPOCHS)
     return Choice(config, longest, [about, *notices, *end], expected)
 
@@ -247,7 +250,7 @@ def _end(used: float, seconds: float, *, epochs: int, kind: Kind = "line") -> li
     if used >= seconds:
         return []
     enough = f"more than {epochs} passes over this text do not lower the loss"
-    return [Notice("note", f"training ends after about {clock(used)} of {clock(seconds)}: {enough}", kind)]
+    return [Notice("note", f"training ends before its {clock(seconds)} are over: {enough}", kind)]
 
 
 def _candidates(
@@ -271,7 +274,7 @@ def _candidates(
             speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
             first = with_context_and_batch(shape, text, longest=longest, given=given, seen=0)
-            check_memory(first, vocab_size=corpus.tokenizer.vocab_size)
+            check_memory(first, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
             speed = processes * training_speed(first, corpus, teachers)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         work = len(validation_split(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
@@ -279,7 +282,7 @@ def _candidates(
         shaped = with_context_and_batch(shape, text, longest=longest, given=given, seen=seen)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         try:
-            check_memory(shaped, vocab_size=corpus.tokenizer.vocab_size)
+            check_memory(shaped, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
             if shaped != first and timing < deadline - time.perf_counter():
                 speed = processes * training_speed(shaped, corpus, teachers)
         except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
@@ -320,6 +323,12 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
     """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded."""
     config = apply_overrides(config, ["runtime.compile=off"])  # compiling takes longer than the choice may
     runtime = choose_runtime(config)
+    if runtime.device.type == "cpu" and config.chars_per_step > MOST_TIMED:
+        chunks = max(1, config.train.chunks)
+        windows = min(config.train.batch_size, max(1, MOST_TIMED // config.model.block_size // chunks) * chunks)
+        micro = max(1, MOST_TIMED // (windows * config.model.block_size))
+        fewer = [f"train.batch_size={windows}", f"train.accumulate={min(config.train.accumulate, micro)}"]
+        config = apply_overrides(config, fewer)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     trainer = Trainer(model, corpus.train, config, runtime=runtime, teachers=models_of(teachers))
     seconds: list[float] = []
@@ -333,7 +342,7 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
 
 
 def _described(
-    best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str], how: str, seconds: float
+    best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str], how: str
 ) -> tuple[Expected | None, list[Notice]]:
     """The loss to expect of the run, or of the second of two runs, and what was chosen; `how` as in law.announced.
 
@@ -341,12 +350,13 @@ def _described(
     """
     config, model = best.config, best.config.model
     epochs = config.train.max_steps * config.chars_per_step / text.characters
-    size = f"{_millions(best.parameters)} parameters ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
+    parameters = f"{_parameter_count(config, text):,} parameters"
+    size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     regular = f"weight decay {config.optim.weight_decay:g} and dropout {model.dropout:g} for {epochs:.1f} epochs"
     notices = [
         Notice(
             "chosen",
-            f"{size}: {clock(seconds)} at {best.speed:,.0f} characters a second see the text {epochs:.1f} times",
+            f"{size}: at {best.speed:,.0f} characters a second, it sees the text {epochs:.1f} times",
             "detail",
         ),
         Notice(
@@ -388,8 +398,8 @@ def _is_far(value: float, usual: float, *, factor: float = FAR) -> bool:
     return not usual / factor < value < usual * factor
 
 
-def _millions(parameters: int) -> str:
-    return f"{parameters / 1e6:.1f}M" if parameters >= 950_000 else f"{parameters / 1e6:.2f}M"
+def _parameter_count(config: Config, text: Text) -> int:
+    return blank_model(config.model, text.vocabulary).parameter_count()
 
 
 def regularized(config: Config, text: Text, *, given: Collection[str]) -> Choice:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from chargpt.config import Config
 from chargpt.planning.candidate_settings import in_blocks
+from chargpt.planning.chosen_for_minutes import MOST_TIMED
 from chargpt.planning.clock import duration, kept_back, longest_run, steps_that_fit
 from chargpt.planning.law import MAX_EPOCHS, Text, regularization
 from chargpt.planning.memory import memory_needed
@@ -158,8 +159,13 @@ def evaluation_seconds(config: Config, corpus: Corpus, times: StepTimes) -> floa
 def step_times(trainer: Trainer) -> StepTimes:
     """The times of a step's parts, from the fastest of a few that are computed and discarded.
 
-    This takes some seconds at most, and with compiling about a minute, which the first step then does not need.
+    This takes some seconds at most, and with compiling about a minute, which the first step then does not need. Of a large
+    batch on a CPU, MOST_TIMED characters are computed.
     """
+    train, chunks = trainer.config.train, max(1, trainer.config.train.chunks)
+    timed = windows = train.batch_size // chunks  # of a chunk
+    if trainer.runtime.device.type == "cpu" and not trainer.runtime.compile:
+        timed = max(1, min(windows, MOST_TIMED // (chunks * trainer.config.model.block_size)))
     gradients: list[float] = []
     updates: list[float] = []
     with ThreadWaiting(trainer.runtime):
@@ -167,10 +173,10 @@ def step_times(trainer: Trainer) -> StepTimes:
             trainer.rehearse()
             trainer.rehearse()
         while _wants_another(gradients):
-            gradients.append(_seconds(trainer.rehearse))
+            gradients.append(_seconds(lambda: trainer.rehearse(timed)))
         while _wants_another(updates):
             updates.append(_seconds(trainer.rehearse_update))
-    return StepTimes(min(gradients) * trainer.config.train.accumulate, min(updates))
+    return StepTimes(min(gradients) * windows / timed * train.accumulate, min(updates))
 
 
 def _wants_another(seconds: list[float]) -> bool:

@@ -44,12 +44,18 @@ def memory_free(device: torch.device) -> int | None:
         return None
 
 
-def check_memory(config: Config, *, vocab_size: int) -> None:
-    """Raise NotEnoughMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it."""
+def check_memory(config: Config, *, vocab_size: int, processes: int = 1, has_begun: bool = False) -> None:
+    """Raise NotEnoughMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it.
+
+    The `processes` are those that train on this machine: each of them has a model, and on a CPU they share its memory. The
+    settings of a run that `has_begun` cannot change.
+    """
     device = choose_device(config.runtime.device)
     free = memory_free(device) if device.type in ("cpu", "cuda") else None
     if free is None:
         return
+    if device.type == "cpu":
+        free //= processes
     precision = choose_precision(config.runtime.precision, device)
     shape = config.model
     parameters = shape.n_layer * 12 * shape.n_embd**2 + (vocab_size + shape.block_size) * shape.n_embd  # about
@@ -59,6 +65,9 @@ def check_memory(config: Config, *, vocab_size: int) -> None:
     model = BYTES_PER_PARAMETER * parameters
     fits = int((free - model) / (needed - model) * config.train.batch_size) if model < free else 0
     size = f"about {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
+    size += f" for each of {processes} processes" if processes > 1 else ""
+    if has_begun:
+        raise NotEnoughMemory(f"memory: {size}; end other programs, or continue the run on another machine or --device")
     windows = f"{config.train.batch_size:,} windows of {config.model.block_size:,} characters given"
     if fits >= 1:
         chunks = max(1, config.train.chunks)

@@ -5,6 +5,7 @@ Nothing is printed or written, but for texts in the cache. What the user should 
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from chargpt.planning.adaptation import adapt, describe_adaptation, has_seen_val
 from chargpt.planning.advice import better_way
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
-from chargpt.planning.cli import TrainOptions
+from chargpt.planning.cli import SECTIONS, TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.forecast import describe_text, describe_training, examine_text
 from chargpt.planning.law import Expected, Text
@@ -41,7 +42,7 @@ from chargpt.runs.run import TEACHER, folder_of, new_folder
 from chargpt.runs.start_from import start_from
 from chargpt.terminal import Notice, UserError, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
-from chargpt.text.sources import run_name
+from chargpt.text.sources import check_found, run_name
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
@@ -63,6 +64,7 @@ class Plan:
     folder: Path  # of the run; it holds no run, unless the plan is for no run: --dry-run, --find-lr
     seconds: float | None  # the time limit from the start of the program, without the student's time; None: no limit
     steps: int | None  # how many are expected to fit into `seconds`, if that is known
+    with_minutes: tuple[int, float] | None  # what --minutes gives in place of this: how many, and how much lower a loss, nats
     expected: Expected | None  # the validation loss, nats per character; None if it is not known
     notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
     advice: tuple[Notice, ...]  # what to expect and what may be better: for the user after those of `describe_training`
@@ -93,7 +95,8 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     """Decide everything about a new run before its first step. Raises UserError.
 
     `root` is the folder of the project, or where an installed library keeps runs; `processes` are how many train together.
-    The order is that of the mistakes a user can make: settings and names first, then the text, then what does not fit it.
+    The order is that of the mistakes a user can make: settings and names first, then the text, then what does not fit it. Only
+    a text that is not there comes before a run that is.
     """
     checkpoints, notices = root / "checkpoints", list[Notice]()
 
@@ -103,6 +106,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     config, teachers, warnings = find_teachers(settings.config, checkpoints)
     settings = dataclasses.replace(settings, config=config)
     _check_student(config, options, processes=processes)
+    check_found(options.texts)
     folder = _folder_of(options, checkpoints)
 
     # The text, and what follows from its length.
@@ -127,6 +131,10 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     model, about_start = _first_model(config, corpus, text, start, root=root)
 
     # What to expect, and what may be better.
+    with_minutes = None
+    if choice.with_minutes is not None and choice.expected is not None:
+        number, loss = choice.with_minutes
+        with_minutes = number, choice.expected.loss - loss
     advice = [*about_start, *choice.notices, *_about_student(config, settings)]
     advice += _about_shape(config, settings) if is_open and start is None else []
     if start is None and not options.find_lr:
@@ -135,7 +143,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
             config,
             expected=choice.expected,
             ngram_loss=text.ngram_loss,
-            with_minutes=choice.with_minutes,
+            with_minutes=with_minutes,
             settings=options.settings,
             folder=folder,
             checkpoints=checkpoints,
@@ -149,6 +157,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         folder=folder,
         seconds=choice.seconds,
         steps=config.train.max_steps if is_open and choice.seconds is not None else None,
+        with_minutes=with_minutes,
         expected=choice.expected,
         notices=tuple(notices),
         advice=tuple(advice),
@@ -234,6 +243,12 @@ def _about_settings(settings: Settings, options: TrainOptions, *, is_open: bool)
     origin = "the built-in defaults" if settings.file is None else shown(settings.file)
     origin = "chosen for the text and the time" if is_open and options.config is None else origin
     return [Notice("settings", ", ".join([origin, *options.settings]), "detail"), *ignored(options)]
+
+
+def settings_told(details: str) -> list[str]:
+    """The settings that the user has given for a run, from what its details.txt tells of them."""
+    line = next((line for line in details.splitlines() if line.startswith("settings ")), "")
+    return re.split(rf", (?=(?:{'|'.join(SECTIONS)})\.[a-z_]+=)", line)[1:]
 
 
 def _choose(

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from chargpt.config import Config, apply, to_dict
+from chargpt.config import Config, TrainConfig, apply, to_dict
 from chargpt.runs.model_shape import blank_model, check_size
 from chargpt.text.tokenizer import Tokenizer
 
@@ -47,6 +47,13 @@ class Progress:
             self.best_loss, self.best_step, self.without_gain = loss, self.step, 0
         elif is_falling:
             self.without_gain += 1
+
+    def is_finished(self, train: TrainConfig) -> bool:
+        """Whether a run has taken all its steps, or `train.patience` evaluations in a row did not improve the loss.
+
+        At the peak of the rate, no evaluation counts: the falling rate lowers the loss, even if it rose before.
+        """
+        return self.step >= train.max_steps or 0 < train.patience <= self.without_gain
 
     def take_mean_loss(self) -> float:
         """The mean training loss since the last call."""

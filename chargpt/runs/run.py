@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from chargpt.runs.checkpoint import (
     newest,
     prune,
     publish,
+    read_state,
     remove_oldest,
     remove_orphans,
     steps,
@@ -33,6 +35,7 @@ LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\
 
 DETAILS = "details.txt"  # what was said of a run before it began
 TEACHER = "-teacher"  # of two runs, the first gets this at the end of its name when it has ended, and the second has the rest
+FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written
 COPIES = "teachers-"  # a run keeps the weights of its teachers in a folder whose name is this and their digest
 
 
@@ -66,6 +69,14 @@ class Run:
             self._with_space(lambda: mark_best(path, state.progress.best_loss), problems)
         self.saved, self.checkpoint, self.saved_again = state, path, is_saved_again(path)
         return problems + prune(path, state.config.checkpoint.keep)
+
+    def check_space(self, size: int) -> None:
+        """Raise UserError unless the disk has room for as many checkpoints of `size` bytes as a run needs at least."""
+        total, _, free = shutil.disk_usage(self.folder)
+        if total and FEWEST * size > free:  # some network disks do not say how large they are
+            what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
+            ways = "free some space there, give a path on another disk with --run PATH, or train a smaller model"
+            raise UserError(f"{shown(self.folder)}: no room for {what}; {ways}")
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
         """What `save` returns. When its disk is full, the oldest checkpoint goes, until `save` succeeds or none can go.
@@ -126,6 +137,14 @@ class Run:
         return shlex.quote(self.folder.name if self.folder.parent == checkpoints else shown(self.folder))
 
 
+def details_of(folder: Path) -> str:
+    """What was said of the run in `folder` before it began; empty if that is not known."""
+    path = folder / DETAILS
+    if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 def _locked(folder: Path) -> FolderLock:
     """The lock of the run in `folder`. Raises UserError while another process trains it."""
     try:
@@ -162,24 +181,51 @@ def check_free(folder: Path, checkpoints: Path) -> Path:
 
     A run in `checkpoints` is named without its path.
     """
+    for name in _names_beside(folder):
+        if name != folder.name and name.casefold() == folder.name.casefold():
+            why = "which is the same name on some systems"
+            raise UserError(f"{shown(folder)}: {name} exists there, {why}; choose another --run NAME")
     if os.path.lexists(folder) and not folder.is_dir():
         raise UserError(f"{shown(folder)}: this is a file; choose another --run NAME")
     if folder.is_dir() and steps(folder):
-        free = free_folder(folder)
-        other = free.name if free.parent == checkpoints else shown(free)
-        ways = f"continue it with --resume, or choose another --run NAME, such as {other}"
+        own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, free_folder(folder)))
+        other = f"choose another --run NAME, such as {free}"
+        if more := _what_trains_on(folder):
+            ways = f"it is finished: {other}, or train it longer with --resume --run {shlex.quote(own)} {more}"
+        else:
+            ways = f"continue it with --resume, or {other}"
         raise UserError(f"{shown(folder)}: a run of this name exists; {ways}")
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
         raise UserError(f"{shown(folder)}: this folder exists and is not a run; choose another --run NAME")
     return folder
 
 
+def _what_trains_on(folder: Path) -> str:
+    """The setting with which the run in `folder` is trained on; empty if it goes on without one, or cannot be read."""
+    try:
+        state = read_state(steps(folder)[-1])
+    except CheckpointError:
+        return ""
+    progress, train = state.progress, state.config.train
+    if not progress.is_finished(train) or train.student_minutes:  # with a student to follow, it goes on
+        return ""
+    return "train.patience=0" if progress.step < train.max_steps else f"train.max_steps={2 * train.max_steps}"
+
+
 def free_folder(folder: Path) -> Path:
     """A folder that does not exist, for another run like the one in `folder`."""
-    number = 2
-    while (free := folder.with_name(f"{folder.name}-{number}")).exists():
+    number, taken = 2, {name.casefold() for name in _names_beside(folder)}
+    while f"{folder.name}-{number}".casefold() in taken:
         number += 1
-    return free
+    return folder.with_name(f"{folder.name}-{number}")
+
+
+def _names_beside(folder: Path) -> list[str]:
+    """The names in the parent of `folder`; none if it cannot be listed."""
+    try:
+        return os.listdir(folder.absolute().parent)
+    except OSError:
+        return []
 
 
 def check_other_run(folder: Path) -> None:

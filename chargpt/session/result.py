@@ -1,5 +1,6 @@
 """How a run ended: the code of the program, what the user is told, and what to type next."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,12 @@ from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import write_final_report
 from chargpt.planning.advice import better_training
+from chargpt.planning.plan import settings_told
 from chargpt.project import command
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import restore_model
+from chargpt.runs.run import details_of
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown
@@ -105,6 +108,7 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
     what = what_happened(progress, config, ngram_loss=ngram_loss, train_loss=train_loss, is_adapted=is_adapted)
     if _nothing_to_learn(progress, ngram_loss):
         return what
+    own = dict(setting.partition("=")[::2] for setting in [*settings_told(details_of(folder)), *session.options.settings])
     command = better_training(
         corpus,
         config,
@@ -113,7 +117,8 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
         is_memorised=overfits(progress, train_loss=train_loss),
         is_adapted=is_adapted,
         ngram_loss=ngram_loss,
-        given=session.options,
+        with_minutes=session.with_minutes,
+        given=dataclasses.replace(session.options, settings=[f"{key}={value}" for key, value in own.items()]),
         folder=folder,
         checkpoints=session.checkpoints,
     )

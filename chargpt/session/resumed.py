@@ -15,10 +15,12 @@ from chargpt.runs.checkpoint import Checkpoint, steps
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
 from chargpt.terminal import Notice, UserError, shell_word, shown
-from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.sources import run_name
 from chargpt.text.tokenizer import UnknownCharacters
 
+# Where a resumed run reads and writes its text; the text itself stays.
+PLACES = ("data.cache", "data.val_text")
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "optim.name")
 
@@ -103,18 +105,19 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     Texts that the user gives are read in place of those that the run recorded: they may have moved. A cache that the user gives
     is read and written.
     """
-    config, given = checkpoint.state.config, [setting for setting in options.settings if setting.startswith("data.cache")]
-    config = apply_overrides(config, given) if given else without_cache(config)
+    config, given = checkpoint.state.config, [setting for setting in options.settings if setting.startswith(PLACES)]
+    config = apply_overrides(without_cache(config), given)
     state, folder = checkpoint.state, checkpoint.path.parent
     run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
     if not options.texts:
         try:
             return corpus_of(checkpoint, config, root=root)
         except UserError:
-            gone = [text for text in state.texts if os.path.isabs(text) and not os.path.exists(text)]
+            places = {text: "TEXT" for text in state.texts} | {config.data.val_text: "data.val_text=TEXT"}
+            gone = [text for text in places if os.path.isabs(text) and not os.path.exists(text)]
             if not gone:
                 raise
-            again = f"give its new place: --resume --run {shell_word(run)} TEXT"
+            again = f"give its new place: --resume --run {shell_word(run)} {' '.join(places[text] for text in gone)}"
             raise UserError(f"{gone[0]}: the text of the run is not there any more; if it has moved, {again}") from None
     problem = UserError(
         f"TEXT: {' '.join(options.texts)} given, which is not the text of the run {run}; leave TEXT out, or train a new run "
@@ -136,10 +139,13 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
     if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen them for another length
         saved = apply_overrides(saved, ["train.min_evaluations=0", "train.max_epochs=0", "optim.replanned=0,0"])
     config = apply_overrides(saved, options.settings)
+    if options.given & {*PLACES}:
+        config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
     for change in difference(saved, config):
-        if change.startswith(FIXED) and not change.startswith("data.cache"):
+        is_place = change.startswith("data.cache") or (change.startswith("data.val_text") and saved.data.val_text)
+        if change.startswith(FIXED) and not is_place:
             raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
         if options.minutes is None or not change.startswith("train.max_steps:"):
             notices.append(Notice("changed", change))

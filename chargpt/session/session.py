@@ -16,6 +16,7 @@ from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock, long_enough, longest_run
 from chargpt.planning.forecast import describe_training
+from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
     check_teachers,
@@ -81,6 +82,7 @@ class Session:
     checkpoints: Path  # the folder in which runs are found by their names
     seconds: float | None  # the time limit, as the user is told
     deadline: float | None  # when the run shall end, on time.perf_counter; None: no limit
+    with_minutes: tuple[int, float] | None = None  # what --minutes gives in place of this training, as the plan says
     steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
     advice: Sequence[Notice] = ()  # for the user, after the model and the time are described
@@ -108,6 +110,8 @@ class Session:
         journal, checkpoints = Journal(verbose=options.verbose), root / "checkpoints"
         journal.add(plan.notices)
         check_processes(config, group)
+        if group.local_size > 1:
+            check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.local_size)
         worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
         state = SavedState(
             config=config,
@@ -126,6 +130,8 @@ class Session:
         keep_teachers(plan.teachers, run.folder)
         journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
         trainer = Trainer(plan.model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
+        saved = [*trainer.model.state_dict().values(), *trainer.optimizer.expected().values()]
+        run.check_space(sum(tensor.nbytes for tensor in saved))
         trainer.share_start()
         return cls(
             trainer=trainer,
@@ -137,6 +143,7 @@ class Session:
             checkpoints=checkpoints,
             seconds=plan.seconds,
             deadline=_deadline(started, plan.seconds),
+            with_minutes=plan.with_minutes,
             steps=plan.steps,
             advice=[*plan.advice, *_about_processes(trainer)],
         )
@@ -148,6 +155,7 @@ class Session:
         journal = Journal(verbose=options.verbose)
         journal.add(resumed.notices)
         check_processes(config, group)
+        check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.local_size, has_begun=True)
         worth_compiling = checkpoint.state.environment.get("compile") is True
         start = Start(
             dataclasses.replace(checkpoint.state, config=config, texts=corpus.texts),
@@ -402,10 +410,13 @@ class Session:
             journal.set_total(max_steps)
         max_steps = trainer.config.train.max_steps
         clock_.plan(step, max_steps)
-        if self._is_news(clock_.seconds_per_step):
+        is_first = not self.told_speeds
+        has_changed = max_steps != before.train.max_steps and not is_first
+        if self._is_news(clock_.seconds_per_step) or has_changed:
             seconds = clock_.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
             each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
-            journal.notice("speed", f"{each}; {max_steps:,} steps, done in {clock(seconds)}")
+            instead = f" in place of {before.train.max_steps:,}" if has_changed else ""
+            journal.notice("speed", f"{each}; {max_steps:,} steps{instead}, done in {clock(seconds)}")
 
     def save_length(self, interrupt: Interrupt) -> None:
         """Save a length that was fitted to the time: from now on, a resumed run knows it. Raises NotFinite, UserError."""

@@ -105,12 +105,8 @@ class Trainer:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has taken all its steps, or `train.patience` evaluations in a row did not improve the loss.
-
-        At the peak of the rate, no evaluation counts: the falling rate lowers the loss, even if it rose before.
-        """
-        patience = self.config.train.patience
-        return self.progress.step >= self.config.train.max_steps or 0 < patience <= self.progress.without_gain
+        """Whether no step is left to take."""
+        return self.progress.is_finished(self.config.train)
 
     def record_evaluation(self, loss: float) -> None:
         """The validation loss of the weights as they are is `loss`."""
@@ -185,10 +181,15 @@ class Trainer:
             loss += value  # one after the other: the sum() of Python 3.12 rounds differently
         return loss, math.sqrt(math.fsum(square for report in reports for square in report[len(losses) :]))
 
-    def rehearse(self) -> None:
-        """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes."""
+    def rehearse(self, windows: int = 0) -> None:
+        """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes.
+
+        `windows` are those of each chunk that are computed; 0 for all.
+        """
         for chunk in self._own:
-            self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step, 0, self._rows_of(chunk))))
+            first = chunk * self._rows
+            rows = slice(first, first + (windows or self._rows))
+            self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step, 0, rows)))
         self._wait_for_device()
         self.weights.refresh()
 

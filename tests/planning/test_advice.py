@@ -65,10 +65,10 @@ def test_before_training_what_is_clearly_better_is_named_with_both_losses(corpus
         "checkpoints": tmp_path,
         "ngram_loss": 0.57,
     }
-    line = better_way(corpus, config, expected=about_loss(0.6), with_minutes=(3, 0.4), **about)
+    line = better_way(corpus, config, expected=about_loss(0.6), with_minutes=(3, 0.2), **about)
     assert "--minutes 3" in line and "0.40" in line and "0.60" in line and line.count("data.lowercase=true") == 1
     assert "train.seed=5" in line and "--run run-2" in line
-    assert better_way(corpus, config, expected=about_loss(0.41), with_minutes=(3, 0.4), **about) == ""  # about the same
+    assert better_way(corpus, config, expected=about_loss(0.41), with_minutes=(3, 0.01), **about) == ""  # about the same
     line = better_way(corpus, config, expected=about_loss(3.0), with_minutes=None, **about)  # worse than the n-gram model
     assert "longer text" in line and "--init-from" in line
 
@@ -115,3 +115,13 @@ def test_what_was_done_already_is_not_advised_again(corpus, config, tmp_path):
     assert ended(corpus, muon, tmp_path, is_memorised=True, given=minutes) == ""
     worse = ended(corpus, muon, tmp_path, is_memorised=True, given=minutes, ngram_loss=1.5)
     assert "longer text" in worse and "--init-from" in worse  # as `better_way` says before such a run
+
+
+def test_before_and_after_a_training_the_same_command_is_named(corpus, config, tmp_path):
+    """It took longer than was planned, and its loss is lower than was expected."""
+    for with_minutes in ((3, 0.2), (7, 0.1), (1, 0.04)):
+        place = {"folder": tmp_path / "run", "checkpoints": tmp_path}
+        about = {"expected": about_loss(2.3), "ngram_loss": 2.5, "settings": [], "with_minutes": with_minutes}
+        before = better_way(corpus, config, **about, **place).partition("   (")[0]
+        assert ended(corpus, config, tmp_path, with_minutes=with_minutes, seconds=500.0) == before != ""
+    assert "--minutes 2 " not in ended(corpus, config, tmp_path, with_minutes=(2, 0.0))  # which does not help

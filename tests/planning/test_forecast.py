@@ -123,7 +123,7 @@ def test_with_chosen_settings_the_outlook_is_that_of_the_choice(text, tmp_path, 
     assert main([str(text), f"data.cache={tmp_path}", "--minutes", "0.2", "runtime.threads=1"]) == 0
     said = capsys.readouterr().out
     (chosen,), (seen,) = (
-        re.findall(pattern, said) for pattern in (r"see the text ([\d.]+) times", r"outlook +([\d.]+) epochs")
+        re.findall(pattern, said) for pattern in (r"sees the text ([\d.]+) times", r"outlook +([\d.]+) epochs")
     )
     assert chosen == seen and "overfitting expected: the best" not in said
 

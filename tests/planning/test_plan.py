@@ -18,6 +18,7 @@ from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
+from chargpt.training.batches import Batches
 
 TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
@@ -55,6 +56,8 @@ def test_a_mistake_in_a_setting_is_said_before_that_a_run_of_this_name_exists(se
     with pytest.raises(UserError) as error:
         planned(text, tmp_path, *TINY, setting)
     assert "exists" not in str(error.value) and setting.partition(".")[2].partition("=")[0] in str(error.value)
+    with pytest.raises(UserError, match="missing.txt: no such file"):
+        planned(tmp_path / "missing.txt", tmp_path, *TINY)
 
 
 FAR = ["model.block_size=1", "optim.learning_rate=1", "model.dropout=0.9", "train.batch_size=2000"]
@@ -81,6 +84,32 @@ def test_a_batch_that_cannot_fit_is_refused_with_one_that_does_and_leaves_no_run
     (fits,) = re.findall("use ([0-9,]+) or less", str(error.value)) or ["1"]
     config = apply_overrides(Config(), [*shape, f"train.batch_size={max(1, int(fits.replace(',', '')) // 2)}"])
     check_memory(config, vocab_size=31)  # half of it, because other programs take memory too
+
+
+def test_processes_of_one_machine_share_its_memory(monkeypatch):
+    config = apply_overrides(Config(), ["runtime.device=cpu", "train.chunks=4", "runtime.precision=float32"])
+    parameters = 12 * config.model.n_layer * config.model.n_embd**2 + (31 + config.model.block_size) * config.model.n_embd
+    needed = memory_needed(config, parameters=parameters, vocab_size=31)
+    monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: 2 * needed)
+    check_memory(config, vocab_size=31, processes=2)
+    with pytest.raises(NotEnoughMemory, match="for each of 4 processes"):
+        check_memory(config, vocab_size=31, processes=4)
+
+
+@pytest.mark.parametrize("settings", [["train.batch_size=1000"], ["train.batch_size=400", "train.accumulate=4"]])
+def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch):
+    computed, batch, most = [], Batches.batch, 2**10
+
+    def counted(*given: object) -> tuple[torch.Tensor, torch.Tensor]:
+        found = batch(*given)
+        computed.append(found[0].numel())
+        return found
+
+    monkeypatch.setattr(Batches, "batch", counted)
+    for module in ("chosen_for_minutes", "forecast"):
+        monkeypatch.setattr(f"chargpt.planning.{module}.MOST_TIMED", most)
+    plan = planned(text, tmp_path, *settings, "model.n_layer=1", "model.n_embd=16", "model.n_head=1", "runtime.device=cpu")
+    assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)
 
 
 def test_a_batch_in_chunks_needs_less_memory():
@@ -130,3 +159,6 @@ def test_forecasts_of_time_agree(text, tmp_path, steady):
     epochs = plan.steps * plan.config.chars_per_step / len(plan.corpus.train)
     assert f"about {plan.steps:,} steps" in estimate
     assert any(line.startswith(f"outlook     {epochs:.1f} epochs") for line in lines)
+    assert not any("0:" in line for line in lines if line.startswith(("chosen", "considered", "note")))
+    parameters = f"{plan.model.parameter_count():,} parameters"
+    assert all(any(line.startswith(label) and parameters in line for line in lines) for label in ("chosen", "model", "outlook"))

@@ -10,9 +10,9 @@ import pytest
 from helpers import SHAPE, publish_run, random_weights, saved_state
 
 from chargpt.config import CheckpointConfig, Config, TrainConfig, apply, read_yaml
-from chargpt.runs.checkpoint import best, newest, steps
+from chargpt.runs.checkpoint import best, newest, publish, steps
 from chargpt.runs.checkpoint_schema import Progress
-from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.runs.run import Run, folder_of, free_folder, new_folder
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError
 
@@ -147,3 +147,36 @@ def test_settings_that_cannot_be_written_cost_one_line(tmp_path):
 def test_a_name_that_a_command_would_not_take_is_refused(name, tmp_path):
     with pytest.raises(UserError, match="--run"):
         folder_of(name, tmp_path)
+
+
+def test_a_name_that_differs_from_another_one_in_case_alone_is_refused(tmp_path):
+    (tmp_path / "anna").mkdir()
+    (tmp_path / "anna-2").mkdir()
+    for name in ("Anna", "ANNA"):
+        with pytest.raises(UserError, match="anna exists there, which is the same name on some systems; choose another"):
+            new_folder(name, tmp_path)
+    assert new_folder("anna", tmp_path) == tmp_path / "anna" and free_folder(tmp_path / "Anna").name == "Anna-3"
+
+
+def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_finished(tmp_path):
+    done = {"best_loss": 1.0, "best_step": 10, "val_loss": 2.0, "evaluated": 20}
+    for name, progress, train, says in (
+        ("begun", Progress(step=20), {"max_steps": 30}, "continue it with --resume, or choose .* begun-2$"),
+        ("done", Progress(step=20), {"max_steps": 20}, "finished: choose .* done-2, or .* --run done train.max_steps=40$"),
+        ("early", Progress(step=20, without_gain=3, **done), {"max_steps": 30, "patience": 3}, "train.patience=0$"),
+        ("first", Progress(step=20), {"max_steps": 20, "student_minutes": 1.0}, "continue it with --resume"),
+    ):
+        config = Config(model=SHAPE, train=TrainConfig(batch_size=1, **train))
+        (tmp_path / name).mkdir()
+        state = saved_state(20, config=config, progress=progress)
+        publish(tmp_path / name, weights=random_weights(20), training={}, state=state)
+        with pytest.raises(UserError, match=says):
+            new_folder(name, tmp_path)
+
+
+def test_a_run_whose_checkpoints_do_not_fit_on_the_disk_does_not_begin(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: (5000, 2000, 3000))
+    run = Run(tmp_path / "run")
+    run.check_space(1000)
+    with pytest.raises(UserError, match="no room for 3 checkpoints of 1,001 bytes each.* 3,000 bytes are free; .*--run PATH"):
+        run.check_space(1001)
