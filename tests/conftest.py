@@ -14,6 +14,7 @@ from programs import Programs
 from session import PRECISIONS, make_root, set_up
 
 from chargpt import project
+from chargpt.kernels import compiler
 from chargpt.kernels.compiler import Unavailable
 
 settings.register_profile("any machine", deadline=None)  # beside other programs, an example may take seconds
@@ -111,6 +112,14 @@ def compiled(kernel_cache) -> Callable[[Callable[[Path], CDLL]], CDLL]:
             pytest.skip(f"needs a C compiler: {reason}")
 
     return load
+
+
+@pytest.fixture
+def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No library in the package, and no C compiler."""
+    monkeypatch.setattr(compiler, "PACKAGED", tmp_path / "absent")
+    monkeypatch.setattr(compiler, "ZIGLANG", "no_such_package")
+    monkeypatch.setenv("PATH", str(tmp_path))
 
 
 @pytest.fixture

@@ -1,34 +1,47 @@
 """Causal self-attention for training on the CPU: its C sources for float32 and bfloat16, and the models they support.
 
 It reads queries, keys and values from the projection's output without copying them into heads, and skips the keys after each
-query. Where it does not compile, the attention of model.py is used.
+query. Where there is no library of it, the attention of model.py is used.
 """
 
 import ctypes
+import hashlib
+import sys
 from ctypes import POINTER, Structure, byref, c_int, c_size_t, c_void_p
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chargpt.kernels.compiler import check_sizes, load
+from chargpt.kernels.compiler import ATTENTION_BFLOAT16, ATTENTION_FLOAT32, check_sizes, load
 from chargpt.model import GPTConfig
 
-SOURCES = {
-    torch.float32: Path(__file__).with_name("attention_float32.c"),
-    torch.bfloat16: Path(__file__).with_name("attention_bfloat16.c"),
-}
-FLAGS = ("-O3", "-std=gnu11", "-fopenmp")
-# Linked without -fopenmp, which would load a second OpenMP library, whose threads would compete with torch's for the cores.
-# The library that torch has loaded is used instead; where torch has none, loading fails.
-LINK = ("-lm",)
+SOURCES = {torch.float32: ATTENTION_FLOAT32, torch.bfloat16: ATTENTION_BFLOAT16}
+WINDOWS_OPENMP = "libiomp5md.dll"  # Intel's OpenMP, which torch brings on Windows
 
 PANEL = 32  # sizes are padded to multiples of this
 
 
+class _OpenMP(Structure):
+    """Functions of the OpenMP library that torch has loaded. See `OpenMP` in parallel.h."""
+
+    _fields_ = [
+        ("GOMP_parallel", c_void_p),
+        ("__kmpc_global_thread_num", c_void_p),
+        ("__kmpc_push_num_threads", c_void_p),
+        ("__kmpc_fork_call", c_void_p),
+    ]
+
+
 class _Shape(Structure):
-    _fields_ = [*((name, c_int) for name in ("B", "T", "h", "d", "threads")), ("cosine", c_void_p), ("sine", c_void_p)]
+    _fields_ = [
+        *((name, c_int) for name in ("B", "T", "h", "d", "threads")),
+        ("cosine", c_void_p),
+        ("sine", c_void_p),
+        ("openmp", _OpenMP),
+    ]
 
 
 def supports(config: GPTConfig) -> bool:
@@ -40,9 +53,28 @@ def supports(config: GPTConfig) -> bool:
     return config.positions in ("learned", "sinusoidal")  # added before attention
 
 
-def load_kernel(dtype: torch.dtype, cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """The kernel for a dtype, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. Raises Unavailable."""
-    kernel = load(SOURCES[dtype], flags=flags, link=LINK, cache=cache)
+def openmp() -> _OpenMP:
+    """The OpenMP library that torch has loaded, so that a kernel can use its threads; no functions where there is none."""
+    if sys.platform == "win32":
+        module = ctypes.windll.kernel32.GetModuleHandleW
+        module.restype, module.argtypes = c_void_p, [ctypes.c_wchar_p]
+        handle = module(WINDOWS_OPENMP)
+        library = ctypes.CDLL(WINDOWS_OPENMP, handle=handle) if handle else None
+    else:
+        library = ctypes.CDLL(None)
+    found = _OpenMP()
+    for name in (field[0] for field in _OpenMP._fields_):
+        if library is not None and hasattr(library, name):
+            setattr(found, name, ctypes.cast(library[name], c_void_p).value)
+    return found
+
+
+def load_kernel(
+    dtype: torch.dtype, cache: Path | None = None, *, instructions: str | None = None, extra: tuple[str, ...] = ()
+) -> ctypes.CDLL:
+    """The kernel for a dtype: as `load` of compiler.py finds it, compiled with `extra` flags. Raises Unavailable."""
+    source = replace(SOURCES[dtype], flags=(*SOURCES[dtype].flags, *extra))
+    kernel = load(source, instructions=instructions, cache=cache)
     check_sizes(kernel, attention_shape_size=_Shape)
     kernel.attention_scratch_size.argtypes = [POINTER(_Shape)]
     kernel.attention_scratch_size.restype = c_size_t
@@ -57,7 +89,8 @@ class FusedAttention:
 
     def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
         self._kernel, self._dtype = kernel, dtype
-        self.build = Path(kernel._name).stem.rpartition("-")[2][:8]  # depends on the source, the compiler and this CPU
+        self._openmp = openmp()
+        self.build = hashlib.sha256(Path(kernel._name).read_bytes()).hexdigest()[:8]  # what decides the bits of results
 
     def __call__(self, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
         """The outputs of the heads side by side, (B, T, C), from the projection's output `qkv` (B, T, 3 C).
@@ -65,7 +98,7 @@ class FusedAttention:
         `rotary` is the table of rotary positions (2, T, d / 2), or None.
         """
         assert qkv.is_cpu and qkv.dtype == self._dtype, (qkv.device, qkv.dtype)
-        return _Attend.apply(qkv.contiguous(), n_head, rotary, self._kernel)
+        return _Attend.apply(qkv.contiguous(), n_head, rotary, self._kernel, self._openmp)
 
 
 def fused_attention(dtype: torch.dtype) -> FusedAttention:
@@ -75,9 +108,9 @@ def fused_attention(dtype: torch.dtype) -> FusedAttention:
 
 class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, qkv: Tensor, n_head: int, rotary: Tensor | None, kernel: ctypes.CDLL) -> Tensor:
+    def forward(ctx, qkv: Tensor, n_head: int, rotary: Tensor | None, kernel: ctypes.CDLL, openmp: _OpenMP) -> Tensor:
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
-        shape = _Shape(B, T, n_head, C // n_head, min(torch.get_num_threads(), B * n_head))
+        shape = _Shape(B, T, n_head, C // n_head, min(torch.get_num_threads(), B * n_head), openmp=openmp)
         if rotary is not None:
             ctx.tables = tuple(table.to(qkv.dtype).contiguous() for table in rotary)  # the shape points to them
             shape.cosine, shape.sine = (table.data_ptr() for table in ctx.tables)
@@ -90,10 +123,10 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, None, None, None, None]:
         qkv, y, log2_sum = ctx.saved_tensors
         dy, dqkv = dy.contiguous(), torch.empty_like(qkv)
         scratch = torch.empty(ctx.shape.threads * ctx.kernel.attention_scratch_size(byref(ctx.shape)), dtype=torch.uint8)
         tensors = (qkv, y, log2_sum, dy, dqkv, scratch)
         ctx.kernel.attention_backward(byref(ctx.shape), *(tensor.data_ptr() for tensor in tensors))
-        return dqkv, None, None, None
+        return dqkv, None, None, None, None

@@ -21,10 +21,11 @@
 
 #include <immintrin.h>
 #include <math.h>
-#include <omp.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "parallel.h"
 
 #if !defined(__AVX512BF16__) || !defined(__AVX512BW__) || !defined(__AVX512VL__)
 #error "needs a CPU that multiplies bfloat16 numbers"
@@ -50,6 +51,7 @@ typedef struct {
 typedef struct { /* attention.py has the same structure */
     int B, T, h, d, threads;
     Rotary rotary;
+    OpenMP openmp;
 } Shape;
 
 typedef struct { /* the left operand of a product: word (row, pair) is data[row * row_stride + pair * pair_stride] */
@@ -57,7 +59,7 @@ typedef struct { /* the left operand of a product: word (row, pair) is data[row 
     size_t row_stride, pair_stride;
 } Left;
 
-size_t attention_shape_size(void) { return sizeof(Shape); }
+EXPORT size_t attention_shape_size(void) { return sizeof(Shape); }
 
 static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -196,7 +198,7 @@ static size_t head_offset(const Shape *shape, int item, size_t width)
 }
 
 /* Bytes of scratch memory, aligned to 64, that each thread needs: those of `backward`, which needs more than `forward`. */
-size_t attention_scratch_size(const Shape *shape)
+EXPORT size_t attention_scratch_size(const Shape *shape)
 {
     const size_t T = padded(shape->T, PANEL), d = padded(shape->d, PANEL);
     return 24 * T * d + 4 * QUERIES * d + 6 * QUERIES * (T + PANEL) + 8 * T;
@@ -409,21 +411,38 @@ static void backward(const Shape *shape, const bfloat *qkv, const bfloat *y, con
     store_head(dqkv + 2 * C, 3 * C, w.dv, 0, shape->T, 1, shape, 0);
 }
 
-/* y (B, T, C) and L, log2_sum (B, h, T), from the queries, keys and values, qkv (B, T, 3 C). `scratch` is for all threads. */
-void attention_forward(const Shape *shape, const bfloat *qkv, bfloat *y, float *log2_sum, char *scratch)
+typedef struct { /* the arguments of attention_forward or attention_backward */
+    const Shape *shape;
+    const bfloat *qkv, *dy;
+    bfloat *y, *dqkv;
+    float *log2_sum;
+    char *scratch;
+    size_t scratch_size;
+} Arguments;
+
+static void forward_item(const void *arguments, int item, int thread)
 {
-    const size_t size = attention_scratch_size(shape);
-#pragma omp parallel for schedule(static) num_threads(shape->threads)
-    for (int item = 0; item < shape->B * shape->h; item++)
-        forward(shape, qkv, y, log2_sum, item, scratch + omp_get_thread_num() * size);
+    const Arguments *a = arguments;
+    forward(a->shape, a->qkv, a->y, a->log2_sum, item, a->scratch + thread * a->scratch_size);
+}
+
+static void backward_item(const void *arguments, int item, int thread)
+{
+    const Arguments *a = arguments;
+    backward(a->shape, a->qkv, a->y, a->log2_sum, a->dy, a->dqkv, item, a->scratch + thread * a->scratch_size);
+}
+
+/* y (B, T, C) and L, log2_sum (B, h, T), from the queries, keys and values, qkv (B, T, 3 C). `scratch` is for all threads. */
+EXPORT void attention_forward(const Shape *shape, const bfloat *qkv, bfloat *y, float *log2_sum, char *scratch)
+{
+    const Arguments arguments = { shape, qkv, NULL, y, NULL, log2_sum, scratch, attention_scratch_size(shape) };
+    in_threads(&shape->openmp, shape->threads, shape->B * shape->h, forward_item, &arguments);
 }
 
 /* dqkv (B, T, 3 C), the gradient of qkv, from that of y, dy (B, T, C), and what `attention_forward` computed. */
-void attention_backward(const Shape *shape, const bfloat *qkv, const bfloat *y, const float *log2_sum, const bfloat *dy,
-                        bfloat *dqkv, char *scratch)
+EXPORT void attention_backward(const Shape *shape, const bfloat *qkv, bfloat *y, float *log2_sum, const bfloat *dy,
+                               bfloat *dqkv, char *scratch)
 {
-    const size_t size = attention_scratch_size(shape);
-#pragma omp parallel for schedule(static) num_threads(shape->threads)
-    for (int item = 0; item < shape->B * shape->h; item++)
-        backward(shape, qkv, y, log2_sum, dy, dqkv, item, scratch + omp_get_thread_num() * size);
+    const Arguments arguments = { shape, qkv, dy, y, dqkv, log2_sum, scratch, attention_scratch_size(shape) };
+    in_threads(&shape->openmp, shape->threads, shape->B * shape->h, backward_item, &arguments);
 }

@@ -20,10 +20,11 @@
  */
 
 #include <math.h>
-#include <omp.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "parallel.h"
 
 #if defined(__AVX512F__)
 enum { LANES = 16, ROWS = 12 }; /* the sums of a tile fill three quarters of the registers */
@@ -51,6 +52,7 @@ typedef vector Tile[ROWS][2];
 typedef struct { /* attention.py has the same structure */
     int B, T, h, d, threads;
     const float *cosine, *sine; /* (T, d / 2) each; NULL where positions are not rotary */
+    OpenMP openmp;
 } Shape;
 
 typedef struct { /* the left operand of a product: number (row, k) is data[row * stride + k * step] */
@@ -58,7 +60,7 @@ typedef struct { /* the left operand of a product: number (row, k) is data[row *
     size_t stride, step;
 } Left;
 
-size_t attention_shape_size(void) { return sizeof(Shape); }
+EXPORT size_t attention_shape_size(void) { return sizeof(Shape); }
 
 static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 static size_t padded_T(const Shape *shape) { return padded(padded(shape->T, ROWS), PANEL); }
@@ -191,7 +193,7 @@ static size_t head_offset(const Shape *shape, int item, size_t width)
 }
 
 /* Bytes of scratch memory, aligned to 64, that each thread needs: those of `backward`, which needs more than `forward`. */
-size_t attention_scratch_size(const Shape *shape)
+EXPORT size_t attention_scratch_size(const Shape *shape)
 {
     const size_t T = padded_T(shape), d = padded(shape->d, PANEL);
     return sizeof(float) * (8 * T * d + QUERIES * d + 2 * QUERIES * T + 2 * T);
@@ -376,21 +378,38 @@ static void backward(const Shape *shape, const float *qkv, const float *y, const
     store_head(dqkv + 2 * C, 3 * C, w.dv, 0, shape->T, 1, shape, 0);
 }
 
-/* y (B, T, C) and L, log2_sum (B, h, T), from the queries, keys and values, qkv (B, T, 3 C). `scratch` is for all threads. */
-void attention_forward(const Shape *shape, const float *qkv, float *y, float *log2_sum, char *scratch)
+typedef struct { /* the arguments of attention_forward or attention_backward */
+    const Shape *shape;
+    const float *qkv, *dy;
+    float *y, *dqkv;
+    float *log2_sum;
+    char *scratch;
+    size_t scratch_size;
+} Arguments;
+
+static void forward_item(const void *arguments, int item, int thread)
 {
-    const size_t size = attention_scratch_size(shape);
-#pragma omp parallel for schedule(static) num_threads(shape->threads)
-    for (int item = 0; item < shape->B * shape->h; item++)
-        forward(shape, qkv, y, log2_sum, item, (float *)(scratch + omp_get_thread_num() * size));
+    const Arguments *a = arguments;
+    forward(a->shape, a->qkv, a->y, a->log2_sum, item, (float *)(a->scratch + thread * a->scratch_size));
+}
+
+static void backward_item(const void *arguments, int item, int thread)
+{
+    const Arguments *a = arguments;
+    backward(a->shape, a->qkv, a->y, a->log2_sum, a->dy, a->dqkv, item, (float *)(a->scratch + thread * a->scratch_size));
+}
+
+/* y (B, T, C) and L, log2_sum (B, h, T), from the queries, keys and values, qkv (B, T, 3 C). `scratch` is for all threads. */
+EXPORT void attention_forward(const Shape *shape, const float *qkv, float *y, float *log2_sum, char *scratch)
+{
+    const Arguments arguments = { shape, qkv, NULL, y, NULL, log2_sum, scratch, attention_scratch_size(shape) };
+    in_threads(&shape->openmp, shape->threads, shape->B * shape->h, forward_item, &arguments);
 }
 
 /* dqkv (B, T, 3 C), the gradient of qkv, from that of y, dy (B, T, C), and what `attention_forward` computed. */
-void attention_backward(const Shape *shape, const float *qkv, const float *y, const float *log2_sum, const float *dy,
-                        float *dqkv, char *scratch)
+EXPORT void attention_backward(const Shape *shape, const float *qkv, float *y, float *log2_sum, const float *dy, float *dqkv,
+                               char *scratch)
 {
-    const size_t size = attention_scratch_size(shape);
-#pragma omp parallel for schedule(static) num_threads(shape->threads)
-    for (int item = 0; item < shape->B * shape->h; item++)
-        backward(shape, qkv, y, log2_sum, dy, dqkv, item, (float *)(scratch + omp_get_thread_num() * size));
+    const Arguments arguments = { shape, qkv, dy, y, dqkv, log2_sum, scratch, attention_scratch_size(shape) };
+    in_threads(&shape->openmp, shape->threads, shape->B * shape->h, backward_item, &arguments);
 }

@@ -1,8 +1,13 @@
-"""Compiles the C sources of this package for this CPU when they are first needed, and loads them."""
+"""Finds the library of a C source for this processor: in the package, in a cache, or compiled when it is first needed.
+
+A wheel brings the libraries in chargpt/kernels/lib, where chargpt/kernels/build.py has written them. Elsewhere the C compiler
+of the machine is used, or the one of the Python package ziglang.
+"""
 
 import ctypes
 import errno
 import hashlib
+import importlib.util
 import os
 import platform
 import shutil
@@ -11,15 +16,30 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 
-from chargpt.files import publish_file
 from chargpt.project import user_cache_folder
 from chargpt.terminal import one_line, shown
 
-COMPILERS = ("cc", "gcc", "clang")
-# The first that the compiler accepts is used: clang for ARM has only the second, and some compilers neither.
-NATIVE = (("-march=native",), ("-mcpu=native",), ())
+HERE = Path(__file__).parent
+PACKAGED = HERE / "lib"  # libraries of a wheel; a checkout has none
+HEADERS = ("threads.h", "parallel.h")
+# The sets of instructions for which a source can be compiled on x86-64, in the order in which processors got them: each one
+# needs those before it. processor.c finds those of this processor. Others have "baseline" alone, which on ARM has NEON.
+INSTRUCTIONS: dict[str, tuple[str, ...]] = {
+    "baseline": (),
+    "avx2": ("avx2", "fma"),
+    "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl"),
+    "avx512bf16": ("avx512bf16", "bmi2"),
+}
+# On Windows, only clang: gcc does not align the vectors on its stack there (its bug 54412).
+COMPILERS = ("clang",) if os.name == "nt" else ("cc", "gcc", "clang")
+ZIGLANG = "ziglang"  # a Python package with a C compiler for every system, based on clang
+LINK = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm")
+SUFFIXES = {"windows": ".dll", "macos": ".dylib"}  # of libraries; ".so" elsewhere
 INSTALL = (  # of Linux, the first whose program exists
     ("apt", "sudo apt install gcc"),
     ("dnf", "sudo dnf install gcc"),
@@ -27,8 +47,9 @@ INSTALL = (  # of Linux, the first whose program exists
     ("zypper", "sudo zypper install gcc"),
     ("apk", "sudo apk add gcc musl-dev"),
 )
-ELSEWHERE = {"Darwin": "xcode-select --install", "Windows": "winget install BrechtSanders.WinLibs.POSIX.UCRT"}
-SECONDS = 120  # after which a compiler is given up
+MAC_INSTALL = "xcode-select --install"
+INSTALL_ANYWHERE = "pip install ziglang"
+SECONDS = 300  # after which a compiler is given up; the first call of ziglang takes a minute
 SET_CACHE = "; set XDG_CACHE_HOME to a folder that can be written" if sys.platform == "linux" else ""
 
 
@@ -36,16 +57,86 @@ class Unavailable(Exception):
     """A kernel cannot be compiled or loaded on this machine. The message is the reason, on one line."""
 
 
-def load(source: Path, *, flags: tuple[str, ...], link: tuple[str, ...], cache: Path | None = None) -> ctypes.CDLL:
-    """The library of `source`, from `cache` or compiled for this CPU with `flags` and `link`.
+@dataclass(frozen=True)
+class Source:
+    """A C source, the flags of its compiler, and the names of the instruction sets that it is compiled for."""
 
-    Without a `cache`, it is kept in the user's folder for caches or, if that cannot be written, in a folder for this user alone
-    in that for temporary files. Raises Unavailable where there is no compiler, where no folder can be written, or where the
-    source does not compile.
+    path: Path
+    flags: tuple[str, ...]
+    instructions: tuple[str, ...] = ("baseline", "avx2", "avx512")
+
+    def name(self, instructions: str, *compiler: str) -> str:
+        """The name of a library of this source, without its suffix. It depends on all that decides what the library computes.
+
+        `compiler` identifies the compiler; libraries in the package do without it.
+        """
+        texts = [self.path.read_bytes(), *((HERE / header).read_bytes() for header in HEADERS)]
+        words = (*self.flags, "", *_features(instructions), "", *compiler)
+        key = hashlib.sha256(b"\0".join((*texts, " ".join(words).encode())))
+        return f"{self.path.stem}-{instructions}-{key.hexdigest()[:16]}"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: the command that calls it, which may name a target, and what identifies its version."""
+
+    command: tuple[str, ...]
+    version: str = ""
+    is_zig: bool = False
+
+    def compile(
+        self,
+        source: Source,
+        instructions: str,
+        path: Path,
+        *,
+        link: tuple[str, ...] = LINK,
+        output: tuple[str, ...] = ("-shared",),
+    ) -> None:
+        """Write the library of `source`. Raises OSError or subprocess.SubprocessError."""
+        features = _features(instructions)
+        chosen = [f"-m{name}" for name in features]
+        if self.is_zig:  # without -mcpu, it chooses the instructions of this machine
+            chosen = ["+".join(("-mcpu=baseline", *features)), "-s"]
+        command = (*self.command, *source.flags, *chosen, *output, str(source.path), "-o", str(path), *link)
+        subprocess.run(command, capture_output=True, check=True, timeout=SECONDS)
+
+
+def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
+    return Source(HERE / f"{name}.c", ("-O3", "-std=gnu11", *flags), **given)
+
+
+PROCESSOR = _source("processor", instructions=("baseline",))
+ATTENTION_FLOAT32 = _source("attention_float32")
+ATTENTION_BFLOAT16 = _source("attention_bfloat16", instructions=("avx512bf16",))
+DECODE = _source(
+    "decode",
+    # The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-ffinite-math-only",
+)
+EXACT = _source("exact", "-ffp-contract=off")  # and nothing else that changes a result, such as a part of -ffast-math
+SOURCES = (PROCESSOR, ATTENTION_FLOAT32, ATTENTION_BFLOAT16, DECODE, EXACT)
+
+
+def load(source: Source, *, instructions: str | None = None, cache: Path | None = None) -> ctypes.CDLL:
+    """The library of `source` with the best instructions that this processor has, or with given ones.
+
+    Without a `cache`, what is compiled is kept in the user's folder for caches or, if that cannot be written, in a folder for
+    this user alone in that for temporary files. Raises Unavailable where the processor is not one of those for which there is
+    the source, where there is no compiler, where no folder can be written, or where the source does not compile.
     """
+    sets = [instructions] if instructions else [*source.instructions]
+    if sets != ["baseline"] and not instructions:
+        sets = [name for name in reversed(available_instructions(cache)) if name in sets]
+    if not sets:
+        raise Unavailable(f"needs a processor with {' and '.join(_features(source.instructions[0])[-2:])} instructions")
     caches = [_user_folder, _private_folder] if cache is None else [lambda: cache]
     try:
-        return ctypes.CDLL(str(_library(source, flags, link, caches)))
+        return ctypes.CDLL(str(_library(source, sets, caches)))
     except subprocess.CalledProcessError as error:
         raise Unavailable(one_line(f"{Path(error.cmd[0]).name}: {_first_error(error.stderr)}")) from error
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
@@ -55,10 +146,18 @@ def load(source: Path, *, flags: tuple[str, ...], link: tuple[str, ...], cache: 
         raise Unavailable(one_line(what)) from error
 
 
+def available_instructions(cache: Path | None = None) -> list[str]:
+    """The sets of instructions that this processor has, the best one last. Raises Unavailable as `load` does."""
+    level = load(PROCESSOR, cache=cache).instruction_level() if is_x86_64(platform.machine()) else 0
+    return list(INSTRUCTIONS)[: 1 + level]
+
+
 def how_to_install() -> str:
     """How to install a C compiler on this system."""
-    command = ELSEWHERE.get(platform.system()) or next((line for program, line in INSTALL if shutil.which(program)), None)
-    return "install gcc or clang" if command is None else f"to install one: {command}"
+    if platform.system() == "Darwin":
+        return f"to install one: {MAC_INSTALL}"
+    known = INSTALL if platform.system() == "Linux" else ()
+    return f"to install one: {next((line for program, line in known if shutil.which(program)), INSTALL_ANYWHERE)}"
 
 
 def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> None:
@@ -67,6 +166,36 @@ def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> No
         function = kernel[name]
         function.restype = ctypes.c_size_t
         assert function() == ctypes.sizeof(structure), (name, function(), ctypes.sizeof(structure))
+
+
+def library_suffix(target: str | None = None) -> str:
+    """How names of libraries end on a target of ziglang, such as aarch64-macos, or on this system."""
+    system = target or {"Windows": "windows", "Darwin": "macos"}.get(platform.system(), "linux")
+    return next((suffix for name, suffix in SUFFIXES.items() if name in system), ".so")
+
+
+def compilers() -> list[Compiler]:
+    """The C compiler of this machine, if it has one, and that of the package ziglang, if it is installed."""
+    found = []
+    program = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if program is not None:
+        status = os.stat(program)
+        found.append(Compiler((program,), f"{os.path.realpath(program)} {status.st_size} {status.st_mtime_ns}"))
+    zig = importlib.util.find_spec(ZIGLANG)
+    if zig is not None and zig.origin is not None:
+        found.append(Compiler((sys.executable, "-m", ZIGLANG, "cc"), f"zig {os.stat(zig.origin).st_mtime_ns}", is_zig=True))
+    return found
+
+
+def is_x86_64(machine: str) -> bool:
+    """Whether this is a name of the processors that have INSTRUCTIONS."""
+    return machine.lower() in ("x86_64", "amd64")
+
+
+def _features(instructions: str) -> tuple[str, ...]:
+    """The compiler's names of a set of instructions and of those before it."""
+    names = list(INSTRUCTIONS)
+    return tuple(feature for name in names[: names.index(instructions) + 1] for feature in INSTRUCTIONS[name])
 
 
 def _user_folder() -> Path:
@@ -94,25 +223,39 @@ def _private_folder() -> Path:
     return folder
 
 
-def _library(source: Path, flags: tuple[str, ...], link: tuple[str, ...], caches: Sequence[Callable[[], Path]]) -> Path:
-    """The compiled source, in the first of the `caches` that has it or can be written.
+def _library(source: Source, sets: Sequence[str], caches: Sequence[Callable[[], Path]]) -> Path:
+    """The library with the first of `sets` that the package has, or that a compiler of this machine can make.
 
-    Raises OSError or subprocess.SubprocessError where it cannot be compiled or kept.
+    Raises OSError or subprocess.SubprocessError where there is none.
     """
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None:
+    for name in sets:
+        library = PACKAGED / (source.name(name) + library_suffix())
+        if library.is_file():
+            return library
+    found, problems = compilers(), list[subprocess.CalledProcessError]()
+    if not found:
         raise FileNotFoundError(f"no C compiler found; {how_to_install()}")
-    native, macros = _target(compiler, flags)
-    key = hashlib.sha256(b"\0".join((source.read_bytes(), " ".join((*native, *flags, "", *link)).encode(), macros)))
-    name, data = f"{source.stem}-{key.hexdigest()[:32]}.so", b""
-    problems: list[OSError] = []
+    for compiler, name in product(found, sets):  # an old compiler does not know the newest instructions
+        try:
+            file = source.name(name, compiler.version) + library_suffix()
+            return _kept(file, caches, partial(_compiled, compiler, source, name))
+        except subprocess.CalledProcessError as problem:
+            problems.append(problem)
+    raise problems[0]
+
+
+def _kept(file: str, caches: Sequence[Callable[[], Path]], compiled: Callable[[], bytes]) -> Path:
+    """The file in the first of the `caches` that has it or can be written; its bytes are those of `compiled`."""
+    from chargpt.files import publish_file  # needs filelock, which the build of a wheel does without
+
+    data, problems = b"", list[OSError]()
     for folder in caches:
         try:
-            library = folder() / name
+            library = folder() / file
             record = library.with_suffix(".sha256")
             if _is_intact(library, record):
                 return library
-            data = data or _compiled(compiler, source, (*native, *flags), link)
+            data = data or compiled()
             library.parent.mkdir(parents=True, exist_ok=True)
             publish_file(record, hashlib.sha256(data).hexdigest().encode() + b"\n")
             publish_file(library, data)
@@ -120,19 +263,6 @@ def _library(source: Path, flags: tuple[str, ...], link: tuple[str, ...], caches
         except OSError as error:
             problems.append(error)
     raise problems[0]
-
-
-def _target(compiler: str, flags: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:
-    """The flags of NATIVE that the compiler accepts, and the macros that it predefines with them.
-
-    The macros name the compiler, its version, and every instruction set of this CPU.
-    """
-    for native in NATIVE:
-        try:
-            return native, _run(compiler, *native, *flags, "-dM", "-E", "-x", "c", os.devnull)
-        except subprocess.CalledProcessError as error:
-            refused = error
-    raise refused
 
 
 def _is_intact(library: Path, record: Path) -> bool:
@@ -143,16 +273,11 @@ def _is_intact(library: Path, record: Path) -> bool:
         return False
 
 
-def _compiled(compiler: str, source: Path, flags: tuple[str, ...], link: tuple[str, ...]) -> bytes:
+def _compiled(compiler: Compiler, source: Source, instructions: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        object_file, library = Path(folder) / "code.o", Path(folder) / "code.so"
-        _run(compiler, *flags, "-fPIC", "-c", str(source), "-o", str(object_file))
-        _run(compiler, "-shared", str(object_file), "-o", str(library), *link)
+        library = Path(folder) / f"code{library_suffix()}"
+        compiler.compile(source, instructions, library)
         return library.read_bytes()
-
-
-def _run(*command: str) -> bytes:
-    return subprocess.run(command, capture_output=True, check=True, timeout=SECONDS).stdout
 
 
 def _first_error(output: bytes) -> str:

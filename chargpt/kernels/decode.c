@@ -25,14 +25,17 @@
 
 #include <float.h>
 #include <math.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+#include "threads.h"
 
 #if defined(__AVX512F__)
 enum { LANES = 16, TALL = 6 }; /* the sums of TALL rows of a panel fill the registers */
@@ -44,7 +47,7 @@ enum { LANES = 4, TALL = 6 };
 enum { LANES = 4, TALL = 3 };
 #endif
 
-enum { FLOAT32, BFLOAT16, INT8 }; /* how weights are stored: Shape.precision */
+enum { AS_FLOAT32, AS_BFLOAT16, AS_INT8 }; /* how weights are stored: Shape.precision */
 
 enum {
     WIDE = 4,             /* vectors in a panel */
@@ -131,7 +134,7 @@ typedef struct { /* a share of the model, and the thread that computes it */
     Candidate *candidates;          /* (V,), for choosing an id */
     float *chances;                 /* (V,), the same */
     void *memory, *cache;           /* the allocations of the matrices; of keys, values and scores */
-    pthread_t thread;
+    Thread thread;
     struct Decoder *decoder;
 } Rank;
 
@@ -144,17 +147,17 @@ typedef struct Decoder {
     atomic_int jobs;     /* jobs started */
     atomic_int sleepers; /* threads that wait for `counted` */
     bool stop;           /* the next job is none: threads end */
-    pthread_mutex_t lock;
-    pthread_cond_t counted; /* `barriers` or `jobs` has changed */
+    Lock lock;
+    Condition counted; /* `barriers` or `jobs` has changed */
     int ranks; /* rank 0 is computed by the caller's thread, each other one by a thread of the decoder */
     Rank rank[];
 } Decoder;
 
-const int decoder_panel = PANEL, decoder_lanes = LANES, decoder_step = STEP;
+EXPORT const int decoder_panel = PANEL, decoder_lanes = LANES, decoder_step = STEP;
 
-size_t decoder_shape_size(void) { return sizeof(Shape); }
-size_t decoder_share_size(void) { return sizeof(Share); }
-size_t decoder_rules_size(void) { return sizeof(Rules); }
+EXPORT size_t decoder_shape_size(void) { return sizeof(Shape); }
+EXPORT size_t decoder_share_size(void) { return sizeof(Share); }
+EXPORT size_t decoder_rules_size(void) { return sizeof(Rules); }
 
 static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -200,14 +203,14 @@ static inline Matrix part_of(Matrix m, int row, size_t column)
 static inline __attribute__((always_inline)) vector load_weights(const int precision, const char *w, size_t n)
 {
     const integers *words = (const integers *)w;
-    if (precision == BFLOAT16) /* the upper half of a float32 */
+    if (precision == AS_BFLOAT16) /* the upper half of a float32 */
         return (vector)(n % 2 ? words[n / 2] & -65536 : words[n / 2] << 16);
-    if (precision == INT8)
+    if (precision == AS_INT8)
         return __builtin_convertvector((words[n / 4] << (24 - 8 * (n % 4))) >> 24, vector);
     return (vector)words[n];
 }
 
-static inline size_t weight_size(int precision) { return precision == FLOAT32 ? 4 : precision == BFLOAT16 ? 2 : 1; }
+static inline size_t weight_size(int precision) { return precision == AS_FLOAT32 ? 4 : precision == AS_BFLOAT16 ? 2 : 1; }
 
 /* One panel: out (rows, PANEL) = in (rows, K) w (K, PANEL) + bias (PANEL). `precision` and `rows` are constants, so that all sums
  * stay in registers. */
@@ -232,7 +235,7 @@ static inline __attribute__((always_inline)) void tile(
 #pragma GCC unroll 8
         for (int n = 0; n < WIDE; n++) {
             vector *y = (vector *)(out.data + row * out.stride) + n;
-            if (precision == INT8)
+            if (precision == AS_INT8)
                 *y = bias[n] + (sum[0][row][n] + sum[1][row][n]) * scale[n];
             else
                 *y = bias[n] + sum[0][row][n] + sum[1][row][n];
@@ -243,7 +246,7 @@ static inline __attribute__((always_inline)) void tile(
 static inline __attribute__((always_inline)) const char *linear_in(
     const int precision, Matrix out, Matrix in, int rows, size_t K, size_t N, const char *w)
 {
-    const size_t panel = PANEL * (K * weight_size(precision) + sizeof(float) * (precision == INT8 ? 2 : 1));
+    const size_t panel = PANEL * (K * weight_size(precision) + sizeof(float) * (precision == AS_INT8 ? 2 : 1));
     for (size_t n = 0; n < N; n += PANEL, w += panel) {
         int row = 0;
         for (; row + TALL <= rows; row += TALL)
@@ -260,11 +263,11 @@ static inline __attribute__((always_inline)) const char *linear_in(
 static const char *linear(const Shape *shape, Matrix out, Matrix in, int rows, size_t K, size_t N, const char *w)
 {
     K = padded(K, STEP);
-    if (shape->precision == BFLOAT16)
-        return linear_in(BFLOAT16, out, in, rows, K, N, w);
-    if (shape->precision == INT8)
-        return linear_in(INT8, out, in, rows, K, N, w);
-    return linear_in(FLOAT32, out, in, rows, K, N, w);
+    if (shape->precision == AS_BFLOAT16)
+        return linear_in(AS_BFLOAT16, out, in, rows, K, N, w);
+    if (shape->precision == AS_INT8)
+        return linear_in(AS_INT8, out, in, rows, K, N, w);
+    return linear_in(AS_FLOAT32, out, in, rows, K, N, w);
 }
 
 /* LayerNorm of rows of C numbers: out = (in - mean) / sqrt(variance + 1e-5) * w + bias. Returns where the next weights
@@ -297,12 +300,12 @@ static void await_change(Decoder *decoder, atomic_int *counter, int old)
         if (spins > EAGER_SPINS)
             pause_spinning();
     }
-    pthread_mutex_lock(&decoder->lock);
+    lock_take(&decoder->lock);
     atomic_fetch_add(&decoder->sleepers, 1); /* before the counter is read again: either side sees what the other has done */
     while (atomic_load(counter) == old)
-        pthread_cond_wait(&decoder->counted, &decoder->lock);
+        condition_wait(&decoder->counted, &decoder->lock);
     atomic_fetch_sub(&decoder->sleepers, 1);
-    pthread_mutex_unlock(&decoder->lock);
+    lock_give(&decoder->lock);
 }
 
 /* Adds 1 to `counter` and wakes the threads that sleep. */
@@ -310,9 +313,9 @@ static void count_up(Decoder *decoder, atomic_int *counter)
 {
     atomic_fetch_add(counter, 1);
     if (atomic_load(&decoder->sleepers)) {
-        pthread_mutex_lock(&decoder->lock);
-        pthread_cond_broadcast(&decoder->counted);
-        pthread_mutex_unlock(&decoder->lock);
+        lock_take(&decoder->lock);
+        condition_wake_all(&decoder->counted);
+        lock_give(&decoder->lock);
     }
 }
 
@@ -653,14 +656,14 @@ static int current_core(void) { return 0; }
 static void leave_core(int core) { (void)core; }
 #endif
 
-static void *worker(void *argument)
+static THREAD_FUNCTION worker(void *argument)
 {
     Rank *my = argument;
     Decoder *decoder = my->decoder;
     for (int jobs = 0;; jobs++) {
         await_change(decoder, &decoder->jobs, jobs);
         if (decoder->stop)
-            return NULL;
+            return 0;
         leave_core(decoder->job.core);
         work(decoder, my - decoder->rank);
     }
@@ -714,13 +717,6 @@ static bool reserve(Decoder *decoder, size_t positions)
     return true;
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + 1e-9 * time.tv_nsec;
-}
-
 /* Whether the caller's thread computes the next step alone. Where other programs use the cores, all threads wait for one that
  * has none, and a single thread can be many times faster. The mean time of a step decides, and the other way is tried now and
  * then. The results are the same, as the sums are the same. */
@@ -761,7 +757,7 @@ static void run_step(Decoder *decoder)
     Pace *pace = &decoder->pace;
     const bool timed = decoder->ranks > 1 && job->count == pace->count;
     const int alone = decoder->ranks == 1 || (timed ? choose_alone(pace) : pace->alone);
-    const double started = timed ? now() : 0;
+    const double started = timed ? seconds_now() : 0;
     pace->count = job->count;
     job->active = alone ? 1 : decoder->ranks;
     job->core = current_core();
@@ -769,15 +765,15 @@ static void run_step(Decoder *decoder)
         count_up(decoder, &decoder->jobs);
     work(decoder, 0);
     if (timed)
-        record(pace, alone, (now() - started) / job->count);
+        record(pace, alone, (seconds_now() - started) / job->count);
 }
 
 /* Reads `count` ids of each text, (texts, count), the first at position `start`, then chooses `steps` more for each. At most
  * block_size positions are read. `uniform` is (steps, texts), numbers in [0, 1), or NULL at temperature 0. Results are
  * `chosen` and `log_probabilities`, (steps, texts) each; the last chosen ids are not read. With steps = 0, the result is
  * shape.logits. Returns 0, or -1 and changes nothing if there is not enough memory for the cache. */
-int decoder_run(Decoder *decoder, const Rules *rules, int start, int count, const int64_t *ids, int steps,
-                const double *uniform, int64_t *chosen, float *log_probabilities)
+EXPORT int decoder_run(Decoder *decoder, const Rules *rules, int start, int count, const int64_t *ids, int steps,
+                       const double *uniform, int64_t *chosen, float *log_probabilities)
 {
     const size_t texts = decoder->shape.texts;
     Job *job = &decoder->job;
@@ -828,13 +824,13 @@ static void release(Rank *my)
 }
 
 /* Ends the threads and frees the memory. */
-void decoder_free(Decoder *decoder)
+EXPORT void decoder_free(Decoder *decoder)
 {
     decoder->stop = true;
     count_up(decoder, &decoder->jobs);
     for (int r = 0; r < decoder->ranks; r++) {
         if (r > 0)
-            pthread_join(decoder->rank[r].thread, NULL);
+            thread_join(decoder->rank[r].thread);
         release(&decoder->rank[r]);
     }
     free(decoder);
@@ -842,20 +838,20 @@ void decoder_free(Decoder *decoder)
 
 /* A new decoder; shares (ranks). The memory that shape and shares point to must live as long as the decoder. NULL if there is
  * not enough memory or a thread cannot be started. */
-Decoder *decoder_new(const Shape *shape, const Share *shares)
+EXPORT Decoder *decoder_new(const Shape *shape, const Share *shares)
 {
     Decoder *decoder = calloc(1, sizeof *decoder + shape->ranks * sizeof *decoder->rank);
     if (!decoder)
         return NULL;
     decoder->shape = *shape;
     decoder->pace = (Pace){ .until_trial = FIRST_TRIAL, .wait = SHORTEST_WAIT };
-    pthread_mutex_init(&decoder->lock, NULL);
-    pthread_cond_init(&decoder->counted, NULL);
+    lock_new(&decoder->lock);
+    condition_new(&decoder->counted);
     for (int r = 0; r < shape->ranks; r++, decoder->ranks++) {
         Rank *rank = &decoder->rank[r];
         rank->share = shares[r];
         rank->decoder = decoder;
-        if (!allocate(rank, shape) || (r > 0 && pthread_create(&rank->thread, NULL, worker, rank))) {
+        if (!allocate(rank, shape) || (r > 0 && thread_start(&rank->thread, worker, rank))) {
             release(rank);
             decoder_free(decoder);
             return NULL;

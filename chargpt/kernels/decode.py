@@ -7,23 +7,8 @@ import ctypes
 from ctypes import POINTER, Structure, c_float, c_int, c_void_p
 from pathlib import Path
 
-from chargpt.kernels.compiler import check_sizes, load
+from chargpt.kernels.compiler import DECODE, check_sizes, load
 from chargpt.model import GPTConfig
-
-SOURCE = Path(__file__).with_name("decode.c")
-# The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.
-FLAGS = (
-    "-O3",
-    "-std=gnu11",
-    "-pthread",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-signed-zeros",
-    "-fassociative-math",
-    "-ffinite-math-only",
-)
-LINK = ("-pthread", "-lm")
-
 
 MAX_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
 
@@ -63,9 +48,9 @@ def supports(config: GPTConfig) -> bool:
     return config.positions in ("learned", "sinusoidal")
 
 
-def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """decode.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. Raises Unavailable."""
-    kernel = load(SOURCE, flags=flags, link=LINK, cache=cache)
+def load_kernel(cache: Path | None = None, *, instructions: str | None = None) -> ctypes.CDLL:
+    """decode.c, as `load` of compiler.py finds it. Raises Unavailable."""
+    kernel = load(DECODE, instructions=instructions, cache=cache)
     check_sizes(kernel, decoder_shape_size=Shape, decoder_share_size=Share, decoder_rules_size=Rules)
     kernel.decoder_new.argtypes = [POINTER(Shape), POINTER(Share)]
     kernel.decoder_new.restype = c_void_p

@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "threads.h"
+
 #if FLT_EVAL_METHOD != 0
 #error "this target computes with more than 64 bits, which would change results"
 #endif
@@ -56,10 +58,10 @@ typedef struct { /* of one text, a part for each layer and head */
     double *units; /* (n_layer, h, block_size) */
 } Cache;
 
-size_t exact_linear_size(void) { return sizeof(Linear); }
-size_t exact_layer_size(void) { return sizeof(Layer); }
-size_t exact_model_size(void) { return sizeof(Model); }
-size_t exact_cache_size(void) { return sizeof(Cache); }
+EXPORT size_t exact_linear_size(void) { return sizeof(Linear); }
+EXPORT size_t exact_layer_size(void) { return sizeof(Layer); }
+EXPORT size_t exact_model_size(void) { return sizeof(Model); }
+EXPORT size_t exact_cache_size(void) { return sizeof(Cache); }
 
 static const double NEAREST = 6755399441055744.0; /* 1.5 * 2^52: adding and subtracting it rounds to a whole number */
 
@@ -307,8 +309,8 @@ static void to_frequencies(int64_t *out, const double *logits, int n)
 
 /* Reads `count` ids of each text, ids (texts, count), at positions from `start` on. The result, (texts, wanted, symbols), is
  * what follows the last `wanted` of them. Returns 0, or -1 if there is not enough memory. */
-int exact_read(const Model *model, const Cache *caches, const int64_t *ids, int texts, int start, int count, int wanted,
-               int64_t *result)
+EXPORT int exact_read(const Model *model, const Cache *caches, const int64_t *ids, int texts, int start, int count, int wanted,
+                      int64_t *result)
 {
     const size_t C = model->n_embd, V = (model->symbols + PANEL - 1) / PANEL * PANEL;
     const size_t rows = (size_t)texts * count, last = (size_t)texts * wanted;

@@ -5,14 +5,11 @@ chargpt/archive/exact_model.py is the engine that uses it. It computes every mod
 
 import ctypes
 from ctypes import POINTER, Structure, c_int, c_void_p
+from dataclasses import replace
 from pathlib import Path
 
-from chargpt.kernels.compiler import check_sizes, load
+from chargpt.kernels.compiler import EXACT, check_sizes, load
 
-SOURCE = Path(__file__).with_name("exact.c")
-# Nothing that changes a result: no contraction to fused operations, and no part of -ffast-math.
-FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off")
-LINK = ("-lm",)
 PANEL = 8  # outputs of a matrix that are stored and computed together
 
 
@@ -51,9 +48,9 @@ class Cache(Structure):
     _fields_ = [("keys", c_void_p), ("values", c_void_p), ("units", c_void_p)]
 
 
-def load_kernel(cache: Path | None = None, *, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """exact.c, from `cache` (default: ~/.cache/chargpt) or compiled for this CPU. Raises Unavailable."""
-    kernel = load(SOURCE, flags=flags, link=LINK, cache=cache)
+def load_kernel(cache: Path | None = None, *, instructions: str | None = None, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """exact.c, as `load` of compiler.py finds it, compiled with `extra` flags. Raises Unavailable."""
+    kernel = load(replace(EXACT, flags=(*EXACT.flags, *extra)), instructions=instructions, cache=cache)
     check_sizes(kernel, exact_linear_size=Linear, exact_layer_size=Layer, exact_model_size=Model, exact_cache_size=Cache)
     kernel.exact_read.argtypes = [POINTER(Model), POINTER(Cache), c_void_p, c_int, c_int, c_int, c_int, c_void_p]
     kernel.exact_read.restype = c_int

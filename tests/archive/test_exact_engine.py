@@ -1,7 +1,5 @@
 """The engine in C gives the bits of the reference in torch, for every shape, batch and number of threads."""
 
-import shutil
-
 import pytest
 import torch
 from model_helpers import SHAPES, V, ids_for, new_model
@@ -10,7 +8,7 @@ from chargpt.archive.exact_model import CEngine, ExactWeights, TorchEngine, choo
 from chargpt.kernels import compiler
 from chargpt.kernels.exact import load_kernel
 
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, compiler.COMPILERS)), reason="needs a C compiler")
+needs_compiler = pytest.mark.skipif(not compiler.compilers(), reason="needs a C compiler")
 
 
 @needs_compiler
@@ -35,11 +33,20 @@ def test_other_flags_of_the_compiler_change_no_bit(tmp_path):
     weights, ids = ExactWeights(new_model(config), V), ids_for(config, 6)
     expected = TorchEngine(weights).read(ids, start=0, wanted=5)
     for level in ("-O0", "-O1", "-O2"):
-        kernel = load_kernel(tmp_path, flags=(level, "-std=gnu11", "-ffp-contract=off"))
+        kernel = load_kernel(tmp_path, extra=(level,))
         assert torch.equal(CEngine(weights, kernel, threads=1).read(ids, start=0, wanted=5), expected)
 
 
-def test_without_a_compiler_the_reference_is_used(monkeypatch):
-    monkeypatch.setattr(compiler, "COMPILERS", ())
+@needs_compiler
+def test_all_sets_of_instructions_give_the_same_bits(tmp_path):
+    config = SHAPES[0]
+    weights, ids = ExactWeights(new_model(config), V), ids_for(config, 6)
+    expected = TorchEngine(weights).read(ids, start=0, wanted=5)
+    for instructions in set(compiler.available_instructions()) & set(compiler.EXACT.instructions):
+        kernel = load_kernel(tmp_path, instructions=instructions)
+        assert torch.equal(CEngine(weights, kernel, threads=1).read(ids, start=0, wanted=5), expected)
+
+
+def test_without_a_compiler_the_reference_is_used(no_compiler):
     engine, name = choose_engine(new_model(SHAPES[0]), V)
     assert isinstance(engine, TorchEngine) and name.startswith("not compiled: no C compiler found; ")

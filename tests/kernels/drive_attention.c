@@ -1,5 +1,5 @@
-/* Runs attention_bfloat16.c, or with FLOAT32 attention_float32.c, over odd shapes, for the sanitizers. Every buffer is exactly as
- * large as the kernel may assume. */
+/* Runs attention_bfloat16.c, or with FLOAT32 attention_float32.c, over odd shapes, for the sanitizers and for other systems. Every
+ * buffer is exactly as large as the kernel may assume. */
 
 #ifdef FLOAT32
 #include "../../chargpt/kernels/attention_float32.c"
@@ -9,16 +9,7 @@ typedef float Number;
 typedef bfloat Number;
 #endif
 
-#include <stdio.h>
-#include <stdlib.h>
-
-static uint32_t state = 1;
-
-static float uniform(void) /* -1 to 1 */
-{
-    state = state * 1664525 + 1013904223;
-    return (int32_t)state / 2147483648.0f;
-}
+#include "driver.h"
 
 static Number *numbers(size_t n)
 {
@@ -30,11 +21,16 @@ static Number *numbers(size_t n)
     return x;
 }
 
-static int is_finite(Number x)
+/* Adds n results. Each must be finite. */
+static void check(const Number *x, size_t n)
 {
-    float value = 0;
-    memcpy((char *)&value + 4 - sizeof x, &x, sizeof x);
-    return isfinite(value);
+    for (size_t i = 0; i < n; i++) {
+        float value = 0;
+        memcpy((char *)&value + 4 - sizeof *x, &x[i], sizeof *x);
+        if (!isfinite(value))
+            abort();
+        add_results(&value, 1);
+    }
 }
 
 static void drive(int B, int T, int h, int d, int threads, int rotary)
@@ -49,21 +45,21 @@ static void drive(int B, int T, int h, int d, int threads, int rotary)
     attention_forward(&shape, qkv, y, log2_sum, scratch);
     memset(scratch, 0xff, threads * attention_scratch_size(&shape));
     attention_backward(&shape, qkv, y, log2_sum, dy, dqkv, scratch);
-    for (size_t i = 0; i < B * T * C; i++)
-        if (!is_finite(y[i]) || !is_finite(dqkv[3 * i]) || !is_finite(dqkv[3 * i + 1]) || !is_finite(dqkv[3 * i + 2]))
-            abort();
+    check(y, B * T * C);
+    check(dqkv, B * T * 3 * C);
     void *buffers[] = { qkv, dy, y, dqkv, cosine, sine, log2_sum, scratch };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         free(buffers[i]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const int T[] = { 1, 2, 8, 9, 32, 33, 64, 65, 129 }, d[] = { 1, 2, 6, 7, 16, 32, 34, 65 };
     int shapes = 0;
+    open_results(argc, argv);
     for (size_t i = 0; i < sizeof T / sizeof *T; i++)
         for (size_t j = 0; j < sizeof d / sizeof *d; j++)
             for (int rotary = 0; rotary <= (d[j] % 2 == 0); rotary++, shapes++)
                 drive(1 + shapes % 3, T[i], 1 + shapes % 2, d[j], 1 + shapes % 4, rotary);
-    printf("%d shapes\n", shapes);
+    return report(shapes);
 }

@@ -1,16 +1,9 @@
-/* Runs decode.c over odd shapes, for the sanitizers. Every buffer is exactly as large as the kernel may assume. */
+/* Runs decode.c over odd shapes, for the sanitizers and for other systems. Every buffer is exactly as large as the
+ * kernel may assume. */
 
 #include "../../chargpt/kernels/decode.c"
 
-#include <stdio.h>
-
-static uint32_t state = 1;
-
-static float uniform(void) /* -1 to 1 */
-{
-    state = state * 1664525 + 1013904223;
-    return (int32_t)state / 2147483648.0f;
-}
+#include "driver.h"
 
 static float *numbers(size_t n)
 {
@@ -23,7 +16,7 @@ static float *numbers(size_t n)
 /* In bytes, like all sizes of weights. */
 static size_t linear_size(int precision, size_t K, size_t N)
 {
-    return padded(N, PANEL) * (padded(K, STEP) * weight_size(precision) + sizeof(float) * (precision == INT8 ? 2 : 1));
+    return padded(N, PANEL) * (padded(K, STEP) * weight_size(precision) + sizeof(float) * (precision == AS_INT8 ? 2 : 1));
 }
 
 /* The size of a share's weights, see `Layout` in c_decoder.py. */
@@ -41,7 +34,7 @@ static char *new_weights(const Shape *shape, const Share *share)
 {
     const size_t n = weights_size(shape, share) / sizeof(float);
     float *weights = numbers(n);
-    for (uint32_t *word = (uint32_t *)weights; shape->precision == BFLOAT16 && word < (uint32_t *)weights + n; word++)
+    for (uint32_t *word = (uint32_t *)weights; shape->precision == AS_BFLOAT16 && word < (uint32_t *)weights + n; word++)
         *word = (*word & 0xffff0000) | *word >> 16;
     return (char *)weights;
 }
@@ -74,6 +67,11 @@ static void generate(Decoder *decoder, const Rules *rules)
         for (int i = 0; i < texts * chosen_steps; i++)
             if (chosen[i] < 0 || chosen[i] >= V || !(log_probabilities[i] <= 1e-4f))
                 abort();
+        for (int i = 0; i < texts * chosen_steps; i++) {
+            const float id = chosen[i];
+            add_results(&id, 1);
+            add_results(&log_probabilities[i], 1);
+        }
         position += reads + (chosen_steps ? chosen_steps - 1 : 0);
         void *buffers[] = { ids, chosen, drawn, log_probabilities };
         for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
@@ -110,10 +108,11 @@ static void drive(
         free(buffers[i]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const int d[] = { 1, 2, 6, 7, 16, 33 }, block_size[] = { 1, 2, 7, 64, 65, 130 }, V[] = { 1, 2, 65, 300 };
     int shapes = 0;
+    open_results(argc, argv);
     for (size_t i = 0; i < sizeof d / sizeof *d; i++)
         for (size_t j = 0; j < sizeof block_size / sizeof *block_size; j++)
             for (int rotary = 0; rotary <= (d[i] % 2 == 0); rotary++, shapes++) {
@@ -127,5 +126,5 @@ int main(void)
                       &rules[shapes % 3]);
                 free(forbidden);
             }
-    printf("%d shapes\n", shapes);
+    return report(shapes);
 }

@@ -1,31 +1,41 @@
 import os
+import platform
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import chargpt
 from chargpt.files import publish_file
-from chargpt.kernels.compiler import Unavailable, how_to_install, load
+from chargpt.kernels import compiler
+from chargpt.kernels.compiler import COMPILERS, Source, Unavailable, how_to_install, library_suffix, load
 
 ROOT = Path(chargpt.__file__).parent.parent
-SOURCE = "int answer(void) { return 42; }\n"
+EXPORT = "#ifdef _WIN32\n__declspec(dllexport)\n#endif\n"
+SOURCE = EXPORT + "int answer(void) { return 42; }\n"
 LOAD = """
 import sys
 from pathlib import Path
-from chargpt.files import publish_file
-from chargpt.kernels.compiler import load
-print(load(Path(sys.argv[1]), flags=("-O1",), link=(), cache=Path(sys.argv[2])).answer())
+from chargpt.kernels.compiler import Source, load
+print(load(Source(Path(sys.argv[1]), ("-O1",), ("baseline",)), cache=Path(sys.argv[2])).answer())
 """
 
 
+@pytest.fixture(autouse=True)
+def one_way(monkeypatch, tmp_path) -> None:
+    """Without libraries in the package, and without the package ziglang, a compiler of the machine is the only way."""
+    monkeypatch.setattr(compiler, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(compiler, "ZIGLANG", "no_such_package")
+
+
 @pytest.fixture
-def source(tmp_path):
+def source(tmp_path) -> Source:
     path = tmp_path / "answer.c"
     path.write_text(SOURCE)
-    return path
+    return Source(path, ("-O1",), ("baseline",))
 
 
 @pytest.fixture
@@ -37,16 +47,16 @@ def cache(tmp_path):
 def library(source, cache):
     """The compiled source. Skips where there is no compiler."""
     try:
-        assert load(source, flags=("-O1",), link=(), cache=cache).answer() == 42
+        assert load(source, cache=cache).answer() == 42
     except Unavailable as reason:
         pytest.skip(f"needs a C compiler: {reason}")
-    (library,) = cache.glob("*.so")
+    (library,) = cache.glob(f"*{library_suffix()}")
     return library
 
 
-def answer(source: Path, cache: Path) -> int:
+def answer(source: Source, cache: Path) -> int:
     """What another process gets from the library: one that is loaded twice in a process is read once."""
-    command = [sys.executable, "-c", LOAD, str(source), str(cache)]
+    command = [sys.executable, "-c", LOAD, str(source.path), str(cache)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0, (done.returncode, done.stderr)
     return int(done.stdout)
@@ -54,7 +64,7 @@ def answer(source: Path, cache: Path) -> int:
 
 def only_compiler(folder: Path, script: str, monkeypatch) -> None:
     """Makes `script` the only compiler that is found. It can call the real one as "$REAL"."""
-    real = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), "false")
+    real = next(filter(None, map(shutil.which, COMPILERS)), "false")
     (folder / "cc").write_text(f"#!/bin/sh\nREAL={real}\n{script}\n")
     (folder / "cc").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{Path(real).parent}")
@@ -79,14 +89,13 @@ needs_shell = pytest.mark.skipif(os.name == "nt", reason="needs a shell for a co
 def test_a_compiler_that_fails_is_a_reason_on_one_line(source, cache, tmp_path, monkeypatch, script, reason):
     only_compiler(tmp_path, script, monkeypatch)
     with pytest.raises(Unavailable, match=reason) as error:
-        load(source, flags=(), link=(), cache=cache)
+        load(source, cache=cache)
     assert "\n" not in str(error.value)
 
 
-def test_without_a_compiler_the_reason_says_so(source, cache, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_without_a_compiler_the_reason_says_so(source, cache, no_compiler):
     with pytest.raises(Unavailable, match="no C compiler found") as error:
-        load(source, flags=(), link=(), cache=cache)
+        load(source, cache=cache)
     assert str(error.value).endswith(how_to_install())
 
 
@@ -95,9 +104,9 @@ def test_without_a_compiler_the_reason_says_so(source, cache, tmp_path, monkeypa
     [
         ("Linux", "apt", "sudo apt install gcc"),
         ("Linux", "apk", "sudo apk add gcc musl-dev"),
-        ("Linux", None, "install gcc or clang"),
+        ("Linux", None, "pip install ziglang"),
         ("Darwin", None, "xcode-select --install"),
-        ("Windows", None, "winget install"),
+        ("Windows", None, "pip install ziglang"),
     ],
 )
 def test_each_system_has_a_command_that_installs_a_compiler(system, program, command, tmp_path, monkeypatch):
@@ -111,16 +120,16 @@ def test_each_system_has_a_command_that_installs_a_compiler(system, program, com
 
 def test_a_source_that_does_not_compile_names_its_error_and_leaves_no_file(library, source, cache):
     before = sorted(cache.iterdir())
-    source.write_text("#error needs another CPU\n")
+    source.path.write_text("#error needs another CPU\n")
     with pytest.raises(Unavailable, match="needs another CPU"):
-        load(source, flags=("-O1",), link=(), cache=cache)
+        load(source, cache=cache)
     assert sorted(cache.iterdir()) == before
 
 
 def test_a_cache_that_cannot_be_written_is_a_reason(library, source, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(Unavailable, match="file"):
-        load(source, flags=(), link=(), cache=tmp_path / "file")
+        load(source, cache=tmp_path / "file")
 
 
 def test_a_source_is_compiled_once_and_leaves_the_library_and_its_record(library, source, cache):
@@ -130,8 +139,8 @@ def test_a_source_is_compiled_once_and_leaves_the_library_and_its_record(library
 
 
 def test_a_changed_source_is_compiled_again(library, source, cache):
-    source.write_text(SOURCE.replace("42", "43"))
-    assert load(source, flags=("-O1",), link=(), cache=cache).answer() == 43
+    source.path.write_text(SOURCE.replace("42", "43"))
+    assert load(source, cache=cache).answer() == 43
 
 
 DAMAGE = {
@@ -161,12 +170,59 @@ def test_a_damaged_record_means_compiling_again(library, source, cache, damage):
     assert record.read_bytes() == right
 
 
+needs_x86 = pytest.mark.skipif(not compiler.is_x86_64(platform.machine()), reason="needs instructions that x86-64 may lack")
+
+
 @needs_shell
-@pytest.mark.parametrize("refused", ["-march=native", "-m*=native"])
-def test_a_compiler_that_cannot_name_this_cpu_is_used_without(library, source, cache, tmp_path, monkeypatch, refused):
-    refuse = f'for flag; do case "$flag" in {refused}) echo "error: unsupported argument" >&2; exit 1;; esac; done'
+@needs_x86
+def test_a_compiler_that_does_not_know_the_newest_instructions_is_used_for_older_ones(library, source, tmp_path, monkeypatch):
+    refuse = 'for flag; do case "$flag" in -mavx512*) echo "error: unsupported argument" >&2; exit 1;; esac; done'
     only_compiler(tmp_path, f'{refuse}; exec "$REAL" "$@"', monkeypatch)
-    assert load(source, flags=("-O1",), link=(), cache=cache.with_name("other")).answer() == 42
+    monkeypatch.setattr(compiler, "available_instructions", lambda *_: list(compiler.INSTRUCTIONS))
+    loaded = load(replace(source, instructions=("baseline", "avx512")), cache=tmp_path / "other")
+    assert loaded.answer() == 42 and Path(loaded._name).name.startswith("answer-baseline-")
+
+
+@needs_x86
+def test_the_processor_has_the_instructions_that_its_system_reports(library, cache):
+    """Linux names them in /proc/cpuinfo."""
+    if not Path("/proc/cpuinfo").is_file():
+        pytest.skip("needs /proc/cpuinfo")
+    line = Path("/proc/cpuinfo").read_text().partition("\nflags")[2].partition("\n")[0]
+    flags = set(line.replace("avx512_bf16", "avx512bf16").split())
+    assert compiler.available_instructions(cache) == [
+        name for name in compiler.INSTRUCTIONS if set(compiler._features(name)) <= flags
+    ]
+
+
+def test_a_source_for_other_processors_is_a_reason(library, source, cache, monkeypatch):
+    monkeypatch.setattr(compiler, "available_instructions", lambda *_: ["baseline"])
+    with pytest.raises(Unavailable, match="needs a processor with avx512bf16 and bmi2 instructions"):
+        load(replace(source, instructions=("avx512bf16",)), cache=cache)
+
+
+def test_a_library_of_the_package_is_used_before_any_compiler(library, source, cache, tmp_path, monkeypatch):
+    compiler.PACKAGED.mkdir()
+    (found,) = compiler.compilers()
+    found.compile(source, "baseline", compiler.PACKAGED / (source.name("baseline") + library_suffix()))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert load(source, cache=tmp_path / "absent").answer() == 42 and not (tmp_path / "absent").exists()
+
+
+def test_a_library_of_another_version_of_the_source_is_not_used(library, source, cache):
+    compiler.PACKAGED.mkdir()
+    (found,) = compiler.compilers()
+    found.compile(source, "baseline", compiler.PACKAGED / (source.name("baseline") + library_suffix()))
+    source.path.write_text(SOURCE.replace("42", "43"))
+    assert load(source, cache=cache).answer() == 43
+
+
+@pytest.mark.nightly
+def test_without_a_compiler_of_the_machine_the_one_of_ziglang_is_used(source, cache, tmp_path, monkeypatch):
+    pytest.importorskip("ziglang", reason="needs the package ziglang")
+    monkeypatch.setattr(compiler, "ZIGLANG", "ziglang")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert load(source, cache=cache).answer() == 42 and len(compiler.compilers()) == 1
 
 
 @pytest.fixture
@@ -182,13 +238,13 @@ def temporary(tmp_path, monkeypatch, library) -> Path:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder for caches is that of Linux")
 def test_without_a_home_that_can_be_written_a_folder_for_this_user_alone_is_used(temporary, source, tmp_path, monkeypatch):
-    assert load(source, flags=("-O1",), link=()).answer() == 42
+    assert load(source).answer() == 42
     (folder,) = temporary.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700 and len(list(folder.glob("*.so"))) == 1
     made = next(folder.glob("*.so")).stat().st_mtime_ns
-    assert load(source, flags=("-O1",), link=()).answer() == 42 and next(folder.glob("*.so")).stat().st_mtime_ns == made
+    assert load(source).answer() == 42 and next(folder.glob("*.so")).stat().st_mtime_ns == made
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "named"))
-    assert load(source, flags=("-O1",), link=()).answer() == 42 and list((tmp_path / "named" / "chargpt").glob("*.so"))
+    assert load(source).answer() == 42 and list((tmp_path / "named" / "chargpt").glob("*.so"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder for caches is that of Linux")
@@ -204,5 +260,5 @@ def test_a_folder_that_others_may_have_made_is_not_used(temporary, source, tmp_p
     else:
         folder.touch(mode=0o600)
     with pytest.raises(Unavailable, match="home.*set XDG_CACHE_HOME"):
-        load(source, flags=("-O1",), link=())
+        load(source)
     assert not list(temporary.rglob("*.so")) and not list((tmp_path / "other").glob("*.so"))

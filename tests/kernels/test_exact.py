@@ -4,8 +4,8 @@ import ctypes
 
 import pytest
 
-from chargpt.kernels.compiler import check_sizes
-from chargpt.kernels.exact import FLAGS, Layer, load_kernel
+from chargpt.kernels.compiler import EXACT, check_sizes
+from chargpt.kernels.exact import Layer, load_kernel
 
 
 @pytest.fixture(scope="module")
@@ -22,4 +22,4 @@ def test_a_structure_that_differs_from_the_c_source_is_noticed(kernel):
 
 
 def test_no_flag_changes_a_result():
-    assert "-ffp-contract=off" in FLAGS and not any("fast" in flag or "math" in flag for flag in FLAGS)
+    assert "-ffp-contract=off" in EXACT.flags and not any("fast" in flag or "math" in flag for flag in EXACT.flags)

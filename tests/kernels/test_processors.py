@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.kernels.exact import FLAGS, LINK
+from chargpt.kernels.compiler import EXACT
 
 SOURCE = Path(__file__).with_name("drive_exact.c")
 FAMILIES = {"aarch64": "aarch64", "riscv64": "riscv64", "s390x, big-endian": "s390x", "powerpc64le": "ppc64le"}
@@ -18,7 +18,7 @@ FAMILIES = {"aarch64": "aarch64", "riscv64": "riscv64", "s390x, big-endian": "s3
 def compiled(compiler: str, folder: Path, *flags: str) -> Path:
     """The driver as a program."""
     program = folder / "drive"
-    command = [compiler, *FLAGS, *flags, "-Wno-psabi", str(SOURCE), "-o", str(program), *LINK]
+    command = [compiler, *EXACT.flags, *flags, "-Wno-psabi", str(SOURCE), "-o", str(program), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if "cannot find" in done.stderr:
         pytest.skip(f"needs a C library for {compiler}: {done.stderr.splitlines()[0]}")

@@ -46,15 +46,9 @@ ATTENTION = {  # which instructions the kernel is compiled for decides how many 
 )
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_attention_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer, flags):
-    compiler, program, objects = compiler_with(sanitizer, tmp_path), tmp_path / "drive", []
-    macros = subprocess.run([compiler[0], "-dM", "-E", "-"], input=b"", capture_output=True, timeout=60).stdout
-    # threads.c is the OpenMP library of gcc's programs, so -fopenmp is not given to the linker. Others have one thread here.
-    openmp = ["-Wno-unknown-pragmas"] if b"__clang__" in macros else ["-fopenmp"]
-    for source in (HERE / "drive_attention.c", EMULATION / "threads.c"):
-        objects.append(str(tmp_path / f"{source.stem}.o"))
-        command = [*compiler, *openmp, *flags, "-I", str(EMULATION), "-c", str(source), "-o", objects[-1]]
-        subprocess.run(command, check=True, timeout=120)
-    subprocess.run([*compiler, *objects, "-o", str(program), "-lm"], check=True, timeout=60)
+    program = tmp_path / "drive"
+    source = ["-I", str(EMULATION), str(HERE / "drive_attention.c")]
+    subprocess.run([*compiler_with(sanitizer, tmp_path), *flags, *source, "-o", str(program), "-lm"], check=True, timeout=120)
     run(program)
 
 

@@ -53,8 +53,7 @@ def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
     assert "warning  " in said and "Ã©" in said and "invisible" in said
 
 
-def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, no_compiler):
     arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
     lines = before_training(arguments, capsys)
     (line,) = [line for line in lines if "no C compiler" in line]

@@ -1,0 +1,61 @@
+"""Compiles every kernel into a folder: the libraries of a wheel, which then needs no compiler where it is installed.
+
+    python -m chargpt.kernels.build FOLDER [--target TARGET]
+
+Without a target, the compiler of this machine is used. A target is a name of ziglang, such as aarch64-linux-gnu.2.28,
+x86_64-windows-gnu or aarch64-macos.
+"""
+
+import argparse
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from chargpt.kernels.compiler import LINK, SOURCES, Compiler, Unavailable, compilers, how_to_install, is_x86_64, library_suffix
+
+
+def build(folder: Path, target: str | None = None) -> list[Path]:
+    """Write the libraries of all sources, for all sets of instructions, and return their paths.
+
+    Raises Unavailable where there is no compiler, and subprocess.CalledProcessError where one fails.
+    """
+    found = compilers()
+    if target:
+        found = [Compiler((*compiler.command, "-target", target), is_zig=True) for compiler in found if compiler.is_zig]
+    if not found:
+        raise Unavailable("a target needs the package ziglang: pip install ziglang" if target else how_to_install())
+    machine = target.partition("-")[0] if target else platform.machine()
+    sets = [(source, name) for source in SOURCES for name in source.instructions if name == "baseline" or is_x86_64(machine)]
+    libraries = [folder / (source.name(name) + library_suffix(target)) for source, name in sets]
+    link = () if target and "windows" in target else LINK
+    folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor() as pool:
+        for made in [pool.submit(found[0].compile, *what, library, link=link) for what, library in zip(sets, libraries)]:
+            made.result()
+    for beside in (*folder.glob("*.pdb"), *folder.glob("*.lib")):  # what a linker for Windows writes beside a library
+        beside.unlink()
+    return libraries
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m chargpt.kernels.build", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--target", help="a name of ziglang (default: this machine)")
+    arguments = parser.parse_args(argv)
+    try:
+        libraries = build(arguments.folder, arguments.target)
+    except Unavailable as reason:
+        print(f"error: build: {reason}", file=sys.stderr)
+        return 2
+    except subprocess.CalledProcessError as error:
+        print(f"error: build: {' '.join(error.cmd)}: {error.stderr.decode('utf-8', 'replace')}", file=sys.stderr)
+        return 1
+    print(*libraries, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
