@@ -250,7 +250,7 @@ def _end(used: float, seconds: float, *, epochs: int, kind: Kind = "line") -> li
     if used >= seconds:
         return []
     enough = f"more than {epochs} passes over this text do not lower the loss"
-    return [Notice("note", f"training ends before its {clock(seconds)} are over: {enough}", kind)]
+    return [Notice("note", f"training takes less than {clock(seconds)}: {enough}", kind)]
 
 
 def _candidates(
