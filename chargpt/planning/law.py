@@ -14,6 +14,7 @@ copies, and short is 1 for a long text. A large model learns more slowly: hence 
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from chargpt.training.optimizers import OPTIMIZERS, OptimizerKind
@@ -74,20 +75,21 @@ TWO_RUNS = "two runs"
 
 # --- Regularization ------------------------------------------------------------------------------------------------------
 
-# Weight decay for runs of up to this many epochs.
-WEIGHT_DECAY = ((3, 0.1), (10, 0.5), (math.inf, 1.0))
-# Occurrences of each character, on average, below which the embedding memorises the text from epoch 2 on.
-RARE = 1000
-# Epochs whose weight decay such a text gets at least.
-RARE_EPOCHS = 4
-# Dropout up to this many epochs^2 times parameters for each character. A small model needs none for epochs in which a
-# large one memorises the text.
-DROPOUT = ((3000, 0.0), (7000, 0.1), (50_000, 0.2), (math.inf, 0.3))
+# Weight decay at these values of epochs^2 times parameters for each character of the text, as `_interpolated`.
+WEIGHT_DECAY = ((2.0, 0.1), (200.0, 0.5), (1500.0, 1.0))
+# Dropout at these values of the same. A small model needs none for epochs in which a large one memorises the text.
+DROPOUT = ((2000.0, 0.0), (8000.0, 0.2), (130_000.0, 0.3))
 # Parameters in the blocks up to which `OptimizerKind.small_dropout` is the highest dropout.
 SMALL = 100_000
-# Distinct characters above which, if most are rare, the embedding memorises the text too.
+# Occurrences of each character, on average, below which the embedding memorises the text as soon as it repeats.
+RARE = 1000
+# Epochs between which this begins: it does not at the first, and does fully at the second.
+RARE_EPOCHS = (1.0, 1.5)
+# Weight decay of such a text then, at least.
+RARE_DECAY = 0.5
+# Distinct characters above which, if most are rare, the embedding has many parameters.
 LARGE_VOCABULARY = 1000
-# How many times the parameters then count, because this happens much sooner.
+# How many times the parameters then count for dropout, because this happens much sooner.
 EMBEDDING_MEMORISES = 100
 
 # --- Two runs: a student learns from the run before it -------------------------------------------------------------------
@@ -120,6 +122,8 @@ LEAST_IN_STEP = 512
 MOST_IN_STEP = 2048
 # The same for a model of MEDIUM parameters or more.
 MOST_IN_STEP_MEDIUM = 4096
+# Characters of which a step has a multiple.
+IN_STEP_MULTIPLE = 256
 # Parameters in the blocks of a model that is not small.
 MEDIUM = 5e6
 # Muon's momentum.
@@ -222,7 +226,7 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, has_
     decay, dropout = regularization(text, parameters=parameters, seen=seen, has_teachers=has_teachers, optimizer=optimizer)
     momentum = MOMENTUM if parameters < LARGE else MOMENTUM_LARGE
     most = MOST_IN_STEP if parameters < MEDIUM else MOST_IN_STEP_MEDIUM
-    characters = min(most, max(LEAST_IN_STEP, 2 ** round(math.log2(max(seen, 1) / STEPS))))
+    characters = min(most, max(LEAST_IN_STEP, IN_STEP_MULTIPLE * round(seen / STEPS / IN_STEP_MULTIPLE)))
     highest = max(LOWEST_LIMIT, MAX_TIMESCALES / (decay * max(1, seen / characters)))
     rate = min(highest, next(rate for size, rate in OPTIMIZERS[optimizer].rates if parameters <= size))
     return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
@@ -234,15 +238,29 @@ def regularization(
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
     repeated_parameters = epochs**2 * parameters / text.characters
-    is_rare = epochs > 1 and text.characters < RARE * text.vocabulary
-    if is_rare and text.vocabulary > LARGE_VOCABULARY:
-        repeated_parameters *= EMBEDDING_MEMORISES
-    decaying = max(epochs, RARE_EPOCHS) if is_rare else epochs
-    decay = next(decay for most, decay in WEIGHT_DECAY if decaying <= most)
+    decay, dropping = _interpolated(WEIGHT_DECAY, repeated_parameters), repeated_parameters
+    if text.characters < RARE * text.vocabulary:
+        first, full = RARE_EPOCHS
+        memorised = min(1.0, max(0.0, (epochs - first) / (full - first)))
+        decay = max(decay, WEIGHT_DECAY[0][1] ** (1 - memorised) * RARE_DECAY**memorised)
+        if text.vocabulary > LARGE_VOCABULARY:
+            dropping *= EMBEDDING_MEMORISES**memorised
+    decay = float(f"{decay:.2g}")
     if has_teachers:
         return min(decay, STUDENT_DECAY), 0.0
-    dropout = next(dropout for most, dropout in DROPOUT if repeated_parameters <= most)
+    dropout = round(_interpolated(DROPOUT, dropping), 2)
     return decay, min(dropout, OPTIMIZERS[optimizer].small_dropout) if parameters <= SMALL else dropout
+
+
+def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
+    """The value at a number above 0, between those of the two `points` next to it, by its logarithm; at the ends, theirs."""
+    (first, value), *rest = points
+    for following, other in rest:
+        if at < following:
+            share = math.log(max(at, first) / first) / math.log(following / first)
+            return value + share * (other - value)
+        first, value = following, other
+    return value
 
 
 def context_for(text: Text, *, n_embd: int, seen: float, optimizer: str) -> int:

@@ -218,8 +218,8 @@ def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(cor
     """Of a long validation split, an evaluation covers train.eval_chars, and the time that this saves is for steps."""
     shape = ["model.n_layer=1", "model.n_embd=32", "train.student_minutes=0"]
     corpus = dataclasses.replace(corpora[100_000], val=np.tile(corpora[100_000].train, 6))
-    few, every = (choice_for(corpus, *shape, f"train.eval_chars={count}").config.train for count in (1000, 0))
-    assert few.max_steps > 1.2 * every.max_steps
+    few, every = (choice_for(corpus, *shape, f"train.eval_chars={count}").config for count in (1000, 0))
+    assert few.train.max_steps * few.chars_per_step > 1.2 * every.train.max_steps * every.chars_per_step
 
 
 def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatch):

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from chargpt.planning.law import (
     LARGE_VOCABULARY,
     LAW_ALONE,
+    LEAST_IN_STEP,
     LOWEST_LIMIT,
     MAX_EPOCHS,
     MAX_TIMESCALES,
+    RARE_DECAY,
     SHAPES,
     SHORT_CONTEXT,
     SPREAD,
@@ -133,8 +135,8 @@ def test_a_recipe_is_one_that_can_be_trained(text, parameters, seen, optimizer):
         (2e6, 3e6, "muon", 6e-3, 0.9, 2048),
         (6e6, 1e7, "muon", 4e-3, 0.9, 4096),
         (2e7, 1e7, "muon", 3e-3, 0.95, 4096),
-        (1e6, 1e6, "adamw", 3e-3, 0.9, 1024),
-        (3e6, 1e6, "adamw", 2e-3, 0.9, 1024),
+        (1e6, 1e6, "adamw", 3e-3, 0.9, 768),
+        (3e6, 1e6, "adamw", 2e-3, 0.9, 768),
     ],
 )
 def test_rate_momentum_and_batch_follow_the_size_and_the_length(parameters, seen, optimizer, rate, momentum, step):
@@ -158,12 +160,63 @@ def test_the_rate_of_a_long_run_is_limited_by_its_weight_decay(text, parameters,
         assert longer.learning_rate <= recipe.learning_rate
 
 
+@given(texts, sizes, st.floats(0.01, 500.0), st.sampled_from(["adamw", "muon"]))
+def test_a_little_more_time_changes_the_recipe_a_little(text, parameters, epochs, optimizer):
+    """A machine that is 2 % faster at the moment of the choice gets nearly the same run."""
+    recipes = [
+        recipe_for(text, parameters=parameters, seen=epochs * text.characters * factor, optimizer=optimizer)
+        for factor in (1.0, 1.02)
+    ]
+    one, other = recipes
+    assert other.weight_decay == pytest.approx(one.weight_decay, rel=0.12)
+    assert other.dropout == pytest.approx(one.dropout, abs=0.045)
+    assert abs(other.characters_per_step - one.characters_per_step) <= LEAST_IN_STEP / 2
+    if one.characters_per_step == other.characters_per_step:
+        assert other.learning_rate == pytest.approx(one.learning_rate, rel=0.15)
+
+
+# Runs of docs/lab/results/experiments.jsonl: parameters in the blocks, characters of the text, epochs, and the better weight
+# decay of two or three that were compared, with what its advantage allows.
+COMPARED_DECAYS = [
+    (331_776, 1_003_854, 1.8, 0.1, 0.15),  # 0.4 is 0.05 worse
+    (331_776, 90_000, 7.6, 0.4, 0.6),  # 0.5; 1 is 0.06 worse
+    (331_776, 90_000, 15.6, 0.5, 1.0),  # 0.5 and 1 are equal, 2 is 0.1 worse
+    (786_432, 90_000, 12.7, 0.9, 1.0),  # 1; 0.5 is 0.04 worse
+    (331_776, 41_856, 15.5, 0.9, 1.0),  # 1; 0.5 is 0.04 worse
+    (331_776, 18_000, 33.3, 0.9, 1.0),  # 1; 0.5 is 0.04 worse
+]
+
+
+@pytest.mark.parametrize(("parameters", "characters", "epochs", "least", "most"), COMPARED_DECAYS)
+def test_the_weight_decay_is_near_the_best_of_those_that_were_compared(parameters, characters, epochs, least, most):
+    text = Text(characters, 3.3, 1.7, 65)
+    assert least <= regularization(text, parameters=parameters, seen=epochs * characters)[0] <= most
+
+
+# The same for dropout.
+COMPARED_DROPOUTS = [
+    (786_432, 90_000, 12.7, 0.0, 0.0),  # 0.1 is 0.01 to 0.04 worse
+    (331_776, 41_856, 15.5, 0.0, 0.02),  # 0.1 is 0.05 worse
+    (331_776, 90_000, 29.3, 0.05, 0.15),  # 0.1; 0 is 0.09 worse
+    (331_776, 18_000, 16.6, 0.05, 0.15),  # 0.1; 0.2 is 0.09 worse, and 0 is 0.17 worse
+    (786_432, 90_000, 30.0, 0.15, 0.25),  # 0.2; 0.1 and 0.3 are 0.06 and 0.04 worse
+    (331_776, 18_000, 33.3, 0.2, 0.25),  # 0.2; 0.1 is 0.05 worse
+]
+
+
+@pytest.mark.parametrize(("parameters", "characters", "epochs", "least", "most"), COMPARED_DROPOUTS)
+def test_the_dropout_is_near_the_best_of_those_that_were_compared(parameters, characters, epochs, least, most):
+    text = Text(characters, 3.3, 1.7, 65)
+    assert least <= regularization(text, parameters=parameters, seen=epochs * characters)[1] <= most
+
+
 @given(texts, sizes, st.floats(0.1, 3.0))
 def test_characters_that_are_rare_need_more_weight_decay_as_soon_as_the_text_repeats(text, parameters, epochs):
     many = text._replace(vocabulary=text.characters)
     few = text._replace(vocabulary=1)
     rare, common = (regularization(one, parameters=parameters, seen=epochs * text.characters)[0] for one in (many, few))
-    assert rare > common if epochs > 1.001 else epochs > 0.999 or rare == common
+    assert rare >= common if epochs > 1 else rare == common
+    assert epochs < 1.5 or rare >= RARE_DECAY
 
 
 @given(texts, sizes, st.floats(1.001, 100.0))
