@@ -16,8 +16,15 @@ SETTLED_SECONDS = 3.0
 SLOW = 2.0
 # The same from which on they have recovered.
 RECOVERED = 1.5
+# Share of the time of an evaluation that a pause takes at least if there is an evaluation in it. One that takes as many times
+# longer was the first with an evaluation.
+EVALUATES = 0.25
 # Factor between two speeds from which on the length is planned again.
 CHANGED = 1.5
+# Windows of SETTLED_SECONDS for which steps are slower than planned before a shorter run is planned, at least.
+SLOWER_WINDOWS = 2
+# The same as a share of the time that is left.
+SLOWER_SHARE = 0.1
 # Plans that follow from a change of the speed, at most: each one saves a checkpoint.
 MAX_CHANGES = 4
 # Steps, as train.max_steps allows.
@@ -39,7 +46,9 @@ class Clock:
 
     The first measurement comes after a few seconds of steps, the second halfway from there to the end, and so on. With a
     deadline, another one comes soon after the speed has changed: a machine that becomes slower does not make a run late.
-    The speed is looked at in windows of a few seconds, by the faster half of their steps, so that a short disturbance is none.
+    The speed is looked at in windows of a few seconds. Steps are slower if the faster half of several windows in a row is, so
+    that a disturbance does not count at once: in a shorter plan, the rate falls too soon, and does not rise again. They are
+    faster if all steps of a window are on average, so that a disturbance during the last measurement is found soon.
     """
 
     def __init__(self, *, steps_left: int, deadline: float | None = None, min_evaluations: int = 0) -> None:
@@ -50,16 +59,18 @@ class Clock:
         self.deadline = deadline
         self.steps = 0
         self.seconds = 0.0  # in steps, without the first ones
-        self.evaluation_seconds = 0.0  # of the longest evaluation with what follows it
+        self.evaluation_seconds = 0.0  # of an evaluation with what follows it: the faster of the last two
         self.seconds_per_step = 0.0  # as last measured
         self.kept_back = 0.0  # seconds for what precedes and follows the training, as last measured
         self._steps_left, self._min_evaluations = steps_left, min_evaluations
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self._lap = self._window_start = (SETTLING_STEPS, 0.0)
+        self._evaluations: list[float] = []  # seconds of the last two
         self._window: list[float] = []  # seconds of each step in the present window
         self._speed = 0.0  # seconds per step in the faster half of the last window
         self._fastest = math.inf  # the least of these
-        self._planned_speed = 0.0  # the one of the last plan; 0 before it
+        self._planned = 0.0  # seconds per step of the last plan; 0 before it
+        self._slower_since = 0.0  # `seconds` when steps became slower than in the last plan, by CHANGED or more
         self._has_changed = False  # since the last plan, by CHANGED or more
         self._changes_left = MAX_CHANGES
         self._is_slow = self._has_slowed = False
@@ -80,10 +91,15 @@ class Clock:
     def _look_at_window(self) -> None:
         """Take the speed of the steps in the window, and begin the next window."""
         self._speed, was_slow = _faster_half(self._window), self._is_slow
+        mean = sum(self._window) / len(self._window)
         self._fastest = min(self._fastest, self._speed)
         self._is_slow = self._speed > (RECOVERED if was_slow else SLOW) * self._fastest
         self._has_slowed = self._has_slowed or (self._is_slow and not was_slow)
-        if self._planned_speed and not 1 / CHANGED < self._speed / self._planned_speed < CHANGED:
+        if self._speed <= CHANGED * self._planned:
+            self._slower_since = self.seconds
+        left = 0.0 if self.deadline is None else self.deadline - self._last
+        is_slower = self.seconds - self._slower_since >= max(SLOWER_WINDOWS * SETTLED_SECONDS, SLOWER_SHARE * left)
+        if self._planned and (is_slower or mean < self._planned / CHANGED):
             self._has_changed = self._changes_left > 0
             self._measured = self._window_start  # the next measurement is about this speed alone
         self._window_start, self._window = (self.steps, self.seconds), []
@@ -95,8 +111,11 @@ class Clock:
         self.seconds += max(0.0, started - self._last) if self.steps > SETTLING_STEPS else 0.0
         yield
         self._last = time.perf_counter()
-        if not comes_once:
-            self.evaluation_seconds = max(self.evaluation_seconds, self._last - started)
+        took = self._last - started
+        if not comes_once and took > EVALUATES * self.evaluation_seconds:
+            before = self._evaluations[-1:] if EVALUATES * took < self.evaluation_seconds else []
+            self._evaluations = [*before, took]
+            self.evaluation_seconds = min(self._evaluations)
 
     @property
     def is_first(self) -> bool:
@@ -124,7 +143,7 @@ class Clock:
         left = max_steps - step
         self._changes_left -= self._has_changed
         self._has_changed = False
-        self._planned_speed = self._speed or _faster_half(self._window)
+        self._planned, self._slower_since = self.seconds_per_step, self.seconds
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:

@@ -122,15 +122,17 @@ def test_steps_that_take_twice_as_long_are_reported_once_until_they_recover(cloc
 
 
 def test_a_speed_that_has_changed_is_measured_soon_with_a_deadline_and_a_short_disturbance_is_none(clock):
-    for seconds in (None, 1000.0):
+    for seconds in (None, 60.0):
         budget = Clock(steps_left=10_000, deadline=seconds and clock.now + seconds)
         step(clock, budget, 10, seconds=2 * SETTLED_SECONDS)
         budget.measure()
         budget.plan(budget.steps, 100_000)
         clock.now += 2.0  # one step that another program has stopped
         step(clock, budget, 10, seconds=2 * SETTLED_SECONDS)
+        step(clock, budget, 40, seconds=SETTLED_SECONDS)  # and one that lasts some seconds
+        step(clock, budget, 10, seconds=2 * SETTLED_SECONDS)
         assert not budget.is_due(budget.steps)
-        step(clock, budget, 25, seconds=2 * SETTLED_SECONDS)
+        step(clock, budget, 25, seconds=3 * SETTLED_SECONDS)
         assert budget.is_due(budget.steps) == (seconds is not None)
         if seconds is not None:
             budget.measure()
@@ -139,8 +141,50 @@ def test_a_speed_that_has_changed_is_measured_soon_with_a_deadline_and_a_short_d
             assert not budget.is_due(budget.steps)
 
 
+def test_a_first_measurement_that_was_disturbed_is_made_again_soon(clock):
+    """One step of it was stopped for seconds, or all its steps were slow. The run is then as long as on an idle machine."""
+    for slow_steps, milliseconds in ((1, 2600), (100, 24)):
+        budget = Clock(steps_left=10_000, deadline=clock.now + 100)
+        step(clock, budget, 10, seconds=0.5)
+        step(clock, budget, milliseconds, seconds=(slow_steps - 0.5) * milliseconds / 1000)
+        step(clock, budget, 10, seconds=max(0.0, SETTLED_SECONDS - budget.seconds))
+        assert budget.is_due(budget.steps)
+        budget.measure()
+        budget.plan(budget.steps, budget.length_that_fits(budget.steps, eval_interval=1000)[0])
+        disturbed, waited = budget.seconds_per_step, clock.now
+        while not budget.is_due(budget.steps):
+            step(clock, budget, 10, seconds=0.0)
+        assert clock.now - waited < 2.1 * SETTLED_SECONDS
+        budget.measure()
+        assert budget.seconds_per_step == pytest.approx(0.01, rel=0.02) and disturbed > 0.016
+
+
+def test_one_slow_evaluation_does_not_make_the_others_slow(clock):
+    budget, said = Clock(steps_left=1000), []
+    for seconds in (2.0, 0.0, 6.0, 0.0, 2.0, 5.0, 0.0, 5.0):
+        with budget.outside_steps():
+            clock.now += seconds
+        said.append(budget.evaluation_seconds)
+    assert said == pytest.approx([2, 2, 2, 2, 2, 2, 2, 5])
+
+
+def test_a_machine_that_is_slow_for_a_tenth_of_the_time_does_not_shorten_the_peak_of_the_rate(clock):
+    """The length that is planned afterwards is that of a machine without the pause."""
+    budget = Clock(steps_left=10_000, deadline=clock.now + 180)
+    step(clock, budget, 50, seconds=SETTLED_SECONDS)
+    lengths = []
+    for milliseconds, seconds in ((50, 30), (100, 12), (50, 60)):
+        for _ in range(int(1000 * seconds / milliseconds)):
+            if budget.is_due(budget.steps):
+                budget.measure()
+                lengths.append(budget.length_that_fits(budget.steps, eval_interval=500)[0])
+                budget.plan(budget.steps, lengths[-1])
+            step(clock, budget, milliseconds, seconds=0.0)
+    assert min(lengths) > 0.93 * max(lengths)
+
+
 def test_a_speed_that_changes_all_the_time_is_not_followed_for_ever(clock):
-    budget, plans = Clock(steps_left=10_000, deadline=clock.now + 10_000), 0
+    budget, plans = Clock(steps_left=10_000, deadline=clock.now + 60), 0
     for milliseconds in [10, 20] * 20:
         step(clock, budget, milliseconds, seconds=2 * SETTLED_SECONDS)
         if budget.is_due(budget.steps):
