@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, apply_overrides, to_dict
+from chargpt.config import Config, apply_overrides, difference, to_dict
 from chargpt.model import GPT
 from chargpt.nanogpt_words import CHARACTERS, is_gpt2
 from chargpt.planning.adaptation import adapt, describe_adaptation, has_seen_validation, start_loss
@@ -30,6 +30,7 @@ from chargpt.planning.teachers import (
     check_teachers,
     find_teachers,
     models_of,
+    student_config,
     student_folder,
     teacher_folder,
     warnings_about,
@@ -135,7 +136,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     if choice.with_minutes is not None and choice.expected is not None:
         number, loss = choice.with_minutes
         with_minutes = number, choice.expected.loss - loss
-    advice = [*about_start, *choice.notices, *_about_student(config, settings)]
+    advice = [*about_start, *choice.notices, *_about_student(config, settings, folder=folder)]
     advice += _about_shape(config, settings) if is_open and start is None else []
     if start is None and not options.find_lr:
         better = better_way(
@@ -326,13 +327,23 @@ def _first_model(
     return model, notices
 
 
-def _about_student(config: Config, settings: Settings) -> list[Notice]:
-    """What follows the run, if the user has asked for it."""
-    if not config.train.student_minutes or "train.student_minutes" not in settings.given:
+def _about_student(config: Config, settings: Settings, *, folder: Path) -> list[Notice]:
+    """What follows the run, if the user has asked for it, and the settings given that do not hold in it."""
+    if not config.train.student_minutes:
         return []
+    changed = difference(config, student_config(config, teacher=folder))
+    first = [
+        line for line in changed if line.partition(":")[0] in settings.given and not line.startswith("train.student_minutes")
+    ]
+    notes = []
+    if first:
+        what = f"in a second run, {', '.join(first)}"
+        notes.append(Notice("note", f"{what}; for one run with what you gave, add train.student_minutes=0"))
+    if "train.student_minutes" not in settings.given:
+        return notes
     condition = " if it memorises its text" if config.train.student_gap else ""
     what = f"a model of the same shape learns from it for {clock(60 * config.train.student_minutes)}{condition}"
-    return [Notice("two runs", f"after this run, {what}")]
+    return [Notice("two runs", f"after this run, {what}"), *notes]
 
 
 def _about_shape(config: Config, settings: Settings) -> list[Notice]:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chargpt.config import Config
+from chargpt.config import Config, apply_overrides
 from chargpt.model import GPT
+from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, load, publish_copies
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
@@ -126,6 +127,22 @@ def kept_teachers(run: Path, environment: Mapping[str, str | int | bool]) -> Pat
     known = environment.get("teachers")
     folder = run / f"{COPIES}{known}"
     return folder if isinstance(known, str) and DIGEST.fullmatch(known) and folder.is_dir() else None
+
+
+def student_config(config: Config, *, teacher: Path) -> Config:
+    """The settings of the student of the run in the folder `teacher`, whose settings are `config`.
+
+    It has the same text, model and settings, without what keeps a model from memorising a text that it learns from alone.
+    """
+    changes = [
+        "train.student_minutes=0",
+        f"train.seed={(config.train.seed + 1) % 2**63}",
+        "model.dropout=0",
+        f"optim.weight_decay={min(config.optim.weight_decay, STUDENT_DECAY)}",
+        "train.patience=0",  # with teachers, the loss is lowest at the end
+        f"train.teachers={teacher}",
+    ]
+    return apply_overrides(config, changes)
 
 
 def teacher_folder(folder: Path) -> Path:

@@ -24,6 +24,7 @@ from chargpt.planning.teachers import (
     keep_teachers,
     models_of,
     reopen_teachers,
+    student_config,
     student_folder,
     teacher_folder,
 )
@@ -52,7 +53,6 @@ from chargpt.session.student import (
     is_time_to_decide,
     is_undecided,
     measure,
-    student_config,
     why_no_student,
 )
 from chargpt.terminal import LABEL, Notice, UserError, clock, plural, shown

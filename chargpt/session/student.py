@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chargpt.config import Config, apply_overrides
+from chargpt.config import Config
 from chargpt.interrupt import Interrupt
-from chargpt.planning.law import MAX_EPOCHS, STUDENT_DECAY
+from chargpt.planning.law import MAX_EPOCHS
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.run import TEACHER
 from chargpt.terminal import Notice, shown
@@ -90,22 +90,6 @@ def describe_decision(losses: Losses, config: Config) -> Notice:
         what = f"{measured}: the model begins to memorise the text, so a second run will learn from this one"
         return Notice("two runs", what)
     return Notice("one run", f"{measured}: the model does not memorise the text, so this run goes on and no second run follows")
-
-
-def student_config(config: Config, *, teacher: Path) -> Config:
-    """The settings of the student of the run in the folder `teacher`, whose settings are `config`.
-
-    It has the same text, model and settings, without what keeps a model from memorising a text that it learns from alone.
-    """
-    changes = [
-        "train.student_minutes=0",
-        f"train.seed={(config.train.seed + 1) % 2**63}",
-        "model.dropout=0",
-        f"optim.weight_decay={min(config.optim.weight_decay, STUDENT_DECAY)}",
-        "train.patience=0",  # with teachers, the loss is lowest at the end
-        f"train.teachers={teacher}",
-    ]
-    return apply_overrides(config, changes)
 
 
 def why_no_student(teacher: Path, student: Path | None, *, processes: int) -> str:

@@ -162,3 +162,15 @@ def test_forecasts_of_time_agree(text, tmp_path, steady):
     assert not any("0:" in line for line in lines if line.startswith(("chosen", "considered", "note")))
     parameters = f"{plan.model.parameter_count():,} parameters"
     assert all(any(line.startswith(label) and parameters in line for line in lines) for label in ("chosen", "model", "outlook"))
+
+
+def test_a_setting_that_does_not_hold_in_a_second_run_is_named(text, tmp_path, steady):
+    two_runs = ["--minutes", "5", "train.student_minutes=3"]
+    note = said(planned(text, tmp_path, *two_runs, "model.dropout=0.3", "train.seed=5"), "note")
+    assert "in a second run, model.dropout: 0.3 -> 0.0, train.seed: 5 -> 6;" in note and "train.student_minutes=0" in note
+    for words in (
+        two_runs,
+        [*two_runs, "optim.weight_decay=0.2"],
+        ["--minutes", "5", "train.student_minutes=0", "train.seed=5"],
+    ):
+        assert "in a second run" not in said(planned(text, tmp_path, *words), "note")
