@@ -145,8 +145,9 @@ class DataConfig:
 
     # fraction of the text that is used for validation
     val_fraction: float = 0.1
-    # position: the end of the text validates; document: whole files or JSON lines, spread evenly, validate
-    split: Literal["position", "document"] = "position"
+    # position: the end of the text validates; document: whole files or JSON lines, spread evenly, validate; blocks: ten blocks,
+    # spread evenly, validate; auto: document for a folder of twenty files or more, position otherwise
+    split: Literal["auto", "position", "document", "blocks"] = "auto"
     # a text for validation, in place of a part of the training text
     val_text: str = ""
     # which files of a folder are read
@@ -179,10 +180,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")
-        one_split = not (self.val_text and self.split == "document")
+        one_split = not self.val_text or self.split in ("auto", "position")
         _require(one_split, "split", self.split, "position, because data.val_text is the validation split already")
-        one_split = self.shuffle == "none" or (self.split == "position" and not self.val_text)
-        allowed = "none, because data.val_text or data.split=document decides what validates"
+        one_split = self.shuffle == "none" or (self.split in ("auto", "position") and not self.val_text)
+        allowed = "none, because data.val_text or data.split decides what validates"
         _require(one_split, "shuffle", self.shuffle, allowed)
         _require(bool(self.pattern), "pattern", self.pattern, "a file pattern such as *.txt")
         try:

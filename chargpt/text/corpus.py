@@ -17,15 +17,16 @@ from chargpt.terminal import UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.reading import TextReader
+from chargpt.text.reading import TextReader, with_split
 from chargpt.text.source_bytes import Sources
 from chargpt.text.sources import absolute_text, run_name, select_sources
-from chargpt.text.structure import fields_of, read_head, recognised, warnings_about
+from chargpt.text.structure import fields_of, may_have_fields, read_head, recognised, warnings_about
 from chargpt.text.tokenizer import Tokenizer
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
 MAKE_ROOM = "free some space there, or name another folder in data.cache"
 FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; data.newlines=keep leaves them as they are"
+BY_FILE = "whole files validate; data.split=position takes the end of the text instead"
 FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
 
 
@@ -36,6 +37,7 @@ class Corpus(EncodedText):
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
     warnings: list[str] = field(default_factory=list)  # structured files that are read as they are
+    other_split: str = ""  # the data.split that validates on text from all over, if this one does not
 
     def describe_briefly(self) -> str:
         """What and how much it is, for a line."""
@@ -77,9 +79,14 @@ def load_corpus(
     with contextlib.closing(sources):
         check_effect(given, texts, config, sources)
         warnings = warnings_about(sources.train + sources.val, config)
-        encoded = _find_or_encode(sources, config, tokenizer, cache)
-    found = {**vars(encoded), "notes": sources.notes + encoded.notes}
-    corpus = Corpus(**found, name=run_name(texts), texts=[absolute_text(text) for text in texts], warnings=warnings)
+        divided = with_split(config, sources)
+        encoded = _find_or_encode(sources, divided, tokenizer, cache)
+        other = _other_split(divided, sources)
+    by_file = [BY_FILE] if divided.split == "document" and config.split == "auto" else []
+    found = {**vars(encoded), "notes": sources.notes + by_file + encoded.notes}
+    absolute = [absolute_text(text) for text in texts]
+    corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other)
+    config = divided
     _check_length(corpus, config, block_size)
     return corpus
 
@@ -188,7 +195,7 @@ def _encode(
         try:
             with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
                 if config.shuffle == "none":
-                    write_ids(reader, tokenizer, train=train, val=val, n_train=found.n_train)
+                    write_ids(reader, tokenizer, train=train, val=val, stretches=found.stretches)
                 else:
                     meta["n_train"] = write_shuffled_ids(
                         reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder
@@ -201,6 +208,14 @@ def _encode(
     written = cache.open(fingerprint)
     assert written is not None, fingerprint
     return written
+
+
+def _other_split(config: DataConfig, sources: Sources) -> str:
+    """The data.split whose validation split is from all over the text; empty if that of `config` is already."""
+    if config.split != "position" or config.val_text or config.shuffle != "none":
+        return ""
+    has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
+    return "document" if has_documents else "blocks"
 
 
 def _check_free_space(cache: Cache, size: int) -> None:
@@ -285,7 +300,7 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
             ways.append(f"set data.val_fraction={min(fractions, key=lambda f: abs(f - config.val_fraction))}")
     if min(n_train, n_val) > SHORTEST_USEFUL:
         ways.append(f"set model.block_size={min(n_train, n_val) - 1} or less")
-    if config.split == "document":
+    if config.split in ("document", "blocks"):
         ways.append("set data.split=position")
     ways.append("give a longer text")
     raise UserError(

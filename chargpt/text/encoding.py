@@ -1,7 +1,8 @@
 """Text to ids in two passes: the first counts the characters, the second writes the ids."""
 
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,20 @@ import numpy as np
 from chargpt.config import DataConfig
 from chargpt.files import SyncedFile
 from chargpt.terminal import UserError, plural
-from chargpt.text.reading import TRAIN, Piece, TextReader
+from chargpt.text.reading import TRAIN, VAL, Piece, TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 
 PAIRS_WORTH_COUNTING = 2**16  # bytes in a piece
+# Blocks of the validation split with data.split=blocks.
+BLOCKS = 10
+# Characters on each side of a block that are in no split, so that it does not go on with what was learned; at most.
+MARGIN = 500
+# The same as a share of the block, at most.
+MARGIN_SHARE = 0.1
+
+# Where stretches of a text end, and the split that each is in; None: in no split.
+Stretches = list[tuple[int, int | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +34,7 @@ class TextCounts:
     counts: np.ndarray  # (CODE_POINTS,) int64: how often each code point (or byte) occurs in all sources
     n_train: int  # characters
     n_val: int
+    stretches: Stretches  # of the text that is not for validation alone
     digest: str  # of the content, as TextReader.digest
     notes: list[str]
 
@@ -46,9 +57,8 @@ def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: 
         counts[: len(found)] += found
     table = pairs.reshape(256, 256)
     counts[:256] += table.sum(axis=0) + table.sum(axis=1)
-    n_train = sizes[TRAIN]
-    if config.split == "position" and not config.val_text:
-        n_train = int(n_train * (1 - config.val_fraction))
+    stretches = stretches_of(sizes[TRAIN], config)
+    n_train, n_val = _size(stretches, TRAIN, sizes[TRAIN]), sizes[VAL] + _size(stretches, VAL, sizes[TRAIN])
     notes = [f"{encoding}, as its byte-order mark says; the mark is removed" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
         notes.append(f"{kind}: {config.field!r} of {plural(count, 'record')} is the text")
@@ -56,19 +66,53 @@ def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: 
         notes.append(f"records without text skipped: {reader.empty_records:,}")
     if reader.binary_files:
         notes.append(f"binary files skipped: {reader.binary_files:,}")
-    return TextCounts(counts=counts, n_train=n_train, n_val=sum(sizes) - n_train, digest=reader.digest(), notes=notes)
+    if left_out := sum(sizes) - n_train - n_val:
+        notes.append(f"{BLOCKS} blocks spread over the text validate; {left_out:,} characters beside them are left out")
+    return TextCounts(counts=counts, n_train=n_train, n_val=n_val, stretches=stretches, digest=reader.digest(), notes=notes)
 
 
-def write_ids(reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, n_train: int) -> None:
-    """The second pass: write the first `n_train` ids of the training split to `train`, all other ids to `val`."""
-    encode = _encoder(tokenizer)
-    written = 0
-    for split, piece in reader:
+def stretches_of(characters: int, config: DataConfig) -> Stretches:
+    """How a text of this many characters, none of which is for validation alone, is divided. The last stretch has no end."""
+    if config.val_text or config.split == "document":
+        return [(sys.maxsize, TRAIN)]
+    if config.split != "blocks":
+        return [(int(characters * (1 - config.val_fraction)), TRAIN), (sys.maxsize, VAL)]
+    period = characters / BLOCKS
+    size = int(period * config.val_fraction)
+    margin = int(min(MARGIN, MARGIN_SHARE * size, (period - size) / 4))
+    stretches: Stretches = []
+    for number in range(BLOCKS):
+        start = int((number + 0.5) * period - size / 2)
+        stretches += [(start - margin, TRAIN), (start, None), (start + size, VAL), (start + size + margin, None)]
+    return [*stretches, (sys.maxsize, TRAIN)]
+
+
+def _size(stretches: Stretches, split: int, characters: int) -> int:
+    """The characters of a text in a split."""
+    ends = [min(end, characters) for end, _ in stretches]
+    return sum(end - start for start, end, (_, one) in zip([0, *ends], ends, stretches) if one == split)
+
+
+def write_ids(
+    reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, stretches: Sequence[tuple[int, int | None]]
+) -> None:
+    """The second pass: write the ids of each of the `stretches` to the file of its split; what only validates goes to `val`."""
+    encode, files = _encoder(tokenizer), {TRAIN: train, VAL: val}
+    done, waiting = 0, iter(stretches)
+    end, split = next(waiting)
+    for part, piece in reader:
         ids = encode(piece)
-        size = min(len(ids), n_train - written) if split == TRAIN else 0
-        train.write(ids[:size])
-        val.write(ids[size:])
-        written += size
+        if part == VAL:
+            val.write(ids)
+            continue
+        while len(ids) > end - done:
+            if split is not None:
+                files[split].write(ids[: end - done])
+            ids, done = ids[end - done :], end
+            end, split = next(waiting)
+        if split is not None:
+            files[split].write(ids)
+        done += len(ids)
 
 
 def write_shuffled_ids(

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.cache import EncodedText
-from chargpt.text.reading import TRAIN, Origin, Piece, TextReader
+from chargpt.text.reading import TRAIN, Origin, Piece, TextReader, with_split
 from chargpt.text.sources import can_be_read_again, needs_download, select_sources
 from chargpt.text.tokenizer import Tokenizer, code_points
 
@@ -37,7 +37,7 @@ def find_places(
     """
     found: dict[int, Place] = {}
     named = list(filter(None, [*texts, config.val_text]))
-    if config.shuffle != "none":  # the training text is in another order than the files
+    if config.shuffle != "none" or config.split == "blocks":  # the training text is not in the order of the files
         return found
     if any(is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text) for text in named):
         return found
@@ -45,6 +45,7 @@ def find_places(
         cache = root / "data" / "cache"
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
         with contextlib.closing(sources):
+            config = with_split(config, sources)
             # A file without a size is empty, or it is one of /proc, which may block its reader.
             train, val = ([source for source in some if source.size != 0] for some in (sources.train, sources.val))
             sources, tokenizer = dataclasses.replace(sources, train=train, val=val), encoded.tokenizer

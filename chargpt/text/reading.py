@@ -5,6 +5,7 @@ ASCII, and bytes are processed several times faster than str. Memory use does no
 """
 
 import codecs
+import dataclasses
 import hashlib
 import itertools
 from collections import Counter, deque
@@ -27,6 +28,8 @@ CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
 TRAIN = 0  # the training split
 VAL = 1  # the validation split
+# Files of a folder from which on data.split=auto means document.
+MANY_FILES = 20
 
 Item = TypeVar("Item")
 Piece = bytes | str
@@ -39,6 +42,20 @@ class Origin:
     source: Source
     line: int  # from 1
     is_record: bool = False  # a line of JSON lines or a record of a table, not a file
+
+
+def with_split(config: DataConfig, sources: Sources) -> DataConfig:
+    """`config` with the split that data.split=auto means for these sources.
+
+    It is `document` for a folder of MANY_FILES or more, unless one of them is larger than the validation split.
+    """
+    if config.split != "auto":
+        return config
+    sizes = [source.size for source in sources.train]
+    is_alike = None not in sizes and max(map(int, filter(None, sizes)), default=0) <= config.val_fraction * (sources.size or 0)
+    in_folder = len(sizes) >= MANY_FILES and all(source.in_folder for source in sources.train)
+    is_open = not config.val_text and config.shuffle == "none"
+    return dataclasses.replace(config, split="document" if is_open and in_folder and is_alike else "position")
 
 
 class TextReader:

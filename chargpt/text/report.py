@@ -19,6 +19,18 @@ VAL_SAMPLE = 250_000  # characters of the validation split, likewise
 COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
 COPIED_SAMPLE = 50_000  # characters of the validation split that may be copies
 COPIED_WINDOW = 128  # characters: how far back a copy is looked for
+# Characters of the training split on which an n-gram model compares the validation split with other text.
+SPLIT_SAMPLE = 500_000
+# The same of the validation split.
+SPLIT_VAL_SAMPLE = 50_000
+# Pieces of other text, spread over the training split.
+SPLIT_PIECES = 16
+# Factor between the two losses from which on the validation split is another kind of text.
+OTHER_TEXT = 1.15
+# Their difference at least then, in nats per character.
+OTHER_NATS = 0.3
+# Standard errors of their difference, at least.
+SURE = 3.0
 MAX_OVERLAP = 0.2  # of the validation split; code and reference texts repeat up to a tenth of their lines
 OVERLAP_WARNING = (
     "{:.0%} of the validation split is lines of the training split, more than 20%: the validation loss will be too low; remove "
@@ -65,6 +77,8 @@ def examine(corpus: EncodedText) -> list[str]:
         warnings.append(problem)
     if shared > MAX_OVERLAP:
         warnings.append(OVERLAP_WARNING.format(shared))
+    if not problem and shared <= MAX_OVERLAP and (problem := _other_text(corpus)):
+        warnings.append(problem)
     return [
         f"rarest      {_rarest(corpus)}",
         f"odd         {_odd(corpus, train_text)}",
@@ -184,6 +198,39 @@ def _sorted_list(train: str, val: str) -> str:
         f"the lines are in alphabetical order, so the validation split is only those from {first!r} to {last!r}, unlike the "
         "training split; add data.shuffle=lines, which mixes the lines before the split"
     )
+
+
+def _other_text(corpus: EncodedText) -> str:
+    """A warning if the validation split is another kind of text than the training split; empty if not."""
+    mend = getattr(corpus, "other_split", "")
+    own, spread, error = split_losses(corpus)
+    if not mend or abs(own - spread) < max(OTHER_NATS, SURE * error) or spread / OTHER_TEXT <= own <= spread * OTHER_TEXT:
+        return ""
+    kind = "harder" if own > spread else "easier"
+    return (
+        f"the validation split is {kind} than the rest of the text: an n-gram model has the loss {own:.2f} on it, and "
+        f"{spread:.2f} on as much text from all over that it has not counted; for a validation split from all over, add "
+        f"data.split={mend}"
+    )
+
+
+def split_losses(corpus: EncodedText) -> tuple[float, float, float]:
+    """The loss of an n-gram model on the validation split, that on as much text that is spread over the training split and left
+    out of what it counts, and the standard error of their difference; nats per character."""
+    train, val = sample(corpus.train, SPLIT_SAMPLE), sample(corpus.val, SPLIT_VAL_SAMPLE)
+    size = max(1, min(len(val), len(train) // 4) // SPLIT_PIECES)
+    starts = np.linspace(0, len(train) - size, SPLIT_PIECES).astype(np.int64)
+    places = np.minimum((starts[:, None] + np.arange(size)).ravel(), len(train) - 1)
+    counted = np.delete(train, places)
+    order = _order(corpus.tokenizer.vocab_size, counted, val)
+    if order < 1 or size <= order:
+        return 0.0, 0.0, math.inf
+    both = np.concatenate([val, train[places]])
+    loss = -np.log(ngram_probabilities(counted, both, vocab_size=corpus.tokenizer.vocab_size, order=order))
+    losses = [loss[: len(val) - order], loss[len(val) :]]
+    pieces = [[piece.mean() for piece in np.array_split(loss, SPLIT_PIECES)] for loss in losses]
+    error = math.sqrt(sum(np.var(means, ddof=1) / SPLIT_PIECES for means in pieces))
+    return float(losses[0].mean()), float(losses[1].mean()), error
 
 
 def _sort_key(line: str) -> str:

@@ -97,11 +97,16 @@ class Structure:
 
 def fields_of(source: Source, head: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `head`, is read; None if it is read as it is."""
-    is_json_lines = SUFFIXES.get(_suffix(source)) == JSON_LINES
-    if config.format == "text" or (config.format == "auto" and not is_json_lines):
+    if not may_have_fields(source, config):
         return None
     structure = recognise(_suffix(source), _decoded(head, config), field=config.field)
     return structure if structure is not None and structure.has_fields else None
+
+
+def may_have_fields(source: Source, config: DataConfig) -> bool:
+    """Whether `source` is read by a field if it has fields; without looking into it."""
+    is_json_lines = SUFFIXES.get(_suffix(source)) == JSON_LINES
+    return config.format == "fields" or (config.format == "auto" and is_json_lines)
 
 
 def recognised(source: Source, config: DataConfig) -> str:

@@ -12,6 +12,7 @@ from text_helpers import text_of
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import absolute_paths, cached_corpus
+from chargpt.text.encoding import BLOCKS, MARGIN
 from chargpt.text.tokenizer import FOLDED, UnknownCharacters
 
 TOO_SHORT = {
@@ -179,6 +180,8 @@ def test_a_split_by_documents_needs_several(load, tmp_path):
     "wrong, message",
     [
         ({"split": "document", "val_text": "x"}, "split: 'document' given; use position, because data.val_text"),
+        ({"split": "blocks", "val_text": "x"}, "split: 'blocks' given; use position, because data.val_text"),
+        ({"split": "blocks", "shuffle": "lines"}, "shuffle: 'lines' given; use none, because"),
         ({"vocabulary": "bytes", "max_vocab": 50}, "vocabulary: 'bytes' given; use characters, because min_count"),
         ({"separator": "\\"}, "separator: .* given; use text, with"),
         ({"encoding": "utf-88"}, "encoding: 'utf-88' given; use a text encoding that Python knows"),
@@ -223,3 +226,51 @@ def test_a_vocabulary_from_a_run_brings_its_normalizer(load, tmp_path):
     (tmp_path / "more.txt").write_text("The SEA and the STONE")
     small = load(tmp_path / "text.txt", lowercase=True).tokenizer
     assert text_of(load(tmp_path / "more.txt", tokenizer=small)) == "the sea and the stone"
+
+
+def numbered(count: int) -> str:
+    """A text in which every character says where it is."""
+    return "".join(map(chr, range(0x1_0000, 0x1_0000 + count)))
+
+
+@pytest.mark.parametrize("length", [600, 12_345, 200_000])
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.95])
+def test_blocks_from_all_over_validate_with_a_margin_on_each_side(length, fraction, load, tmp_path):
+    (tmp_path / "text.txt").write_text(numbered(length), encoding="utf-8")
+    corpus = load(tmp_path / "text.txt", split="blocks", val_fraction=fraction)
+    train, val = (np.array([ord(c) for c in corpus.tokenizer.decode(ids)]) - 0x1_0000 for ids in (corpus.train, corpus.val))
+    blocks = np.split(val, np.flatnonzero(np.diff(val) != 1) + 1)
+    assert len(blocks) == BLOCKS and len(val) == pytest.approx(fraction * length, abs=BLOCKS)
+    assert np.ptp(np.diff([block[0] for block in blocks])) <= 1
+    distance = np.abs(train[:, None] - np.array([(block[0], block[-1]) for block in blocks]).ravel()).min()
+    assert distance > 0.8 * min(MARGIN, 0.1 * len(blocks[0]), (length - len(val)) / BLOCKS / 4)
+    left_out = length - len(train) - len(val)
+    assert left_out == length - len({*train, *val}) and (not left_out or f"{left_out:,} characters beside" in corpus.notes[-1])
+    at_the_end = load(tmp_path / "text.txt", val_fraction=fraction)
+    assert at_the_end.fingerprint != corpus.fingerprint and len(at_the_end.train) + len(at_the_end.val) == length
+
+
+def test_a_folder_of_many_files_is_split_by_whole_files(load, tmp_path):
+    for number in range(20):
+        (tmp_path / f"{number:02}.txt").write_text(chr(0x4E00 + number) * 100, encoding="utf-8")
+    corpus = load(tmp_path, separator="", val_fraction=0.1)
+    assert not {*corpus.tokenizer.decode(corpus.train)} & {*corpus.tokenizer.decode(corpus.val)} and len(corpus.val) == 200
+    assert any("data.split=position" in note for note in corpus.notes)
+    assert corpus.fingerprint == load(tmp_path, separator="", val_fraction=0.1, split="document").fingerprint
+
+
+def test_other_texts_are_split_at_their_end(load, tmp_path):
+    """Files that were named, a folder of few files, and one with a file that is larger than the validation split."""
+    for number in range(20):
+        (tmp_path / f"{number:02}.txt").write_text(f"{number} the sea and the stone" * 9)
+
+    def is_at_the_end(*texts) -> bool:
+        auto, position = (load(*texts, val_fraction=0.1, split=split) for split in ("auto", "position"))
+        return auto.fingerprint == position.fingerprint
+
+    assert is_at_the_end(*sorted(tmp_path.glob("*.txt"))) and not is_at_the_end(tmp_path)
+    (tmp_path / "05.txt").write_text("a" * 1000)
+    assert is_at_the_end(tmp_path)
+    for number in range(10):
+        (tmp_path / f"{number:02}.txt").unlink()
+    assert is_at_the_end(tmp_path)
