@@ -34,6 +34,7 @@ def in_python(message: str) -> str:
     message = re.sub(VALUED, _argument, message)
     message = message.replace("--resume", "resume=True")
     message = SETTING.sub(lambda match: f"settings={{{match[1]!r}: {_literal(match[2])}}}", message)
+    message = re.sub(r"(?<=') (?=settings=)", ", ", message)
     message = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda match: match[1].replace("-", "_"), message)
     message = re.sub(r"\b(?:python )?train\.py TEXT\b", "chargpt.train(text)", message)
     message = re.sub(r"\b(?:python )?train\.py\b(?=[ ,;]|$)", "chargpt.train", message)

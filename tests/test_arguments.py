@@ -22,6 +22,10 @@ from chargpt.terminal import UserError
             "a: exists; continue it with resume=True, or choose another run=NAME",
         ),
         ("stopped; --resume --run p-teacher", "stopped; resume=True, run='p-teacher'"),
+        (
+            "a: exists; train it longer with --resume --run a train.max_steps=40",
+            "a: exists; train it longer with resume=True, run='a', settings={'train.max_steps': 40}",
+        ),
         ("leave out --config, --init-from and --vocab-from", "leave out config, init_from and vocab_from"),
         ("change them, or skip them with --unknown skip", "change them, or skip them with unknown='skip'"),
         ("train one with python train.py", "train one with chargpt.train"),
