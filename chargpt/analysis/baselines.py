@@ -83,7 +83,7 @@ class _ZstdProgram:
             return b"" if failed else output.read()
 
 
-class NgramMark:
+class NgramBits:
     """The n-gram model of the text report on the first VAL_SAMPLE characters of a text that comes in pieces."""
 
     def __init__(self, corpus: Callable[[], EncodedText]) -> None:

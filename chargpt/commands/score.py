@@ -22,7 +22,7 @@ from chargpt.terminal import UserError, whole_number
 from chargpt.text.source_bytes import Source, Sources
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.analysis.baselines import Baselines, NgramMark
+    from chargpt.analysis.baselines import Baselines, NgramBits
     from chargpt.analysis.scored_text import Line, Piece, Summary, Total
     from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
@@ -110,7 +110,7 @@ def score(options: Namespace) -> None:
 
 def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", *, stride: int) -> None:
     """Print what the options ask for, and write the page."""
-    from chargpt.analysis.baselines import Baselines, NgramMark
+    from chargpt.analysis.baselines import Baselines, NgramBits
     from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, Total, lines_of, score_pieces
     from chargpt.commands.score_output import new_printer, print_notes
     from chargpt.pages.score_page import Page
@@ -118,7 +118,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     size = loaded.model.config.block_size
     facts = {"run": loaded.run, "step": loaded.step, "context": size, "stride": stride}
     summary, printer = Summary(facts), new_printer(options)
-    others, ngram = Baselines(), NgramMark(lambda: corpus_of_run(loaded))
+    others, ngram = Baselines(), NgramBits(lambda: corpus_of_run(loaded))
     page = Page() if options.html else None
     listeners = [listener for listener in (printer, page) if listener is not None]
     sizes = [text.size for text in texts if text.size is not None]
@@ -183,7 +183,12 @@ def _pairs(
 
 
 def _watched(
-    pieces: "Iterator[Piece]", tokenizer: "Tokenizer", summary: "Summary", others: "Baselines", ngram: "NgramMark", bar: tqdm
+    pieces: "Iterator[Piece]",
+    tokenizer: "Tokenizer",
+    summary: "Summary",
+    others: "Baselines",
+    ngram: "NgramBits",
+    bar: tqdm,
 ) -> "Iterator[Piece]":
     """The same pieces; other programs compress them, and the progress bar shows how far the text is read."""
     import numpy as np

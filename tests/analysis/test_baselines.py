@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from chargpt.analysis.baselines import Baselines, NgramMark
+from chargpt.analysis.baselines import Baselines, NgramBits
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -46,7 +46,7 @@ def test_without_zstd_it_is_not_present(monkeypatch):
 
 def test_the_ngram_loss_is_that_of_the_text_report(text, tmp_path):
     corpus = load_corpus([str(text)], DataConfig(), root=tmp_path, block_size=8)
-    mark = NgramMark(lambda: corpus)
+    mark = NgramBits(lambda: corpus)
     mark.add(np.asarray(corpus.val[:100], np.int64))
     mark.add(np.asarray(corpus.val[100:], np.int64))
     order, bits = mark.bits(unknown=20.0)
@@ -59,7 +59,7 @@ def test_without_the_training_text_there_is_no_mark():
     def gone():
         raise UserError("gone")
 
-    mark = NgramMark(gone)
+    mark = NgramBits(gone)
     mark.add(np.zeros(100, np.int64))
     assert mark.bits(unknown=20.0) is None
 
