@@ -15,7 +15,7 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from chargpt.interrupt import Interrupt, ending_at_once
@@ -37,6 +37,8 @@ class Writing(NamedTuple):
     generator: "TextGenerator"
     samplings: "list[Sampling]"  # one for each temperature
     prompt: list[int]  # ids
+    is_items: bool = False  # whether it writes items
+    before: Sequence[int] = ()  # ids before what is typed, with --interactive on items
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,12 +54,19 @@ def write(options: SampleOptions) -> int:
             writing = prepare(options)
         rules = " / ".join(sampling.describe() for sampling in writing.samplings)
         log(f"{writing.loaded.describe()}; {rules}, seed {options.seed}")
+        if writing.is_items and not options.interactive:
+            from chargpt.sampling.item_output import print_items
+
+            stop = lambda: interrupt.came_here  # noqa: E731
+            print_items(options, writing.loaded, writing.generator, file=sys.stdout, root=project_root(), stop=stop)
+            return interrupt.exit_code
         if not options.interactive:
             write_samples(options, writing, interrupt)
             return interrupt.exit_code
     from chargpt.sampling.interactive import Session
 
-    session = Session(writing.generator, printer=text_printer(options), unknown=options.unknown, seed=options.seed)
+    printer, before = text_printer(options), writing.before
+    session = Session(writing.generator, printer=printer, unknown=options.unknown, seed=options.seed, before=before)
     return session.run(writing.prompt)
 
 
@@ -65,6 +74,7 @@ def prepare(options: SampleOptions) -> Writing:
     """The model, and how it writes. Raises UserError."""
     from chargpt.config import RuntimeConfig
     from chargpt.device import choose_device
+    from chargpt.sampling.item_output import beginning_of_items, writes_items
     from chargpt.sampling.known_lines import known_lines
     from chargpt.sampling.loaded_model import load_model
     from chargpt.sampling.prompt import encode_prompt, read_prompt
@@ -87,6 +97,10 @@ def prepare(options: SampleOptions) -> Writing:
     loaded, warnings = load_model(options.run, root / "checkpoints", device=str(device), precision=options.precision)
     for warning in warnings:
         log(f"warning: {warning}")
+    is_items, stops = writes_items(options, loaded), options.stop
+    before: list[int] = []
+    if is_items and options.interactive:
+        before, stops = beginning_of_items(options, loaded, root=root)
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.unknown)
     excluded = None
     if options.unseen:
@@ -96,21 +110,21 @@ def prepare(options: SampleOptions) -> Writing:
             samplings[0],
             length=options.length,
             lines=options.lines,
-            unique=options.unique,
-            stop=options.stop,
+            unique=options.unique and not is_items,
+            stop=stops,
             allow=options.allow,
             ban=options.ban,
             overflow=options.overflow,
             excluded=excluded,
         )
-    return Writing(loaded, generator, samplings, prompt)
+    return Writing(loaded, generator, samplings, prompt, is_items, before)
 
 
 def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt) -> None:
     """Print the samples until they are complete or a signal comes, and then how fast they were made."""
     from chargpt.sampling.printing import JsonPrinter, print_samples
 
-    loaded, generator, samplings, prompt = writing
+    loaded, generator, samplings, prompt, *_ = writing
     seeds = range(options.seed, options.seed + options.samples)
     facts = {"run": loaded.run, "step": loaded.step}
     printer: JsonPrinter | TextPrinter = JsonPrinter(sys.stdout) if options.json else text_printer(options)

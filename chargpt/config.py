@@ -102,6 +102,8 @@ class TrainConfig:
     # make the second run only if the training loss is this many nats below the validation loss before the rate falls; 0:
     # always; --minutes sets it
     student_gap: float = 0.0
+    # items with labels: learn to predict the label of an item too
+    label_loss: bool = False
     # steps between points of the training curve
     log_interval: int = 20
     # characters of the sample at each evaluation; 0: no sample
@@ -161,6 +163,10 @@ class DataConfig:
     format: Literal["auto", "fields", "text"] = "auto"
     # lines: mix the lines of the text before it is split, always in the same order
     shuffle: Literal["none", "lines"] = "none"
+    # items of a list: what an item is: line, paragraph, file, or the name of a field or column; empty: the text is no list
+    items: str = ""
+    # labels of items: fields or columns, separated by commas; file or folder: its name; header: the first word in FASTA
+    label: str = ""
     # text between two documents
     separator: str = "\n"
     # fold: read \r\n and \r as \n; keep: leave them; auto: fold, but keep with a vocabulary of bytes
@@ -198,8 +204,18 @@ class DataConfig:
         _require(
             self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", self.max_vocab, "0 (no limit) or a number of 2 or more"
         )
+        _require(not self.label or bool(self.items), "label", self.label, "it with data.items, which says what an item is")
+        is_default = self.split in ("auto", "position") and self.shuffle == "none"
+        whole = not self.items or (is_default and self.vocabulary == "characters")
+        allowed = "a text of characters without data.split and data.shuffle: items are always mixed and split whole"
+        _require(whole, "items", self.items, allowed)
         whole = self.vocabulary == "characters" or (self.min_count == 1 and self.max_vocab == 0)
         _require(whole, "vocabulary", self.vocabulary, "characters, because min_count and max_vocab do not apply to bytes")
+
+    @property
+    def label_fields(self) -> list[str]:
+        """The names in `label`."""
+        return [name.strip() for name in self.label.split(",") if name.strip()]
 
     @property
     def unescaped_separator(self) -> str:

@@ -12,25 +12,41 @@ from chargpt.analysis.heads import draw_attention
 from chargpt.config import TrainConfig
 from chargpt.model import GPT
 from chargpt.text.corpus import Corpus
+from chargpt.text.items import ItemMarks
+from chargpt.training.evaluation import validation_split
 
 # A larger number is not a measurement, and would overflow in a chart.
 LARGEST = 1e30
 METRICS = "metrics.jsonl"
 
 
-def extra_metrics(model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str) -> dict[str, float | np.ndarray]:
-    """The metrics of `model` at an evaluation besides its loss: numbers and pictures (height, width, 3). Uses no random state.
+def extra_metrics(
+    model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str, loss: float
+) -> dict[str, float | np.ndarray]:
+    """The metrics of `model` at an evaluation besides its `loss`: numbers and pictures (height, width, 3).
+
+    Uses no random state.
 
     `novelty/longest_copy` is the length of the longest passage of `sample` that occurs in the training text; absent without a
-    sample or an index. `attention` is a picture of all heads at the start of the validation split, if the settings ask for it.
+    sample or an index. `val/bits_per_item` is the mean over the items that the loss is of. `attention` is a picture of all
+    heads at the start of the validation split, if the settings ask for it.
     """
     metrics: dict[str, float | np.ndarray] = {}
+    if corpus.marks is not None:
+        split = validation_split(corpus.val, config.eval_chars)
+        metrics["val/bits_per_item"] = loss / math.log(2) * characters_per_item(split, corpus.marks)
     longest = longest_copy(corpus, sample)
     if longest is not None:
         metrics["novelty/longest_copy"] = float(longest)
     if config.log_attention:
         metrics["attention"] = draw_attention(model, corpus.val)
     return metrics
+
+
+def characters_per_item(ids: np.ndarray, marks: ItemMarks) -> float:
+    """The mean number of characters of the complete items in `ids`, with the end of each, without labels."""
+    _, stops = marks.bounds(ids)
+    return float(marks.counted(ids)[: stops[-1] + 1].sum() / len(stops)) if len(stops) else 0.0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from chargpt.analysis.copies import Copies, measure_copies
 from chargpt.analysis.heads import Heads, measure_attention
+from chargpt.analysis.item_report import ItemReport, measure_items
 from chargpt.analysis.losses import LossBreakdown, loss_breakdown, predict
 from chargpt.analysis.metrics_log import MetricsLog, read_metrics
 from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
@@ -87,6 +88,7 @@ class RunReport:
     best: list[Line] = field(default_factory=list)
     copies: Copies | None = None
     heads: Heads | None = None
+    items: ItemReport | None = None  # of a run on items
     missing: list[str] = field(default_factory=list)
 
 
@@ -120,6 +122,8 @@ def measure_run(
         why = "it was imported without a text" if is_imported else "its training text is not in the cache"
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= _on_text(loaded, corpus, effort)
+    if corpus.items is not None:
+        facts["items"] = measure_items(loaded, corpus, seconds=effort.sample_seconds)
     facts["ngram_loss"] = ngram_loss_of(corpus) if ngram_loss is None else ngram_loss
     if index is None:
         why = f"there is no index of the training text; {command('trace')} makes it"

@@ -9,11 +9,15 @@ import re
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import load_run, run_verb, verb_parser
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, publish, require
 from chargpt.project import project_root
 from chargpt.terminal import UserError, notice, one_line, shown
+
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.sampling.loaded_model import LoadedModel
 
 CHECKED_IDS = 4096  # of a real text; an export is compared with the run on these
 
@@ -40,7 +44,12 @@ def export(options: Namespace) -> None:
         ids, ids_from = reference_text(loaded, root=project_root(), length=CHECKED_IDS)
         names = [Path(text).name or text for text in loaded.texts]
         export_options = ExportOptions(
-            name=loaded.run, texts=names, ids=ids, ids_from=ids_from, weights=options.weights or "float16"
+            name=loaded.run,
+            texts=names,
+            ids=ids,
+            ids_from=ids_from,
+            labels=_labels(loaded),
+            weights=options.weights or "float16",
         )
         write = importlib.import_module(target.module).write
         lines = publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
@@ -73,6 +82,14 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     if options.weights and options.to != "html":
         raise UserError(f"--weights: {options.weights} given; it is for --to html alone, so omit it")
     return options
+
+
+def _labels(loaded: "LoadedModel") -> tuple[str, ...]:
+    """The labels of a run on items, if its text is in a cache; none of any other run."""
+    from chargpt.runs.load import corpus_in_cache
+
+    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=project_root())
+    return () if corpus is None or corpus.items is None else tuple(corpus.items.labels)
 
 
 def _file_name(run: str) -> str:

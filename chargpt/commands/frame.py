@@ -4,12 +4,13 @@ Shared are options and their checks, the run and its text, and JSON on standard 
 so that --help and a mistyped option are answered at once.
 """
 
+import dataclasses
 import importlib
 import json
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # imports torch
 
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.corpus import Corpus
+    from chargpt.text.items import Item
 
 Options = TypeVar("Options")
 
@@ -123,6 +125,31 @@ def corpus_of_run(loaded: "LoadedModel") -> "Corpus":
         f"{loaded.run}: its training text is not in the cache; {command('train')} --resume --run {loaded.run} encodes it "
         "again if it is unchanged"
     )
+
+
+def label_counts(loaded: "LoadedModel") -> "Mapping[str, int]":
+    """How often each label is in the training text of the run. Raises UserError if it is in no cache."""
+    items = corpus_of_run(loaded).items
+    return {} if items is None else items.labels
+
+
+def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[str]) -> "list[Item]":
+    """The items in `texts`, read as those of the run but for `settings`; without any, the validation items of the run.
+
+    A text without fields has an item in each line. Items have no label where the text has none. Raises UserError.
+    """
+    from chargpt.text.items import items_in
+
+    if not loaded.config.data.items:
+        raise UserError(f"{loaded.run}: was not trained on items; train with --items")
+    if not texts:
+        corpus = corpus_of_run(loaded)
+        return items_in(corpus.val, corpus.tokenizer, has_labels=bool(loaded.config.data.label_fields))
+    from chargpt.config import apply_overrides
+    from chargpt.text.item_list import list_items
+
+    data = loaded.tokenizer.settings(apply_overrides(loaded.config, settings).data)
+    return list_items(texts, dataclasses.replace(data, val_text=""), root=project_root())
 
 
 def part_of_text(text: str | None, loaded: "LoadedModel", *, start: int, length: int, least: int = 1) -> tuple["Tensor", str]:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import heapq
 import itertools
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -15,10 +16,21 @@ from typing import TYPE_CHECKING, Literal
 
 from tqdm import tqdm
 
-from chargpt.commands.frame import add_run_options, corpus_of_run, load_run, page_file, run_verb, stride_within, verb_parser
+from chargpt.commands.frame import (
+    add_run_options,
+    corpus_of_run,
+    items_for,
+    label_counts,
+    load_run,
+    page_file,
+    print_json,
+    run_verb,
+    stride_within,
+    verb_parser,
+)
 from chargpt.planning.cli import given_in, is_setting
 from chargpt.project import project_root
-from chargpt.terminal import UserError, whole_number
+from chargpt.terminal import UserError, log, one_line, whole_number
 from chargpt.text.source_bytes import Source, Sources
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -72,9 +84,18 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         metavar="RUN",
         help="score with this run too, and print the lines on which the two differ most, in bits, most different first",
     )
-    add("--top", type=whole_number(1), default=20, metavar="N", help="how many lines --compare prints (default: 20)")
+    add(
+        "--top",
+        type=whole_number(1),
+        default=20,
+        metavar="N",
+        help="how many lines (--compare) or items (--items) are printed (default: 20)",
+    )
     output = parser.add_argument_group("what is printed, besides the totals, which then go to standard error")
     either = output.add_mutually_exclusive_group().add_argument
+    output.add_argument(
+        "--items", action="store_true", help="for a run on items: the bits of each item, the --top most surprising first"
+    )
     either("--lines", action="store_true", help="the bits of each line")
     either("--surprise", action="store_true", help="the text, each character coloured by how little the model expected it")
     either(
@@ -90,7 +111,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         raise UserError(f"{key}: given, but score takes this setting from the run; use one of {', '.join(READING)}")
     if options.settings and not options.texts:
         raise UserError(f"{options.settings[0]}: given without a TEXT to read; add one, or leave it out")
-    unused = {"--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
+    unused = {"--items": options.items, "--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
     if options.compare is not None and any(unused.values()):
         other = next(name for name, given in unused.items() if given)
         raise UserError(f"--compare: {other} given as well; leave out one of the two")
@@ -100,12 +121,39 @@ def parse_options(argv: Sequence[str]) -> Namespace:
 def score(options: Namespace) -> None:
     """Score the texts. Raises UserError."""
     loaded = load_run(options.run, device=options.device)
+    if options.items:
+        score_items(options, loaded)
+        return
     stride = stride_within(options.stride, loaded.model.config.block_size)
     with open_texts(options.texts, loaded, settings=options.settings) as texts:
         if options.compare is None:
             score_texts(options, loaded, texts, stride=stride)
         else:
             compare(options, texts, loaded, load_run(options.compare, device=options.device))
+
+
+def score_items(options: Namespace, loaded: "LoadedModel") -> None:
+    """Print the most surprising items with their bits, and the mean of all. Raises UserError."""
+    from chargpt.analysis.item_labels import guess_labels
+    from chargpt.analysis.scored_text import UNKNOWN_BITS
+
+    if options.html:
+        raise UserError("--items: --html given as well; leave out one of the two")
+    items = items_for(loaded, options.texts, options.settings)
+    unlabelled = bool(loaded.config.data.label_fields) and not all(item.label for item in items)
+    losses = guess_labels(loaded, items, label_counts(loaded)).losses if unlabelled else loaded.item_losses(items)
+    bits = losses / math.log(2) + [UNKNOWN_BITS * len(loaded.tokenizer.encode_known(item.text)[1]) for item in items]
+    if not options.json:
+        print(f"{'bits':>9}{'bits/char':>11}  item")
+    for number in (-bits).argsort(kind="stable")[: options.top].tolist():
+        item, total = items[number], float(bits[number])
+        each = total / (len(item.text) + 1)  # its end is predicted too
+        if options.json:
+            print_json({"number": number + 1, "label": item.label or None, "item": item.text, "bits": round(total, 4)})
+        else:
+            print(f"{total:>9.2f}{each:>11.3f}  {number + 1}: {one_line(f'{item.label} ' * bool(item.label) + item.text)}")
+    characters = sum(len(item.text) + 1 for item in items)
+    log(f"{len(items):,} items: {bits.mean():.3f} bits per item, {bits.sum() / characters:.4f} per character")
 
 
 def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", *, stride: int) -> None:

@@ -61,7 +61,9 @@ def print_copies(options: Namespace) -> None:
     places = find_places([p.place for p in found], corpus, loaded.config.data, texts=loaded.texts, root=project_root())
     if len(places) < len({p.place for p in found}):
         reason = "files of the training text have changed or are gone: some lines"
-        if loaded.config.data.shuffle != "none":  # no file has the order of the training text
+        if loaded.config.data.items:
+            reason = "the items of the training text are mixed: lines"
+        elif loaded.config.data.shuffle != "none":  # no file has the order of the training text
             reason = f"the lines of the training text are mixed (data.shuffle={loaded.config.data.shuffle}): lines"
         log(f"{reason} are counted in that text as it was encoded")
     result = report_of(labels, texts, novelty, unseen, corpus, found=found, places=places)

@@ -66,6 +66,7 @@ class ExportOptions:
     texts: list[str]  # the names of the training texts, without folders
     ids: np.ndarray  # ids of a real text for comparing logits and measuring losses, (n,) int64, n >= 2
     ids_from: str  # where `ids` come from, in words
+    labels: tuple[str, ...] = ()  # of a run on items, most frequent first
     weights: str = "float16"  # or "int8": how a page holds the weights
 
 

@@ -30,6 +30,7 @@ from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
+from chargpt.text.items import end_in
 
 TEMPLATE = Path(__file__).with_name("page.html")
 # The sources of scripts, and the comments of the template that they replace.
@@ -39,6 +40,8 @@ POLICY_HERE = "<!-- the content security policy goes here -->"
 MODEL_HERE = "<!-- the model goes here -->"
 # Weights, keys, values and queries of a page: 2 GiB in the browser.
 MAX_NUMBERS = 2**29
+# Labels in the menu of a page: the most frequent.
+MAX_LABELS = 500
 # Ids on which the page's engine is compared with PyTorch, or one context if that is longer.
 CHECKED_IDS = 512
 # Ids of the greedy text that is compared.
@@ -103,6 +106,9 @@ def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
         "never": tokenizer.never_sampled[0] if tokenizer.never_sampled else -1,
         "first": first_id(tokenizer),
         "weights": options.weights,
+        "items": None
+        if not loaded.config.data.items
+        else {"end": end_in(tokenizer), "labels": list(options.labels)[:MAX_LABELS]},
     }
 
 

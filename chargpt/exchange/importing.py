@@ -99,7 +99,7 @@ def save_run(
         )
     progress = Progress(step=imported.step)
     if corpus is not None:
-        loss = evaluate(model, validation_split(corpus.val, config.train.eval_chars))
+        loss = evaluate(model, validation_split(corpus.val, config.train.eval_chars), marks=corpus.marks)
         assert loss is not None, "only an interrupt ends an evaluation early"
         progress.record_evaluation(loss)
     state = SavedState(

@@ -2,7 +2,7 @@
 /* The user interface: what is written, the chosen character with its alternatives, and the attention that led to it. */
 const $ = (id) => document.getElementById(id);
 const about = JSON.parse($("about").textContent);
-const { shape, tokenizer } = about;
+const { shape, tokenizer, items } = about; // items: {end, labels} of a model of items; null of any other
 const USUAL = about.val_loss === null ? Math.log2(shape.vocab_size) / 3 : about.val_loss / Math.LN2; // bits: what an id costs on average
 const BITS = [0.5, 1.5, 3].map((times) => times * USUAL); // where a colour begins
 const ASKED = 200; // characters in the list of those that the prompt leaves out
@@ -136,10 +136,11 @@ function start() {
     notes.push(`The prompt has ${count(all.length)} ${unit}; the page uses the last ${count(MOST)} of them.`);
   }
   $("notice").textContent = notes.join("\n");
-  hidden = ids.length ? 0 : 1;
-  promptEnd = ids.length || 1;
+  const before = items ? encode(items.end + (items.labels.length ? `${$("label").value}\t` : "")).ids : ids.length ? [] : [about.first];
+  hidden = before.length;
+  promptEnd = before.length + ids.length;
   clear();
-  write(ids.length ? ids : [about.first], 0);
+  write([...before, ...ids], 0);
 }
 
 /** Replace the id at `index`, forget what follows, and write on. */
@@ -165,7 +166,7 @@ function stop() {
 
 function setRunning(now) {
   running = now;
-  $("start").textContent = now ? "Stop" : "Write";
+  $("start").textContent = now ? "Stop" : items ? "Another one" : "Write";
   $("start").disabled = !ready;
   $("continue").disabled = $("copy").disabled = now || records.length <= hidden;
   $("text").setAttribute("aria-busy", now);
@@ -195,7 +196,9 @@ function arrived(data) {
     queue.splice(0).forEach(append);
     if (running) $("status").textContent = `${count(records.length - hidden)} characters`;
   });
-  queue.push(...data.characters);
+  const end = items ? data.characters.findIndex(({ id }, i) => characters[id] === items.end && records.length + queue.length + i >= promptEnd) : -1;
+  queue.push(...data.characters.slice(0, end < 0 ? undefined : end));
+  if (end >= 0) stop(); // the item is complete
 }
 
 function finished({ job: finishedJob, written, milliseconds }) {
@@ -492,6 +495,10 @@ function begin() {
   for (const [level, times] of [[2, "1.5"], [3, "3"]]) {
     $(`limit-${level}`).textContent = `${BITS[level - 1].toFixed(1)} bits or more (${times} \u00d7 ${about.val_loss === null ? "a usual average" : "the model's average"})`;
   }
+  if (items) $("prompt").placeholder = "How the item begins; empty: any item";
+  $("label-choice").hidden = !items?.labels.length;
+  $("label").replaceChildren(...(items?.labels ?? []).map((label) => Object.assign(create("option", "", escaped(label)), { value: label })));
+  $("label").addEventListener("change", () => { if (ready) { stop(); start(); } });
   showTemperature();
   const tensors = {};
   for (const element of document.querySelectorAll("script[data-tensor]")) {

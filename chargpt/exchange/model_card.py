@@ -15,9 +15,12 @@ from chargpt.files import write_synced
 from chargpt.sampling.decoder import Decoder
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
+from chargpt.text.items import end_in, item_prompt
 
 # Characters of the sample in the card.
 SAMPLE_LENGTH = 500
+# Items in the sample of a run on items, and labels that the card lists.
+SAMPLE_ITEMS, SHOWN_LABELS = 8, 40
 # The seed of that sample, which is the same each time.
 SAMPLE_SEED = 1
 # Characters of the vocabulary that are shown.
@@ -59,8 +62,8 @@ def write_card(
         "## Compared with the run",
         bullets(checks),
         "## A sample",
-        f"At temperature 0.8, from a new line, {SAMPLE_LENGTH} characters at most:",
-        block(_sample(loaded)),
+        f"At temperature 0.8, {_what(loaded)}, {SAMPLE_LENGTH} characters at most:",
+        block(_sample(loaded, options)),
         "## The run",
         _facts(loaded),
         "## Vocabulary",
@@ -89,9 +92,15 @@ def bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _sample(loaded: LoadedModel) -> str:
+def _sample(loaded: LoadedModel, options: ExportOptions) -> str:
     """A text that the model writes. The decoder in C would take two copies of the weights."""
     loaded = dataclasses.replace(loaded, decoder=Decoder)
+    if loaded.config.data.items:
+        labels, end = list(options.labels[:SAMPLE_ITEMS]) or [""] * SAMPLE_ITEMS, end_in(loaded.tokenizer)
+        prompts = [item_prompt(loaded.tokenizer, label) for label in labels]
+        length = SAMPLE_LENGTH // len(prompts)
+        written = loaded.generate(prompts, length=length, stop=end, seed=SAMPLE_SEED, temperature=0.8)
+        return "\n".join(text.removeprefix(end) for text in written)
     return loaded.generate(length=SAMPLE_LENGTH, seed=SAMPLE_SEED, temperature=0.8)
 
 
@@ -107,7 +116,25 @@ def _introduction(loaded: LoadedModel, options: ExportOptions) -> str:
         f"A language model of single {unit}s: a GPT-2 with {loaded.model.parameter_count():,} parameters, trained on "
         f"{texts}{more} for {loaded.step:,} steps.{loss}\n\n"
         f"It sees {config.block_size:,} {unit}s at once. {PAST_THE_CONTEXT[config.positions]}"
+        f"{_about_items(loaded, options)}"
     )
+
+
+def _what(loaded: LoadedModel) -> str:
+    return "items" if loaded.config.data.items else "from a new line"
+
+
+def _about_items(loaded: LoadedModel, options: ExportOptions) -> str:
+    """How the model writes an item, if it was trained on items."""
+    if not loaded.config.data.items:
+        return ""
+    end = {"\n": "a newline"}.get(end_in(loaded.tokenizer), "the character U+001E")
+    if not loaded.config.data.label_fields:
+        return f"\n\nIt writes items: to get one, begin with {end} alone; {end} ends it."
+    labels = ", ".join(map(markdown, options.labels[:SHOWN_LABELS]))
+    more = f" and {len(options.labels) - SHOWN_LABELS:,} more" if len(options.labels) > SHOWN_LABELS else ""
+    how = f"begin with {end}, the label and a tab; {end} ends it"
+    return f"\n\nIt writes items of a label: to get one, {how}.{f' The labels: {labels}{more}.' if labels else ''}"
 
 
 def unit_of(loaded: LoadedModel) -> str:

@@ -47,6 +47,8 @@ SAMPLES = 6
 # Characters that are shown: of a sample, of a line or a passage, of the validation split, of the text of a head map, and of
 # the names of the training texts.
 SAMPLE_CHARACTERS, LINE_CHARACTERS, OPENING_CHARACTERS, MAP_CHARACTERS, NAME_CHARACTERS = 500, 120, 1000, 60, 400
+# Labels in the table of those that are confused.
+CONFUSED_LABELS = 12
 # Bytes of the head maps of all runs of a page together.
 MAP_BYTES = 900_000
 # Pixels of a head map; the largest width that fits is taken.
@@ -159,6 +161,7 @@ class ShownRun:
     map_text: str
     maps: list[list[HeadMap]]  # by layer and head; empty if they do not fit
     settings: list[tuple[str, list[tuple[str, str]]]]
+    confusion: list[tuple[str, list[str]]]  # a label, and how often it was given each of the labels
 
     @classmethod
     def of(cls, run: RunReport, *, map_bytes: int) -> "ShownRun":
@@ -185,6 +188,7 @@ class ShownRun:
             map_text=cut(heads.text.replace("\n", "↵"), MAP_CHARACTERS) if heads is not None else "",
             maps=maps_of(heads, most_bytes=map_bytes) if heads is not None else [],
             settings=settings(run),
+            confusion=confusion_rows(run),
         )
 
     @property
@@ -192,6 +196,7 @@ class ShownRun:
         """The sections that have content, each with the name of its macro in the template and its heading."""
         sections = [
             ("samples", "What it wrote", bool(self.samples)),
+            ("items", "What items it makes", self.run.items is not None),
             ("text", "What it was trained on", True),
             ("surprise", "What surprises it", self.run.losses is not None),
             ("losses", "Where the loss sits", self.run.losses is not None),
@@ -253,6 +258,14 @@ def tiles(run: RunReport) -> list[Tile]:
         speed = run.log.last_step * run.config.chars_per_step / seconds
         found.append(Tile(name="time of the steps", value=duration(seconds), note=f"{speed:,.0f} characters per second"))
     return found
+
+
+def confusion_rows(run: RunReport) -> list[tuple[str, list[str]]]:
+    """For each of the most frequent labels, how many of its items were given each of them."""
+    if run.items is None or run.items.guesses is None:
+        return []
+    labels, counts = run.items.guesses.labels[:CONFUSED_LABELS], run.items.guesses.confusion
+    return [(label, [f"{counts[label, other]:,}" for other in labels]) for label in labels]
 
 
 def duration(seconds: float) -> str:

@@ -90,7 +90,7 @@ def adapt(
 
 def start_loss(model: GPT, corpus: Corpus) -> float:
     """The loss of a model that is to be trained further, on the validation split, in nats per character."""
-    loss = evaluate(model, validation_split(corpus.val, MEASURED))
+    loss = evaluate(model, validation_split(corpus.val, MEASURED), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     return loss
 

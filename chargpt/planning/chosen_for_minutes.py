@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from chargpt.config import Config, apply_overrides
+from chargpt.config import MAX_CHARACTERS, Config, apply_overrides
 from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.candidate_settings import (
@@ -68,6 +68,8 @@ EVALUATES_FASTER = 2.5
 CLEARLY_WORSE = 0.045
 # Nats for which no larger model is worth its time.
 NEGLIGIBLE = 0.003
+# Share of the items that the context of a list holds whole, and what it is a multiple of.
+ITEMS_HELD, MULTIPLE = 0.995, 8
 # Factor between a setting that the user gives and the one that would be chosen, from which on the law says nothing of the loss.
 FAR = 4.0
 # The same for the characters in a step, which matter less.
@@ -266,7 +268,9 @@ def _candidates(
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
     done: list[Candidate] = []
     contexts = [teacher.model.config.block_size for teacher in teachers]
-    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, *contexts)  # that text and teachers allow
+    longest = min(
+        len(corpus.train) // 2, len(corpus.val) - 1, context_of_items(corpus), *contexts
+    )  # that text and teachers allow
     for shape in shapes:
         useful = int(_useful(shape, text, given=given))
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
@@ -308,6 +312,17 @@ def _useful(config: Config, text: Text, *, given: Collection[str]) -> float:
     return law.longest_useful(text)
 
 
+def context_of_items(corpus: Corpus) -> int:
+    """The context that holds nearly every item with its label; of any other text, no limit.
+
+    An item is predicted from the beginning of a window: positions that only other items of a window reach are of no use.
+    """
+    if corpus.marks is None:
+        return MAX_CHARACTERS
+    starts, stops = corpus.marks.bounds(corpus.train)
+    return MULTIPLE * -(-int(np.quantile(stops + 1 - starts, ITEMS_HELD)) // MULTIPLE)
+
+
 def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
     ngram_loss, copying = ngram_loss_and_copying(corpus)
@@ -330,7 +345,7 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
         fewer = [f"train.batch_size={windows}", f"train.accumulate={min(config.train.accumulate, micro)}"]
         config = apply_overrides(config, fewer)
     model = GPT(config.model, corpus.tokenizer.vocab_size)
-    trainer = Trainer(model, corpus.train, config, runtime=runtime, teachers=models_of(teachers))
+    trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
     seconds: list[float] = []
     with ThreadWaiting(runtime):
         trainer.step()  # allocates memory

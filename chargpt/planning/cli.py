@@ -15,12 +15,13 @@ from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py, which imports torch
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 OPTIONS = ("config", "run", "resume", "minutes", "epochs", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
+SAME_SETTINGS = {"device": "runtime.device", "items": "data.items", "label": "data.label"}  # options that set a setting
 MAX_MINUTES = 5_256_000  # ten years
 MAX_EPOCHS = 1_000_000
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 USAGE = (
-    "[TEXT ...] [--config FILE] {more}[--minutes M] [--epochs N] [--device D] [--init-from RUN] [--vocab-from RUN] "
-    "[section.key=value ...]"
+    "[TEXT ...] [--config FILE] {more}[--items [WHAT]] [--label NAMES] [--minutes M] [--epochs N] [--device D] "
+    "[--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
 )
 
 
@@ -109,6 +110,22 @@ def _parser(program: str, more: str, description: str) -> Parser:
         help="choose the model and its training for M minutes; units are accepted, such as 2h or 30s",
     )
     add("--epochs", action=_Once, type=number, metavar="N", help="train for N passes over the text (sets train.max_steps)")
+    add(
+        "--items",
+        action=_Once,
+        nargs="?",
+        const="line",
+        metavar="WHAT",
+        help="the text is a list of items, which are learned one by one: line (the default), paragraph, file, or the name of a "
+        "column or field (the same as data.items=WHAT)",
+    )
+    add(
+        "--label",
+        action=_Once,
+        metavar="NAMES",
+        help="with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
+        "the name of its file or folder (the same as data.label=NAMES)",
+    )
     add("--device", action=_Once, metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     add("--init-from", action=_Once, metavar="RUN", help="start from the weights of another run, matched by character")
     vocabulary = "use the vocabulary of another run; a character that it lacks is an error"
@@ -121,14 +138,21 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     _refuse_config(parser, argv)
     check_words(argv, nanogpt_words.TRAIN, known=parser.options())
     words = vars(parser.parse_intermixed_args(argv))
+    if is_setting(words["items"] or ""):  # --items train.seed=1
+        words["words"].append(words["items"])
+        words["items"] = "line"
     given = {name: words[name] for name in OPTIONS}
     settings = [word for word in words["words"] if is_setting(word)]
     check_words(settings, nanogpt_words.TRAIN, known=(), bare=settings)
-    if words["device"] is not None:
-        if any(setting.partition("=")[0].strip() == "runtime.device" for setting in settings):
-            raise UserError("--device: given together with runtime.device, which is the same setting; leave one out")
-        settings.append(f"runtime.device={words['device']}")
-    options = TrainOptions(texts=[word for word in words["words"] if not is_setting(word)], settings=settings, **given)
+    texts = [word for word in words["words"] if not is_setting(word)]
+    if not texts and words["items"] is not None and os.path.exists(words["items"]):  # --items names.txt
+        texts, words["items"] = [words["items"]], "line"
+    for name, setting in SAME_SETTINGS.items():
+        if words[name] is not None:
+            if setting in given_in(settings):
+                raise UserError(f"--{name}: given together with {setting}, which is the same setting; leave one out")
+            settings.append(f"{setting}={words[name]}")
+    options = TrainOptions(texts=texts, settings=settings, **given)
     _check(options)
     return options
 

@@ -73,7 +73,9 @@ class Plan:
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect. Times a few steps."""
         config, corpus, runtime = self.config, self.corpus, choose_runtime(self.config)
-        trainer = Trainer(self.model, corpus.train, config, runtime=runtime, teachers=models_of(self.teachers))
+        trainer = Trainer(
+            self.model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(self.teachers)
+        )
         training = describe_training(trainer, corpus, seconds=self.seconds, steps=self.steps)
         said = [*self.notices, *training, *self.advice]
         return "\n".join(notice_line(label, text) for label, text, kind in said if kind != "summary")
@@ -137,6 +139,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         number, loss = choice.with_minutes
         with_minutes = number, choice.expected.loss - loss
     advice = [*about_start, *choice.notices, *_about_student(config, settings, folder=folder)]
+    advice += _about_items(corpus, config)
     advice += _about_shape(config, settings) if is_open and start is None else []
     if start is None and not options.find_lr:
         better = better_way(
@@ -325,6 +328,23 @@ def _first_model(
         why = "it was trained on text that holds this validation split, so the losses will look too good"
         notices.append(Notice("warning", f"{shown(start.path)}: {why}; start from a run on other text, or give data.val_text"))
     return model, notices
+
+
+def _about_items(corpus: Corpus, config: Config) -> list[Notice]:
+    """How many items do not fit into the context, and what follows from that. Raises UserError if a label does not fit."""
+    if corpus.items is None or corpus.marks is None:
+        return []
+    label = corpus.items.longest_label
+    if label + 2 > config.model.block_size:  # with its tab, and the end of the item before it
+        what = f"the longest label has {label:,} characters, and does not fit model.block_size={config.model.block_size}"
+        raise UserError(f"data.label: {what}; set model.block_size={2 * label} or more, or shorten the labels")
+    starts, stops = corpus.marks.bounds(corpus.train)
+    longer, context = int((stops + 1 - starts > config.model.block_size).sum()), config.model.block_size
+    if not longer:
+        return []
+    what = f"{longer:,} of {len(stops):,} items are longer than the context of {context:,}"
+    fix = f"model.block_size={int((stops + 1 - starts).max())} would hold the longest"
+    return [Notice("note", f"{what}: their later characters are learned without what comes before it; {fix}")]
 
 
 def _about_student(config: Config, settings: Settings, *, folder: Path) -> list[Notice]:

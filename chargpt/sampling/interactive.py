@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -37,10 +38,12 @@ class Session:
     A turn has at most the length of the generator. It ends with a line if one ends in the last quarter of that length.
     """
 
-    def __init__(self, generator: TextGenerator, *, printer: TextPrinter, unknown: str, seed: int) -> None:
-        """`unknown` is that of `encode_prompt`."""
+    def __init__(
+        self, generator: TextGenerator, *, printer: TextPrinter, unknown: str, seed: int, before: Sequence[int] = ()
+    ) -> None:
+        """`unknown` is that of `encode_prompt`. With ids `before`, each line typed begins a new text, after them."""
         self._generator, self._printer = generator, printer
-        self._unknown = unknown
+        self._unknown, self._before = unknown, list(before)
         self._seed = seed
         self._text: list[int] = []  # ids
         self._earlier: list[list[int]] = []  # the text before each turn
@@ -48,7 +51,8 @@ class Session:
     def run(self, prompt: list[int]) -> int:
         """Continue the ids `prompt`, unless empty, then what is typed on standard input. Returns the exit code."""
         log(HINT)
-        if prompt:
+        if prompt or self._before:
+            self._text = self._before
             self._continue(prompt)
         interrupted = False
         while True:
@@ -71,6 +75,7 @@ class Session:
     def _take(self, line: str) -> bool:
         """Do what a typed line asks for. Returns False to leave. Raises UserError."""
         if not line.startswith("/") or line.startswith("//"):
+            self._text = self._before or self._text
             self._continue(self._encode(line.removeprefix("/") if line.startswith("//") else line))
             return True
         command, _, rest = line.partition(" ")
@@ -96,7 +101,7 @@ class Session:
         ids = self._encode(typed)
         if self._text:
             self._earlier.append(self._text)
-        self._text = []
+        self._text = self._before
         if ids:
             self._continue(ids)
 

@@ -27,6 +27,7 @@ from chargpt.sampling.stored_weights import round_weights
 from chargpt.sampling.surprisal import surprisals, total_losses
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import UserError, one_line
+from chargpt.text.items import Item, end_in, item_prompt
 from chargpt.text.tokenizer import MAX_LISTED, Tokenizer, UnknownCharacters, character_name
 
 UNKNOWN = ("error", "skip")  # what to do with characters that the model does not know
@@ -220,11 +221,23 @@ class LoadedModel:
             if len(ids) < 2:
                 raise UserError(f"{name}={_short(one)}: use at least two characters that the model knows")
         if isinstance(text, str):
-            with self._threads(min(len(texts[0]), size)):
+            with self.threads(min(len(texts[0]), size)):
                 total = sum(part.sum(dtype=np.float64).item() for part in surprisals(self.model, texts, stride=stride or size))
             return total / (len(texts[0]) - 1)
-        totals = total_losses(self.model, texts, stride=stride or size, threads=self._threads)
+        totals = total_losses(self.model, texts, stride=stride or size, threads=self.threads)
         return [total / (len(ids) - 1) for total, ids in zip(totals.tolist(), texts)]
+
+    def item_losses(self, items: Sequence[Item]) -> np.ndarray:
+        """The loss of each item and its end, given its label, in nats, float64, (len(items),), as in the validation.
+
+        For a run on items. Characters that the model does not know are left out.
+        """
+        end, texts, given = end_in(self.tokenizer), list[np.ndarray](), list[int]()
+        before = {item.label: self.tokenizer.encode_known(item_prompt(self.tokenizer, item.label))[0] for item in items}
+        for item in items:
+            given.append(len(before[item.label]) - 1)
+            texts.append(np.concatenate((before[item.label], self.tokenizer.encode_known(item.text + end)[0])))
+        return total_losses(self.model, texts, stride=self.model.config.block_size, threads=self.threads, given=given)
 
     @torch.inference_mode()
     def logits(self, text: str) -> Tensor:
@@ -233,7 +246,7 @@ class LoadedModel:
         Raises ValueError for an empty text, for more than block_size characters, and for unknown characters.
         """
         ids = self._ids(text)
-        with self._threads(len(ids)):
+        with self.threads(len(ids)):
             return self.model(ids[None])[0].float().cpu()
 
     @torch.inference_mode()
@@ -243,10 +256,10 @@ class LoadedModel:
         Entry [layer, head, t, s] is how much text[t] attends to text[s]. Raises ValueError as `logits` does.
         """
         ids = self._ids(text)
-        with self._threads(len(ids)):
+        with self.threads(len(ids)):
             return self.model.attention(ids[None])[:, 0].float().cpu()
 
-    def _threads(self, ids: int) -> AbstractContextManager[None]:
+    def threads(self, ids: int) -> AbstractContextManager[None]:
         """Inside, torch computes with one thread if reading `ids` ids is little work; then the number is what it was."""
         return one_thread() if 2 * self.model.parameter_count() * ids < SMALL_WORK else nullcontext()
 

@@ -1,6 +1,9 @@
 """The options of sample.py. Nothing here imports torch, so that --help and a mistyped option are answered at once."""
 
+import argparse
+import dataclasses
 import os
+import re
 import secrets
 import sys
 from dataclasses import dataclass
@@ -29,6 +32,14 @@ class SampleOptions:
     lines: int
     unseen: bool
     unique: bool
+    # items
+    items: int
+    label: str | None
+    new: bool
+    match: re.Pattern[str] | None
+    min_length: int
+    max_length: int | None
+    validator: str | None
     stop: list[str]
     samples: int
     seed: int
@@ -72,6 +83,7 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     )
     _add_prompt_options(parser.add_argument_group("the prompt"))
     _add_text_options(parser.add_argument_group("what to write"))
+    _add_item_options(parser.add_argument_group("a run on items (train.py --items) writes items"))
     _add_sampling_options(parser.add_argument_group("how the next character is chosen, in this order"))
     _add_output_options(parser.add_argument_group("how it is printed"))
     argv = sys.argv[1:] if argv is None else argv
@@ -82,6 +94,7 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         raise UserError(f"{more[0]}: given after RUN; a prompt is given with --prompt {shell_word(more[0])}")
     if more:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
+    longest_item = given.length if given.max_length is None else given.max_length
     if given.length is None:
         given.length = default_length(given.lines, unique=given.unique)
     if given.seed is None:
@@ -90,7 +103,7 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         given.unknown = "skip" if given.interactive else "error"
     options = SampleOptions(**vars(given))
     _check_combination(options)
-    return options
+    return dataclasses.replace(options, max_length=longest_item)
 
 
 def default_length(lines: int, *, unique: bool = False) -> int:
@@ -99,8 +112,32 @@ def default_length(lines: int, *, unique: bool = False) -> int:
 
 
 def _check_combination(options: SampleOptions) -> None:
-    if options.unique and not options.lines:
-        raise UserError("--unique: removes repeated lines, so it needs a number of lines to write; add --lines N")
+    of_items = {
+        "--label": options.label is not None,
+        "--new": options.new,
+        "--match": options.match is not None,
+        "--min-length": options.min_length > 0,
+        "--max-length": options.max_length is not None,
+        "--validator": options.validator is not None,
+    }
+    of_texts = {
+        "--lines": options.lines > 0,
+        "--unseen": options.unseen,
+        "--stop": bool(options.stop),
+        "--samples": options.samples > 1,
+        "--surprise": options.surprise,
+        "several temperatures": len(options.temperatures) > 1,
+    }
+    given = ["--items"] * bool(options.items) + [name for name, is_given in of_items.items() if is_given]
+    others = [name for name, is_given in of_texts.items() if is_given]
+    if given and others:
+        raise UserError(f"{given[0]}: {others[0]} given as well, which is not for items; leave out one of the two")
+    if options.max_length is not None and options.max_length < options.min_length:
+        raise UserError(f"--max-length: {options.max_length} given, less than --min-length {options.min_length}; raise it")
+    if options.interactive and (wrong := [name for name in given if name != "--label"]):
+        raise UserError(f"--interactive: {wrong[0]} given as well; leave out one of the two")
+    if options.unique and not options.lines and not given:
+        raise UserError("--unique: removes repeated lines, so it needs a number of lines to write; add --lines N, or --items N")
     if options.unseen and not options.lines:
         raise UserError("--unseen: removes lines, so it needs a number of lines to write; add --lines N")
     excluded = {
@@ -171,6 +208,37 @@ def _add_text_options(group: Any) -> None:
         help="how to continue beyond the model's block_size: refill forgets half of the context whenever the block is full; "
         "exact reads the last block_size characters again for each new character, many times slower (default: refill)",
     )
+
+
+def _add_item_options(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--items",
+        type=whole_number(1),
+        default=0,
+        metavar="N",
+        help="write N items, one for each line, and a table of how many are unique, new and valid; --prompt is how each of "
+        "them begins; with --json also the label and the log-probability (default: 10, without an option for other texts)",
+    )
+    add("--label", metavar="L", help="the label of each item (default: drawn as often as in the training text)")
+    add("--new", action="store_true", help="no item of the training text; --unique writes no item twice")
+    add("--match", type=pattern, metavar="REGEX", help="only items in which this regular expression matches")
+    add("--min-length", type=whole_number(0), default=0, metavar="N", help="only items of N characters or more")
+    add("--max-length", type=whole_number(1), metavar="N", help="only items of up to N characters (default: --length, or 1000)")
+    add(
+        "--validator",
+        metavar="CMD",
+        help="a program, with its arguments, that reads the items as lines (a newline in one as \\n) and prints 1 or 0 for "
+        "each: valid or not; they are counted in the table. Of items in a row that are not wanted, 1,000 end the list",
+    )
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """An argparse type: a regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} given, which is no regular expression: {error}; correct it") from None
 
 
 def _add_sampling_options(group: Any) -> None:

@@ -1,7 +1,7 @@
 """The samples of a model in training: the same start and the same random numbers each time, so that they can be compared."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -9,16 +9,32 @@ from chargpt.interrupt import Interrupt
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder, first_id, stream
+from chargpt.sampling.items import sampled_items
 from chargpt.sampling.rules import Sampling
+from chargpt.sampling.text_generator import TextGenerator
+from chargpt.text.items import end_in
 from chargpt.text.tokenizer import Tokenizer
 
 SAMPLING = Sampling(temperature=0.8)
+# Items of a sample at most.
+MAX_ITEMS = 8
 
 
 class SampleWriter:
     """Writes samples of `length` characters by models of one shape. Their random numbers are not those of the training."""
 
-    def __init__(self, tokenizer: Tokenizer, config: GPTConfig, *, device: torch.device, length: int, seed: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        config: GPTConfig,
+        *,
+        device: torch.device,
+        length: int,
+        seed: int,
+        labels: Sequence[str] = (),
+    ) -> None:
+        """With `labels`, the sample is items of these labels in turn; a label "" is an item without one."""
+        self._labels = labels
         self._tokenizer, self._device, self._length, self._seed = tokenizer, device, length, seed
         self._decoder: Callable[..., Decoder] = Decoder
         if length:
@@ -38,6 +54,8 @@ class SampleWriter:
             return self._text(model, interrupt)
 
     def _text(self, model: GPT, interrupt: Interrupt) -> str:
+        if self._labels:
+            return self._items(model)
         prompt = torch.tensor([[first_id(self._tokenizer)]], device=self._device)
         ids = stream(
             model,
@@ -49,3 +67,12 @@ class SampleWriter:
             never_sampled=self._tokenizer.never_sampled,
         )
         return self._tokenizer.decode(int(new) for new in itertools.takewhile(lambda _: not interrupt.came_here, ids))
+
+    def _items(self, model: GPT) -> str:
+        """Items, one after the other, in at most `length` characters."""
+        generator = TextGenerator(
+            model=model, tokenizer=self._tokenizer, sampling=SAMPLING, length=self._length, decoder=self._decoder
+        )
+        labels = list(itertools.islice(itertools.cycle(self._labels), MAX_ITEMS))
+        lines = sampled_items(generator, labels, range(self._seed, self._seed + MAX_ITEMS))
+        return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: self._length]

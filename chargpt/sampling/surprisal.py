@@ -1,5 +1,6 @@
 """How surprised a model is by a text: the loss of each character, and the one scale on which terminals and pages show it."""
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,14 +59,26 @@ def _new(values: torch.Tensor, known: int, stride: int) -> np.ndarray:
 
 
 def total_losses(
-    model: GPT, texts: Sequence[np.ndarray], *, stride: int, threads: Callable[[int], AbstractContextManager[None]]
+    model: GPT,
+    texts: Sequence[np.ndarray],
+    *,
+    stride: int,
+    threads: Callable[[int], AbstractContextManager[None]],
+    given: Sequence[int] = (),
 ) -> np.ndarray:
     """The sum of the `surprisals` of each of the `texts` (ids), float64, (len(texts),), up to the rounding of float32.
+
+    Of each text, this many ids after the first one are `given`, and not predicted (default: none).
 
     Windows of all texts are computed together, those of similar length in one batch. Each is filled up at its end, which a
     causal model does not see before. `threads(n)` is active while a batch of n ids is computed.
     """
-    windows = [(i, *bounds) for i, ids in enumerate(texts) for bounds in _bounds(len(ids), model.config.block_size, stride)]
+    size = model.config.block_size
+    windows = [
+        (i, *bounds)
+        for i, (ids, first) in enumerate(zip(texts, given or itertools.repeat(0)))
+        for bounds in _bounds(len(ids), size, stride, first)
+    ]
     windows.sort(key=lambda window: window[2] - window[1])
     totals = np.zeros(len(texts))
     most = ids_at_once(model.vocab_size)
@@ -87,12 +100,12 @@ def total_losses(
     return totals
 
 
-def _bounds(n: int, size: int, stride: int) -> Iterator[tuple[int, int, int]]:
-    """The windows of a text of n ids: each reads the ids from `start` up to `end` and predicts those after `known`.
+def _bounds(n: int, size: int, stride: int, known: int) -> Iterator[tuple[int, int, int]]:
+    """The windows of a text of n ids: each reads the ids from `start` up to `end` and predicts those after `known` of them.
 
     These are the windows of `windows_of`.
     """
-    start = known = 0
+    start = 0
     while known < n - 1:
         end = min(start + size, n - 1)
         yield start, end, known

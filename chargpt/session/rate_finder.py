@@ -23,6 +23,7 @@ from chargpt.planning.plan import make_plan
 from chargpt.planning.teachers import models_of
 from chargpt.runs.run import folder_of
 from chargpt.terminal import UserError, notice, shown
+from chargpt.text.items import ItemMarks
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import NotFinite, Trainer
@@ -51,7 +52,9 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     with Interrupt(STOPPING) as interrupt:
         notice("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
         curve, runtime, teachers = [], choose_runtime(config), models_of(plan.teachers)
-        for rate, loss in try_rates(model, corpus.train, config, runtime=runtime, teachers=teachers, interrupt=interrupt):
+        for rate, loss in try_rates(
+            model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers, interrupt=interrupt
+        ):
             notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             curve.append((rate, loss))
         if not any(loss < math.inf for _, loss in curve):
@@ -77,6 +80,7 @@ def try_rates(
     *,
     runtime: Runtime,
     interrupt: Interrupt,
+    marks: ItemMarks | None = None,
     teachers: Sequence[GPT] = (),
 ) -> Iterator[tuple[float, float]]:
     """Yield each rate and the loss it leads to, until a rate is clearly too high or a signal comes. A loss may be infinite.
@@ -86,7 +90,7 @@ def try_rates(
     best = math.inf
     for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):
         at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
-        trainer = Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime, teachers=teachers)
+        trainer = Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime, marks=marks, teachers=teachers)
         loss = _final_loss(trainer, interrupt)
         if interrupt.came_here:
             return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chargpt.analysis.metrics_log import read_metrics
+from chargpt.analysis.metrics_log import characters_per_item, read_metrics
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import write_final_report
@@ -21,6 +21,7 @@ from chargpt.runs.sealed_json import CheckpointError
 from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown
 from chargpt.text.report import ngram_loss_of
+from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizers import never_falls
 from chargpt.training.trainer import NotFinite
 
@@ -59,7 +60,12 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
         notice("ended", why_it_ended(progress, trainer.config, name=name))
     sample = ", whose sample is above" if train.sample_length and progress.best_step != progress.step else ""
     lowest = f"best {best_loss:.4f} at step {progress.best_step:,}{sample}"
-    notice("done", f"validation loss {val_loss:.4f} ({val_loss / math.log(2):.4f} bits per character), {lowest}")
+    bits = val_loss / math.log(2)
+    per_item = ""
+    if session.corpus.marks is not None:
+        split = validation_split(session.corpus.val, train.eval_chars)
+        per_item = f", {bits * characters_per_item(split, session.corpus.marks):.2f} per item"
+    notice("done", f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {lowest}")
     ngram_loss = ngram_loss_of(session.corpus)
     notice("result", describe_result(session, run.folder, ngram_loss=ngram_loss))
     if not interrupt.came_here:

@@ -99,6 +99,7 @@ class Session:
             device=self.trainer.runtime.device,
             length=config.train.sample_length if group.is_first else 0,
             seed=config.train.seed,
+            labels=[] if self.corpus.items is None else list(self.corpus.items.labels) or [""],
         )
 
     # How a session begins
@@ -129,7 +130,7 @@ class Session:
         group.note_begun()
         keep_teachers(plan.teachers, run.folder)
         journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
-        trainer = Trainer(plan.model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
+        trainer = Trainer(plan.model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
         saved = [*trainer.model.state_dict().values(), *trainer.optimizer.expected().values()]
         run.check_space(sum(tensor.nbytes for tensor in saved))
         trainer.share_start()
@@ -170,7 +171,7 @@ class Session:
         keep_teachers(resumed.teachers, resumed.run.folder)
         journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
         model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
-        trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
+        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
         check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
         progress = checkpoint.state.progress.copy()
         if resumed.has_new_length:
@@ -211,7 +212,7 @@ class Session:
         compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
         corpus = corpus or corpus_of_others(start, root=root)
         model = blank_model(config.model, state.tokenizer.vocab_size)
-        trainer = Trainer(model, corpus.train, config, runtime=runtime, group=group, teachers=teachers)
+        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
         if start.saved is None:
             trainer.share_start()
         else:
@@ -253,7 +254,14 @@ class Session:
         torch.manual_seed(config.train.seed)
         model = initial_model(config.model, self.corpus.tokenizer.vocab_size)
         keep_teachers(teachers, run.folder)
-        trainer = Trainer(model, self.corpus.train, config, runtime=self.trainer.runtime, teachers=models_of(teachers))
+        trainer = Trainer(
+            model,
+            self.corpus.train,
+            config,
+            runtime=self.trainer.runtime,
+            marks=self.corpus.marks,
+            teachers=models_of(teachers),
+        )
         return Session(
             trainer=trainer,
             corpus=self.corpus,
@@ -348,7 +356,7 @@ class Session:
         """
         trainer, progress, group = self.trainer, self.trainer.progress, self.trainer.group
         split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
-        loss = evaluate(trainer.weights.working, split, interrupt=interrupt, group=group)
+        loss = evaluate(trainer.weights.working, split, marks=self.corpus.marks, interrupt=interrupt, group=group)
         if loss is None:
             return
         if not math.isfinite(loss):
@@ -361,7 +369,7 @@ class Session:
         trainer.record_evaluation(loss)
         extra = {}
         if group.is_first:
-            extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample)
+            extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample, loss=loss)
         self.journal.record_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, extra_metrics=extra)
 
     def save(self) -> None:

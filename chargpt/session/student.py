@@ -55,7 +55,7 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | 
     model, group = trainer.weights.working, trainer.group
     split = validation_split(corpus.val, trainer.config.train.eval_chars)
     texts = [*_stretches(corpus.train, len(split)), split]
-    *training, validation = (evaluate(model, ids, interrupt=interrupt, group=group) for ids in texts)
+    *training, validation = (evaluate(model, ids, marks=corpus.marks, interrupt=interrupt, group=group) for ids in texts)
     known = [loss for loss in training if loss is not None]
     if validation is None or len(known) < len(training):
         return None

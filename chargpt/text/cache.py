@@ -31,6 +31,7 @@ from chargpt.files import (
     write_synced,
 )
 from chargpt.terminal import log, shown
+from chargpt.text.items import ItemCounts, ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 
 MAX_META = 2**26  # bytes; every character of Unicode takes at most 12 of them in JSON
@@ -48,6 +49,12 @@ class EncodedText:
     counts: np.ndarray  # (vocab_size,) int64: how often each id occurs in both splits
     distinct: int  # characters before any were folded
     notes: list[str]  # what the user should know about how the text was read
+    items: ItemCounts | None = None  # of a list of items; None for any other text
+
+    @property
+    def marks(self) -> ItemMarks | None:
+        """The ids that divide a list into items; None for any other text."""
+        return None if self.items is None else ItemMarks.of(self.tokenizer, has_labels=bool(self.items.labels))
 
     @property
     def characters(self) -> int:
@@ -92,6 +99,7 @@ class Cache:
                 counts=_mapped(folder / "counts.int64", np.dtype("<i8"), tokenizer.vocab_size),
                 distinct=meta["distinct"],
                 notes=meta["notes"],
+                items=ItemCounts.from_json(meta.get("items")),
             )
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None

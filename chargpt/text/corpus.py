@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import shutil
+import sys
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,15 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
-from chargpt.text.encoding import TextCounts, count_characters, write_ids, write_shuffled_ids
+from chargpt.text.encoding import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
+from chargpt.text.item_list import ItemList, read_items, reading_of_items
+from chargpt.text.items import TAB
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.reading import TextReader, with_split
+from chargpt.text.reading import TRAIN, VAL, TextReader, with_split
 from chargpt.text.source_bytes import Sources
 from chargpt.text.sources import absolute_text, run_name, select_sources
 from chargpt.text.structure import fields_of, may_have_fields, read_head, recognised, warnings_about
-from chargpt.text.tokenizer import Tokenizer
+from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
 MAKE_ROOM = "free some space there, or name another folder in data.cache"
@@ -43,7 +46,8 @@ class Corpus(EncodedText):
         """What and how much it is, for a line."""
         unit = "bytes" if self.tokenizer.characters is None else "characters"
         split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
-        return f"{one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct; {split}"
+        list_of = "" if self.items is None else f"{self.items.items:,} items, "
+        return f"{one_line(self.name)}: {list_of}{self.characters:,} {unit}, {self.distinct:,} distinct; {split}"
 
     def describe(self) -> list[str]:
         """A few lines for the user, each with a label in 12 columns."""
@@ -53,6 +57,7 @@ class Corpus(EncodedText):
             f"text        {one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct",
             f"vocabulary  {_describe_vocabulary(self)}",
             f"split       {len(self.train):,} training {unit}, {len(self.val):,} validation {unit} ({share:.1%})",
+            *([] if self.items is None else [f"items       {one_line(self.items.describe())}"]),
             *(f"note        {one_line(note)}" for note in self.notes),
         ]
 
@@ -78,8 +83,8 @@ def load_corpus(
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
         check_effect(given, texts, config, sources)
-        warnings = warnings_about(sources.train + sources.val, config)
-        divided = with_split(config, sources)
+        warnings = warnings_about(sources.train + sources.val, reading_of_items(config))
+        divided = reading_of_items(config) if config.items else with_split(config, sources)
         encoded = _find_or_encode(sources, divided, tokenizer, cache)
         other = _other_split(divided, sources)
     by_file = [BY_FILE] if divided.split == "document" and config.split == "auto" else []
@@ -94,6 +99,9 @@ def load_corpus(
 def check_effect(given: Collection[str], texts: Sequence[str], config: DataConfig, sources: Sources) -> None:
     """Raise UserError for a setting in `given` that does nothing for these texts."""
     every = sources.train + sources.val
+    if config.items and {*given} & {"data.field", "data.separator"}:
+        name = "data.field" if "data.field" in given else "data.separator"
+        raise UserError(f"{name}: given with data.items, which names the field and ends each item itself; leave it out")
     if "data.pattern" in given and not any(Path(text).is_dir() for text in filter(None, [*texts, config.val_text])):
         raise UserError(f"data.pattern: {config.pattern!r} given, but no folder is read; leave it out, or give a folder")
     if "data.val_fraction" in given and config.val_text:
@@ -150,7 +158,8 @@ def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer |
     try:
         with cache.locked():
             # The process that held the lock before may have encoded this text.
-            encoded = (request and cache.find(request)) or _encode(sources, config, tokenizer, cache, signature)
+            encode = _encode_items if config.items else _encode
+            encoded = (request and cache.find(request)) or encode(sources, config, tokenizer, cache, signature)
             if request and sources.signature() == signature:
                 cache.record(request, encoded.fingerprint)
     except OSError as error:
@@ -212,10 +221,51 @@ def _encode(
 
 def _other_split(config: DataConfig, sources: Sources) -> str:
     """The data.split whose validation split is from all over the text; empty if that of `config` is already."""
-    if config.split != "position" or config.val_text or config.shuffle != "none":
+    if config.split != "position" or config.val_text or config.shuffle != "none" or config.items:
         return ""
     has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
     return "document" if has_documents else "blocks"
+
+
+def _encode_items(
+    sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, cache: Cache, signature: list[Any] | None
+) -> EncodedText:
+    """The same for a list of items, which is read into memory."""
+    with tqdm(desc="encoding", total=sources.size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
+        config = reading_of_items(config)
+        found = read_items(sources, config, progress=progress, tokenizer=tokenizer)
+    train_text, val_text = found.streams()
+    points = np.bincount(code_points(train_text + val_text), minlength=CODE_POINTS)
+    sizes = {"n_train": len(train_text), "n_val": len(val_text)}
+    stretches: Stretches = [(sys.maxsize, TRAIN)]  # what validates is a text of its own
+    counted = TextCounts(counts=points, **sizes, stretches=stretches, digest=found.digest, notes=found.notes)
+    tokenizer = tokenizer or _fit_tokenizer(points, config)
+    counts, distinct = _counts_of_ids(points, tokenizer, sources.label)
+    _check_marks(found, tokenizer, config)
+    fingerprint = _fingerprint(counted, config, tokenizer)
+    if encoded := cache.open(fingerprint):
+        return encoded
+    meta = {"tokenizer": tokenizer.to_json(), **sizes, "distinct": distinct, "notes": found.notes}
+    meta["items"] = dataclasses.asdict(found.counts)
+    _check_free_space(cache, (len(train_text) + len(val_text)) * tokenizer.dtype.itemsize)
+    try:
+        with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
+            pieces = [(TRAIN, train_text), (VAL, val_text)]
+            write_ids(pieces, tokenizer, train=train, val=val, stretches=stretches)
+    except OSError as error:
+        raise UserError(f"{shown(cache.folder)}: {error.strerror}; {MAKE_ROOM}") from None
+    written = cache.open(fingerprint)
+    assert written is not None, fingerprint
+    return written
+
+
+def _check_marks(found: ItemList, tokenizer: Tokenizer, config: DataConfig) -> None:
+    """Raise UserError unless the characters that end items and labels have ids of their own."""
+    marks = found.end + TAB * bool(found.counts.labels)
+    ids = tokenizer.ids_of(marks)
+    if (ids < 0).any() or set(ids.tolist()) & set(tokenizer.never_sampled):
+        what = "the characters that end items and labels would share the id of rare ones"
+        raise UserError(f"data.max_vocab: {config.max_vocab} given with data.min_count={config.min_count}: {what}; keep more")
 
 
 def _check_free_space(cache: Cache, size: int) -> None:
@@ -232,6 +282,8 @@ def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) ->
     settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
     if config.shuffle != "none":  # absent otherwise, so that earlier fingerprints stay what they are
         settings.append(config.shuffle)
+    if config.items:
+        settings += ["items", config.items, config.label]
     unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
     return fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
 
@@ -281,6 +333,8 @@ def _describe_vocabulary(corpus: Corpus) -> str:
 
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
     """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into each split."""
+    if corpus.items is not None:  # windows begin at items, and are filled up
+        return
     n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
     if min(n_train, n_val) >= need:
         return

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +59,14 @@ def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: 
     counts[:256] += table.sum(axis=0) + table.sum(axis=1)
     stretches = stretches_of(sizes[TRAIN], config)
     n_train, n_val = _size(stretches, TRAIN, sizes[TRAIN]), sizes[VAL] + _size(stretches, VAL, sizes[TRAIN])
+    notes = notes_of(reader, config)
+    if left_out := sum(sizes) - n_train - n_val:
+        notes.append(f"{BLOCKS} blocks spread over the text validate; {left_out:,} characters beside them are left out")
+    return TextCounts(counts=counts, n_train=n_train, n_val=n_val, stretches=stretches, digest=reader.digest(), notes=notes)
+
+
+def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
+    """What the user should know about how a text was read, when the reader is done."""
     notes = [f"{encoding}, as its byte-order mark says; the mark is removed" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
         notes.append(f"{kind}: {config.field!r} of {plural(count, 'record')} is the text")
@@ -66,9 +74,7 @@ def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: 
         notes.append(f"records without text skipped: {reader.empty_records:,}")
     if reader.binary_files:
         notes.append(f"binary files skipped: {reader.binary_files:,}")
-    if left_out := sum(sizes) - n_train - n_val:
-        notes.append(f"{BLOCKS} blocks spread over the text validate; {left_out:,} characters beside them are left out")
-    return TextCounts(counts=counts, n_train=n_train, n_val=n_val, stretches=stretches, digest=reader.digest(), notes=notes)
+    return notes
 
 
 def stretches_of(characters: int, config: DataConfig) -> Stretches:
@@ -94,7 +100,12 @@ def _size(stretches: Stretches, split: int, characters: int) -> int:
 
 
 def write_ids(
-    reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, stretches: Sequence[tuple[int, int | None]]
+    reader: Iterable[tuple[int, Piece]],
+    tokenizer: Tokenizer,
+    *,
+    train: SyncedFile,
+    val: SyncedFile,
+    stretches: Sequence[tuple[int, int | None]],
 ) -> None:
     """The second pass: write the ids of each of the `stretches` to the file of its split; what only validates goes to `val`."""
     encode, files = _encoder(tokenizer), {TRAIN: train, VAL: val}

@@ -6,7 +6,7 @@ A name such as `data.text` is that of a field, or of the field `text` in the obj
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -20,10 +20,12 @@ MAX_LINE = 2**28  # characters, which must fit into memory
 BETWEEN = re.compile(r"[\s,\[\]]*")  # what is between the records of a list
 
 
-def json_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> Iterator[tuple[int, str]]:
+def json_documents(
+    pieces: Iterable[bytes | str], *, field: str, label: str, labels: Sequence[str] = ()
+) -> Iterator[tuple[int, str]]:
     """The number of each line of the text that `pieces` form, and the text in its `field`. Empty lines are skipped.
 
-    `label` names the text in errors. Raises UserError.
+    The values of the fields `labels` come before the text, see `labelled`. `label` names the text in errors. Raises UserError.
     """
     for number, line in enumerate(_lines(pieces, label), 1):
         if line and not line.isspace():
@@ -33,14 +35,16 @@ def json_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> 
             except (ValueError, RecursionError) as error:
                 what_to_do = "give one JSON object in each line, or a name that ends in .txt"
                 raise UserError(f"{where}: not JSON ({error}); {what_to_do}") from None
-            yield number, _text_of(record, field, where=where)
+            yield number, _labelled_text_of(record, field, labels, where=where)
 
 
-def json_list_documents(pieces: Iterable[bytes | str], *, field: str, label: str) -> Iterator[tuple[int, str]]:
+def json_list_documents(
+    pieces: Iterable[bytes | str], *, field: str, label: str, labels: Sequence[str] = ()
+) -> Iterator[tuple[int, str]]:
     """The line where each object of a JSON list begins, and the text in its `field`.
 
     The list may also be the value of a key in an object, as in {"poems": [...]}, and objects need not be in a list.
-    `label` names the text in errors. Raises UserError.
+    `labels` and `label` are those of `json_documents`. Raises UserError.
     """
     unread, text, at, line, wanted = iter(pieces), "", 0, 1, 1
     decoder = json.JSONDecoder()
@@ -57,7 +61,7 @@ def json_list_documents(pieces: Iterable[bytes | str], *, field: str, label: str
                 problem = getattr(error, "msg", str(error))
             else:
                 for inner in _inner_records(record, field):
-                    yield line, _text_of(inner, field, where=where)
+                    yield line, _labelled_text_of(inner, field, labels, where=where)
                 line += text.count("\n", at, end)
                 at, wanted = end, 1
                 continue
@@ -102,7 +106,23 @@ def _texts_in(record: dict[str, Any], *, depth: int = MAX_DEPTH) -> dict[str, st
     return texts
 
 
-def _text_of(record: object, field: str, where: str) -> str:
+def labelled(text: str, labels: Sequence[str]) -> str:
+    """A text with its `labels` before it, if there are any: joined by commas, each as one line, and a tab after the last."""
+    return f"{','.join(' '.join(label.split()) for label in labels)}\t{text}" if labels else text
+
+
+def _labelled_text_of(record: object, field: str, labels: Sequence[str], where: str) -> str:
+    text, values = _text_of(record, field, where), list[str]()
+    for name in labels:
+        value = _value_of(record, name) if isinstance(record, dict) else MISSING
+        if isinstance(value, (int, float, type(None))):  # true and false are numbers
+            values.append("" if value is None else json.dumps(value))
+        else:
+            values.append(_text_of(record, name, where, setting="data.label"))
+    return labelled(text, values)
+
+
+def _text_of(record: object, field: str, where: str, *, setting: str = "data.field") -> str:
     if not isinstance(record, dict):
         raise UserError(f"{where}: not a JSON object; give an object with the text in a field in each line")
     text = _value_of(record, field)
@@ -112,16 +132,16 @@ def _text_of(record: object, field: str, where: str) -> str:
         inner = [name for name in texts if name.endswith(f".{field}")]
         close = inner[:1] or difflib.get_close_matches(field, names, n=1)
         longest = max(texts, key=lambda name: len(texts[name]), default="")
-        what_to_do = "name the one with the text in data.field"
-        what_to_do += f", for example data.field={shell_word(longest)}" if longest else ""
-        what_to_do = f"did you mean data.field={shell_word(close[0])}?" if close else what_to_do
+        what_to_do = f"name the one with the text in {setting}"
+        what_to_do += f", for example {setting}={shell_word(longest)}" if longest else ""
+        what_to_do = f"did you mean {setting}={shell_word(close[0])}?" if close else what_to_do
         raise UserError(f"{where}: no field {field!r}, its fields are: {named(names)}; {what_to_do}")
     if not isinstance(text, str):
         inside = _texts_in(text) if isinstance(text, dict) else {}
-        what_to_do = "name one with text in data.field"
+        what_to_do = f"name one with text in {setting}"
         if inside:
             longest = max(inside, key=lambda name: len(inside[name]))
-            what_to_do += f", for example data.field={shell_word(f'{field}.{longest}')}"
+            what_to_do += f", for example {setting}={shell_word(f'{field}.{longest}')}"
         raise UserError(f"{where}: field {field!r} is {KINDS[type(text)]}; {what_to_do}")
     try:
         text.encode()

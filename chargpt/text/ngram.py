@@ -8,11 +8,6 @@ LONGEST_COPY = 20  # ids; longer matches count as this long
 ROUNDS = 20  # of expectation maximisation
 
 
-def ngram_bits(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int) -> float:
-    """Bits per id of `val` under the model of `ngram_probabilities`."""
-    return float(-np.log2(ngram_probabilities(train, val, vocab_size=vocab_size, order=order)).mean())
-
-
 def copying(ids: np.ndarray, probability: np.ndarray, *, window: int) -> float:
     """The loss on `ids` of a model that also copies, divided by that of the model that gives each of them `probability`.
 

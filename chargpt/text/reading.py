@@ -64,7 +64,7 @@ class TextReader:
     def __init__(self, sources: Sources, config: DataConfig, *, progress: Any, hashed: bool = True) -> None:
         """`progress` has an update(bytes) method, which another thread calls. Without `hashed` there is no digest."""
         self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
-        self._config, self._progress = config, progress
+        self.config, self._progress = config, progress
         self._normalizer = TextNormalizer.of(config)
         self._is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
         self._hash = hashlib.sha256() if hashed else None
@@ -83,13 +83,13 @@ class TextReader:
 
     def pieces(self) -> Generator[tuple[Origin | None, int, Piece], None, None]:
         """The same text in smaller pieces, each with the document that it is from; None for a separator between documents."""
-        separator = self._narrow(self._normalizer.apply(self._config.unescaped_separator))
+        separator = self._narrow(self._normalizer.apply(self.config.unescaped_separator))
         sizes = [0, 0]
-        for origin, split, document in self._documents():
-            if self._config.split == "document":
+        for origin, split, document in self.documents():
+            if self.config.split == "document":
                 # A document goes to validation whenever that split has less than its share. This spreads the validation
                 # documents evenly, and does not need to know how many documents there are.
-                split = VAL if sizes[VAL] < self._config.val_fraction * sum(sizes) else TRAIN
+                split = VAL if sizes[VAL] < self.config.val_fraction * sum(sizes) else TRAIN
             before = sizes[split]
             for piece in document:
                 if not piece:
@@ -99,7 +99,7 @@ class TextReader:
                 sizes[split] += len(piece)
                 yield origin, split, self._narrow(piece)
 
-    def _documents(self) -> Iterator[tuple[Origin, int, Iterable[Piece]]]:
+    def documents(self) -> Iterator[tuple[Origin, int, Iterable[Piece]]]:
         """The origin, the split and the pieces of each document: a source, or a record of a source that has fields."""
         with ThreadPoolExecutor(1) as pool:
             for source, split in self._sources:
@@ -108,7 +108,7 @@ class TextReader:
                 if source.in_folder and is_binary(head):
                     self.binary_files += 1
                     continue
-                structure = fields_of(source, head, self._config)
+                structure = fields_of(source, head, self.config)
                 tag = "False" if structure is None else structure.tag
                 chunks = _prefetch(self._hashed(tag, split, itertools.chain([head], chunks)), pool)
                 for line, document in self._documents_of(source, head, structure, chunks):
@@ -132,7 +132,7 @@ class TextReader:
         self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes]
     ) -> Iterable[tuple[int, Iterable[Piece]]]:
         """The documents of a source that begins with `head`: the line where each begins, and its pieces."""
-        config = self._config
+        config = self.config
         # The vocabulary of bytes takes any file as it is, unless something must be decoded.
         if config.vocabulary == "bytes" and self._is_utf8 and self._normalizer.is_identity and structure is None:
             return [(1, chunks)]
@@ -152,13 +152,13 @@ class TextReader:
         self, source: Source, structure: Structure, pieces: Iterator[Piece]
     ) -> Iterator[tuple[int, Iterable[Piece]]]:
         """The text in the field of each record: the line where the record begins, and its pieces."""
-        field, label = self._config.field, source.label
+        field, label, labels = self.config.field, source.label, self.config.label_fields
         if structure.kind == JSON_LINES:
-            documents = json_documents(pieces, field=field, label=label)
+            documents = json_documents(pieces, field=field, label=label, labels=labels)
         elif structure.kind == JSON:
-            documents = json_list_documents(pieces, field=field, label=label)
+            documents = json_list_documents(pieces, field=field, label=label, labels=labels)
         else:
-            documents = table_documents(pieces, field=field, structure=structure, label=label)
+            documents = table_documents(pieces, field=field, structure=structure, label=label, labels=labels)
         for line, text in documents:
             self.records[structure.kind] += 1
             self.empty_records += not text
@@ -166,7 +166,7 @@ class TextReader:
 
     def _narrow(self, piece: Piece) -> Piece:
         """`piece` as bytes if each of its bytes is a character (or an id of the vocabulary)."""
-        if isinstance(piece, str) and (self._config.vocabulary == "bytes" or piece.isascii()):
+        if isinstance(piece, str) and (self.config.vocabulary == "bytes" or piece.isascii()):
             return piece.encode()
         return piece
 

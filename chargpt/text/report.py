@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from chargpt.text.cache import EncodedText
-from chargpt.text.ngram import copying, ngram_bits, ngram_probabilities
+from chargpt.text.items import ItemMarks
+from chargpt.text.ngram import copying, ngram_probabilities
 from chargpt.text.tokenizer import Tokenizer, character_name
 
 TRAIN_SAMPLE = 2_000_000  # characters of the training split; a longer one is judged by pieces from all over it
@@ -85,7 +86,7 @@ def examine(corpus: EncodedText) -> list[str]:
         f"repeats     {repeated:.1%} of the training split is repeated lines; {shared:.1%} of the validation split is lines "
         f"that are also in the training split{estimate}",
         *(f"warning     {warning}" for warning in warnings),
-        f"to beat     {_baselines(train, val, corpus.tokenizer)}{estimate}",
+        f"to beat     {_marks(train, val, corpus)}{estimate}",
     ]
 
 
@@ -241,7 +242,7 @@ def _sort_key(line: str) -> str:
 def ngram_loss_of(corpus: EncodedText) -> float:
     """The loss of an n-gram model on the validation split, nats per character: as in the text report."""
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
-    return ngram_order_and_bits(train, val, corpus.tokenizer)[1] * math.log(2)
+    return ngram_order_and_bits(train, val, corpus.tokenizer, marks=corpus.marks)[1] * math.log(2)
 
 
 def ngram_loss_and_copying(corpus: EncodedText) -> tuple[float, float]:
@@ -250,25 +251,36 @@ def ngram_loss_and_copying(corpus: EncodedText) -> tuple[float, float]:
     order = _order(corpus.tokenizer.vocab_size, train, val)
     probability = ngram_probabilities(train, val, vocab_size=corpus.tokenizer.vocab_size, order=order)
     part = sample(np.arange(len(probability)), COPIED_SAMPLE)
-    return float(-np.log(probability).mean()), copying(val[order:][part], probability[part], window=COPIED_WINDOW)
+    loss = float(-np.log(_counted(probability, val, corpus.marks)).mean())
+    return loss, copying(val[order:][part], probability[part], window=COPIED_WINDOW)
 
 
-def ngram_order_and_bits(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
-    """The order of the n-gram model for this vocabulary, and its bits per character."""
+def ngram_order_and_bits(
+    train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer, *, marks: ItemMarks | None = None
+) -> tuple[int, float]:
+    """The order of the n-gram model for this vocabulary, and its bits per character; with `marks`, labels do not count."""
     order = _order(tokenizer.vocab_size, train, val)
-    return order, ngram_bits(train, val, vocab_size=tokenizer.vocab_size, order=order)
+    probability = ngram_probabilities(train, val, vocab_size=tokenizer.vocab_size, order=order)
+    return order, float(-np.log2(_counted(probability, val, marks)).mean())
+
+
+def _counted(probability: np.ndarray, val: np.ndarray, marks: ItemMarks | None) -> np.ndarray:
+    """The probabilities, of the last ids of `val`, that count: with `marks`, not those of labels."""
+    counted = None if marks is None else marks.counted(val)[len(val) - len(probability) :]
+    return probability if counted is None or not counted.any() else probability[counted]
 
 
 def _order(vocab_size: int, train: np.ndarray, val: np.ndarray) -> int:
     return min(3 if vocab_size**4 < 2**63 else 2, len(train) - 1, len(val) - 1)
 
 
-def _baselines(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> str:
+def _marks(train: np.ndarray, val: np.ndarray, corpus: EncodedText) -> str:
+    tokenizer = corpus.tokenizer
     seen, content = (_content(ids, tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
     packed = {"gzip": gzip.compress, "xz": _lzma}
     with ThreadPoolExecutor() as pool:  # compressing lets other threads run, and takes most of the report's time
         sizes = {what: [pool.submit(compress, part) for part in (seen + content, seen)] for what, compress in packed.items()}
-        order, ngram = ngram_order_and_bits(train, val, tokenizer)
+        order, ngram = ngram_order_and_bits(train, val, tokenizer, marks=corpus.marks)
         # What the text adds to the compressed size of `seen` is its size for a program that knows `seen`.
         added = {what: len(both.result()) - len(alone.result()) for what, (both, alone) in sizes.items()}
     bits = [f"{what} {8 * size / len(val):z.2f}" for what, size in added.items()]

@@ -21,7 +21,7 @@ def shuffled_lines(ids: np.ndarray, newline: int) -> Iterator[np.ndarray]:
         return
     order = np.arange(len(starts))
     filled = np.flatnonzero(lengths)
-    order[filled] = filled[np.argsort(_random_numbers(len(filled)), kind="stable")]
+    order[filled] = filled[np.argsort(random_numbers(len(filled)), kind="stable")]
     starts, lengths = starts[order], lengths[order]
     ends = np.cumsum(lengths + 1)  # in the new text
     is_complete, first = ids[-1] == newline, 0
@@ -56,7 +56,7 @@ def _long_line(ids: np.ndarray, start: int, length: int) -> Iterator[np.ndarray]
         yield np.asarray(ids[at : min(at + BLOCK, start + length)])
 
 
-def _random_numbers(count: int) -> np.ndarray:
+def random_numbers(count: int) -> np.ndarray:
     """`count` numbers of SplitMix64 (Steele, Lea and Flood 2014), uint64."""
     state = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

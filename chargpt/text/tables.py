@@ -3,10 +3,10 @@
 import csv
 import difflib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from chargpt.terminal import UserError, shell_word
-from chargpt.text.json_lines import MAX_LINE
+from chargpt.text.json_lines import MAX_LINE, labelled
 from chargpt.text.structure import Structure, csv_reader, named
 
 MAX_FIELD = 2**24  # characters; more are a sign of a quote that is never closed
@@ -18,17 +18,17 @@ CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it mean
 
 
 def table_documents(
-    pieces: Iterable[bytes | str], *, field: str, structure: Structure, label: str
+    pieces: Iterable[bytes | str], *, field: str, structure: Structure, label: str, labels: Sequence[str] = ()
 ) -> Iterator[tuple[int, str]]:
     """The line where each record of the table that `pieces` form begins, and the text in its column `field`.
 
-    The first record is the header. Empty lines are skipped. Line ends inside a field become newlines. `label` names the table
-    in errors. Raises UserError.
+    The first record is the header. Empty lines are skipped. Line ends inside a field become newlines. The columns `labels` come
+    before the text, see `labelled`. `label` names the table in errors. Raises UserError.
     """
     csv.field_size_limit(MAX_FIELD)
     rows = csv_reader(_lines(pieces, label), delimiter=structure.delimiter, quoted=structure.quoted)
     header: list[str] = []
-    column = 0
+    column, label_columns = 0, list[int]()
     done = 0  # lines before the record
     while True:
         where = f"{label}: line {done + 1:,}"
@@ -45,22 +45,23 @@ def table_documents(
         if not header:
             header = [name.strip() for name in row]
             column = _column(header, field, label=label)
+            label_columns = [_column(header, name, label=label, setting="data.label") for name in labels]
             continue
         if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
             what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
             count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
             raise UserError(f"{where}: {count} (the separator is {structure.delimiter!r}); {what_to_do}")
-        yield line, row[column]
+        yield line, labelled(row[column], [row[other] for other in label_columns])
 
 
-def _column(header: list[str], field: str, *, label: str) -> int:
+def _column(header: list[str], field: str, *, label: str, setting: str = "data.field") -> int:
     """The number of the column that is named `field`."""
     if header.count(field) == 1:
         return header.index(field)
     if field in header:
         raise UserError(f"{label}: {header.count(field)} columns are named {field!r}; give each of them its own name")
     close = difflib.get_close_matches(field, header, n=1)
-    what_to_do = f"did you mean data.field={shell_word(close[0])}?" if close else "name the one with the text in data.field"
+    what_to_do = f"did you mean {setting}={shell_word(close[0])}?" if close else f"name the one with the text in {setting}"
     raise UserError(f"{label}: no column {field!r}, its columns are: {named(header)}; {what_to_do}")
 
 

@@ -8,8 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from chargpt.text.items import ItemMarks
+
 # Logits in a batch: limits the memory for any vocabulary.
 LOGITS_AT_ONCE = 2**22
+# The target of a position that is not predicted, as torch's cross_entropy has it.
+IGNORED = -100
 # Ids in a batch.
 IDS_AT_ONCE = 2**14
 
@@ -48,6 +52,32 @@ def windows_of(pieces: Iterable[np.ndarray], *, size: int, stride: int, vocab_si
         ids, known = ids[len(batch.inputs) * stride :], size - stride
     if len(ids) - 1 > known:
         yield _batch(ids, len(ids) - 1, stride, known)
+
+
+def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size: int) -> list[Windows]:
+    """The windows in which a model predicts each item of `ids` alone, after the end of an item; in batches of like lengths.
+
+    An item longer than `size` goes on in windows without the context of those before. Targets that do not count are IGNORED:
+    labels, and what fills a row up. An item at the end that is not complete is left out.
+    """
+    starts, stops = marks.bounds(ids)
+    stream = np.concatenate(([marks.end], ids))  # so that an input comes before each id
+    counted = np.concatenate(([False], marks.counted(ids)))
+    lengths = stops + 1 - starts
+    pieces = -(-lengths // size)  # windows of each item
+    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)  # of a window in its item
+    firsts = np.repeat(starts, pieces) + number * size
+    sizes = np.minimum(np.repeat(lengths, pieces) - number * size, size)
+    order, batches = np.argsort(sizes, kind="stable"), list[Windows]()
+    while len(order):
+        longest = int(sizes[order[-1]])
+        chosen = order[-max(1, ids_at_once(vocab_size) // longest) :]
+        order = order[: len(order) - len(chosen)]
+        places = np.minimum(firsts[chosen][:, None] + np.arange(longest + 1), len(stream) - 1)
+        rows, predicted = stream[places], np.arange(longest) < sizes[chosen][:, None]
+        targets = np.where(predicted & counted[places[:, 1:]], rows[:, 1:], IGNORED)
+        batches.append(Windows(rows[:, :-1].astype(np.int64), targets.astype(np.int64), 0))
+    return batches
 
 
 def _batch(ids: np.ndarray, size: int, stride: int, known: int) -> Windows:

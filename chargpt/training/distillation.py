@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from chargpt.kernels.attention import supports
 from chargpt.model import GPT
+from chargpt.text.windows import IGNORED
 from chargpt.training.runtime import Runtime
 
 SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the character of the text
@@ -25,9 +26,10 @@ class DistillationLoss(nn.Module):
     The teachers compute without dropout, on the device and in the precision of `runtime`, and do not change.
     """
 
-    def __init__(self, model: GPT, teachers: Sequence[GPT], *, runtime: Runtime) -> None:
+    def __init__(self, model: GPT, teachers: Sequence[GPT], *, runtime: Runtime, ignores: bool = False) -> None:
+        """`ignores` if targets may be IGNORED."""
         super().__init__()
-        self.model = model
+        self.model, self.ignores = model, ignores
         copies = [copy.deepcopy(teacher).to(runtime.device, runtime.precision).eval() for teacher in teachers]
         for teacher in copies:
             for block in teacher.blocks:
@@ -35,7 +37,7 @@ class DistillationLoss(nn.Module):
         self.teachers = nn.ModuleList(copies)
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
-        """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character.
+        """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character, where a target is not IGNORED.
 
         The target of a position is SHARE times the mean of the teachers' probabilities, and the rest for the character in
         `targets` (B, T).
@@ -43,8 +45,13 @@ class DistillationLoss(nn.Module):
         with torch.no_grad():
             probabilities = sum(teacher(idx).float().softmax(dim=-1) for teacher in self.teachers)  # (B, T, V)
             expected = probabilities.mul_(SHARE / len(self.teachers))
-            expected.scatter_add_(-1, targets.unsqueeze(-1), expected.new_full((*targets.shape, 1), 1 - SHARE))
-        return F.cross_entropy(self.model(idx).float().flatten(0, 1), expected.flatten(0, 1))
+            known = targets.clamp(min=0).unsqueeze(-1)
+            expected.scatter_add_(-1, known, expected.new_full((*targets.shape, 1), 1 - SHARE))
+        logits, expected = self.model(idx).float().flatten(0, 1), expected.flatten(0, 1)
+        if not self.ignores:
+            return F.cross_entropy(logits, expected)
+        counts = (targets != IGNORED).flatten()
+        return (F.cross_entropy(logits, expected, reduction="none") * counts).sum() / counts.sum()
 
 
 def digest(teachers: Sequence[GPT]) -> str:

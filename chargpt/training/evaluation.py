@@ -1,18 +1,29 @@
 """The loss on text that the model has not trained on: all of it, always in the same order."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.parallel.group import Group
-from chargpt.text.windows import ids_at_once, windows_of
+from chargpt.text.items import ItemMarks
+from chargpt.text.windows import IGNORED, Windows, ids_at_once, windows_of, windows_of_items
 
 
 @torch.no_grad()
-def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None, group: Group = Group()) -> float | None:
+def evaluate(
+    model: GPT,
+    ids: np.ndarray,
+    *,
+    marks: ItemMarks | None = None,
+    interrupt: Interrupt | None = None,
+    group: Group = Group(),
+) -> float | None:
     """The mean loss in nats per character over all of `ids`; None if a signal came before the end.
 
+    With `marks`, over the items in `ids` and their ends, each item alone, without labels: see `windows_of_items`.
     The processes of `group` share the batches, whose losses are added in the order of the text by all of them.
     Uses no random state, so evaluating never changes what a run learns. Each window starts without context, as in nanoGPT's
     own figures; a longer context would give a lower loss.
@@ -21,10 +32,15 @@ def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None,
     model.eval()
     device = model.token_embedding.weight.device
     block_size = model.config.block_size
-    batch_ids = max(1, ids_at_once(model.vocab_size) // block_size) * block_size
-    count = -(-(len(ids) - 1) // batch_ids)
-    pieces = (ids[start : start + batch_ids] for start in range(0, len(ids), batch_ids))
-    batches = windows_of(pieces, size=block_size, stride=block_size, vocab_size=model.vocab_size)
+    batches: Iterable[Windows]
+    if marks is None:
+        batch_ids = max(1, ids_at_once(model.vocab_size) // block_size) * block_size
+        count, predicted = -(-(len(ids) - 1) // batch_ids), len(ids) - 1
+        pieces = (ids[start : start + batch_ids] for start in range(0, len(ids), batch_ids))
+        batches = windows_of(pieces, size=block_size, stride=block_size, vocab_size=model.vocab_size)
+    else:
+        batches = of_items = windows_of_items(ids, marks, size=block_size, vocab_size=model.vocab_size)
+        count, predicted = len(of_items), max(1, sum(_predicted(batch) for batch in of_items))
     sums = torch.zeros(count + 1, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
     try:
         for number, batch in enumerate(batches):
@@ -33,7 +49,7 @@ def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None,
             if number % group.size == group.rank:
                 inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
                 loss = model(inputs, targets)
-                sums[number] = loss.to(sums.device).to(sums.dtype) * targets.numel()  # in this order: Metal has no float64
+                sums[number] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)  # in this order: Metal has no float64
     finally:
         model.train(was_training)
     by_rank, total = group.exchange(sums.tolist()), 0.0
@@ -41,7 +57,12 @@ def evaluate(model: GPT, ids: np.ndarray, *, interrupt: Interrupt | None = None,
         return None
     for number in range(len(sums)):  # one after the other: the sum() of Python 3.12 rounds differently
         total += by_rank[number % group.size][number]
-    return total / (len(ids) - 1)
+    return total / predicted
+
+
+def _predicted(batch: Windows) -> int:
+    """How many targets of a batch count."""
+    return int((batch.targets != IGNORED).sum())
 
 
 def validation_split(ids: np.ndarray, eval_chars: int) -> np.ndarray:

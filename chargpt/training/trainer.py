@@ -19,7 +19,8 @@ from chargpt.config import Config
 from chargpt.model import GPT
 from chargpt.parallel.group import Group, ranges
 from chargpt.runs.checkpoint_schema import Progress
-from chargpt.training.batches import Batches
+from chargpt.text.items import ItemMarks
+from chargpt.training.batches import Batches, ItemBatches
 from chargpt.training.distillation import DistillationLoss, environment
 from chargpt.training.optimizers import is_falling, learning_rate, make_optimizer, replanned
 from chargpt.training.runtime import Runtime
@@ -50,8 +51,22 @@ class TrainerState(NamedTuple):
     progress: Progress
 
 
+def _batches(ids: np.ndarray, config: Config, *, runtime: Runtime, marks: ItemMarks | None) -> Batches | ItemBatches:
+    train, T = config.train, config.model.block_size
+    size, accumulate, seed, device = train.batch_size, train.accumulate, train.seed, runtime.device
+    if marks is None:
+        resident = runtime.has_memory_for(ids)
+        return Batches(ids, T, batch_size=size, accumulate=accumulate, seed=seed, device=device, resident=resident)
+    labels = train.label_loss
+    return ItemBatches(
+        ids, T, marks=marks, counts_labels=labels, batch_size=size, accumulate=accumulate, seed=seed, device=device
+    )
+
+
 class Trainer:
     """A model in training on `ids`. `config` is the only copy of the settings; of those, `set_length` changes the length.
+
+    With `marks`, the ids are those of a list of items.
 
     `teachers` are the models that `config.train.teachers` names, in the same order.
 
@@ -68,6 +83,7 @@ class Trainer:
         config: Config,
         *,
         runtime: Runtime,
+        marks: ItemMarks | None = None,
         group: Group = Group(),
         teachers: Sequence[GPT] = (),
     ) -> None:
@@ -83,17 +99,11 @@ class Trainer:
         self._parts = [ranges(self.optimizer.regions, part) for part in own]
         self._spans = [slice(cuts[own.start], cuts[own.stop]) for cuts in self.optimizer.regions]
         self._partial = [torch.empty_like(self.weights.vector) for _ in range(len(own).bit_length() - 1)]
-        self._batches = Batches(
-            ids,
-            config.model.block_size,
-            batch_size=config.train.batch_size,
-            accumulate=config.train.accumulate,
-            seed=config.train.seed,
-            device=runtime.device,
-            resident=runtime.has_memory_for(ids),
-        )
+        self._batches = _batches(ids, config, runtime=runtime, marks=marks)
         working = self.weights.working.train()
-        self._loss = runtime.compiled(DistillationLoss(working, teachers, runtime=runtime) if teachers else working)
+        self._loss = runtime.compiled(
+            DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else working
+        )
 
     @property
     def model(self) -> GPT:

@@ -44,7 +44,7 @@ def test_a_pipe_is_not_read(tmp_path):
 def test_heads_are_drawn_on_request_and_the_model_stays_as_it_was(corpus):
     model = GPT(SHAPE, corpus.tokenizer.vocab_size)
     before = torch.get_rng_state()
-    assert extra_metrics(model, corpus, TrainConfig(), sample="") == {}
-    metrics = extra_metrics(model, corpus, TrainConfig(log_attention=True), sample="the sea")
+    assert extra_metrics(model, corpus, TrainConfig(), sample="", loss=1.0) == {}
+    metrics = extra_metrics(model, corpus, TrainConfig(log_attention=True), sample="the sea", loss=1.0)
     assert metrics["novelty/longest_copy"] >= 4 and metrics["attention"].dtype == np.uint8 and metrics["attention"].ndim == 3
     assert model.training and torch.equal(torch.get_rng_state(), before)

@@ -71,6 +71,13 @@ def test_any_number_of_processes_gives_the_same_bits(runs, optimizer, size):
     assert "done" in ended.out[0] and not any(ended.out[1:])  # the first process alone prints
 
 
+def test_items_have_the_same_bits(runs):
+    settings = ("data.items=line", FLOAT32)
+    assert runs.begin("items-1", 1, *settings).codes == [0]
+    assert runs.begin("items-2", 2, *settings).codes == [0] * 2
+    assert runs.result("items-2") == runs.result("items-1") != runs.result("adamw")
+
+
 def test_a_plain_all_reduce_gives_other_bits(runs):
     """The control: the comparison above can fail."""
     assert runs.begin("control", 4, "optim.name=adamw", FLOAT32, control=True).codes == [0] * 4

@@ -1,0 +1,70 @@
+"""What a report says of a run on items: samples of each label, how many are new, and the most and least likely items."""
+
+import math
+import time
+from dataclasses import dataclass
+
+from chargpt.analysis.item_labels import Guesses, guess_labels
+from chargpt.sampling.items import Tally, Wanted, write_items
+from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.rules import Sampling
+from chargpt.text.corpus import Corpus
+from chargpt.text.items import Item, items_in
+
+# Labels with samples, and samples of each of them; without labels, all samples are in one list.
+LABELS, SAMPLES = 8, 5
+# Items that are written to see how many are unique and new.
+WRITTEN = 200
+# Characters of an item that is written at most.
+LONGEST = 400
+# Validation items that are looked at, and of them the most and the least likely ones that are listed.
+SCORED, LISTED = 1000, 8
+# Labels up to which they are guessed.
+MAX_GUESSED = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemReport:
+    """What was measured. Shares are of the items that were written at temperature 1."""
+
+    samples: list[tuple[str, list[str]]]  # a label, or "", and items
+    written: int
+    unique: float
+    new: float
+    scored: int  # validation items
+    bits: float  # the mean of an item
+    worst: list[tuple[float, Item]]  # the least likely ones, in bits
+    best: list[tuple[float, Item]]
+    guesses: Guesses | None  # of the labels; None without labels, or with many
+
+
+def measure_items(loaded: LoadedModel, corpus: Corpus, *, seconds: float) -> ItemReport:
+    """A report on a run on items. Writing ends after about `seconds`."""
+    assert corpus.items is not None, "a run on items"
+    has_labels = bool(corpus.items.labels)
+    known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))
+    generator = loaded.text_generator(Sampling(temperature=1.0), length=1)
+    started, tally = time.monotonic(), Tally()
+    wanted = Wanted(count=WRITTEN, max_length=LONGEST)
+    for _ in write_items(generator, wanted, labels=corpus.items.labels, seed=0, known=known, tally=tally):
+        if time.monotonic() - started > seconds:
+            break
+    by_label: dict[str, list[str]] = {label: [] for label in [*corpus.items.labels][:LABELS] or [""]}
+    for item in tally.written:
+        if len(by_label.get(item.label, [""] * SAMPLES)) < (SAMPLES if has_labels else LABELS * SAMPLES):
+            by_label[item.label].append(item.text)
+    items = items_in(corpus.val, corpus.tokenizer, has_labels=has_labels)[:SCORED]
+    bits = loaded.item_losses(items) / math.log(2)
+    order, listed = bits.argsort(kind="stable").tolist(), min(LISTED, len(items) // 2)
+    guessed = has_labels and len(corpus.items.labels) <= MAX_GUESSED
+    return ItemReport(
+        samples=[(label, texts) for label, texts in by_label.items() if texts],
+        written=len(tally.written),
+        unique=tally.unique / max(1, len(tally.written)),
+        new=tally.new / max(1, len(tally.written)),
+        scored=len(items),
+        bits=float(bits.mean()),
+        worst=[(float(bits[i]), items[i]) for i in order[::-1][:listed]],
+        best=[(float(bits[i]), items[i]) for i in order[:listed]],
+        guesses=guess_labels(loaded, items, corpus.items.labels) if guessed else None,
+    )

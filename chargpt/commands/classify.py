@@ -1,0 +1,56 @@
+"""`python -m chargpt classify`: the label that makes each item most likely, for a run on items with labels."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from chargpt.commands.frame import add_run_options, items_for, label_counts, load_run, print_json, run_verb, verb_parser
+from chargpt.planning.cli import is_setting
+from chargpt.terminal import UserError, escape_controls, log
+
+
+def main(argv: Sequence[str]) -> int:
+    """Classify the items that the options in `argv` name. Returns the exit code. Raises UserError."""
+    return run_verb(parse_options, argv, classify)
+
+
+def parse_options(argv: Sequence[str]) -> Namespace:
+    """The options in `argv`. Raises UserError."""
+    parser = verb_parser(
+        "classify",
+        "RUN [FILE ...] [section.key=value ...] [--json]",
+        "The label of each item: the one that makes the item most likely, by Bayes' rule, with the frequencies of the labels "
+        "in the training text. Where the items have labels, also the accuracy and a table of confusions.",
+    )
+    add_run_options(parser)
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="FILE",
+        help="a list of items, read as that of the run, with or without labels; a text without fields has an item in each line "
+        "(default: the validation items of the run, for which only the table is printed); and data.items=..., data.label=... "
+        "for another way of reading it",
+    )
+    parser.add_argument("--json", action="store_true", help="a JSON object for each item, with the probability of each label")
+    options = parser.parse_intermixed_args(argv)
+    options.texts = [word for word in options.words if not is_setting(word)]
+    options.settings = [word for word in options.words if is_setting(word)]
+    return options
+
+
+def classify(options: Namespace) -> None:
+    """Print the most likely label of each item, and the table. Raises UserError."""
+    from chargpt.analysis.item_labels import describe_guesses, guess_labels
+
+    loaded = load_run(options.run, device=options.device)
+    if not loaded.config.data.label_fields:
+        raise UserError(f"{loaded.run}: a run without labels; train with --items and --label")
+    items = items_for(loaded, options.texts, options.settings)
+    guesses = guess_labels(loaded, items, label_counts(loaded))
+    for item, label, row in zip(items, guesses.best, guesses.probability.tolist()):
+        if options.json:
+            shares = {name: round(share, 6) for name, share in zip(guesses.labels, row)}
+            print_json({"item": item.text, "label": item.label or None, "guess": label, "probability": shares})
+        elif options.texts:
+            print(f"{label}\t{max(row):.3f}\t{escape_controls(item.text)}".replace("\n", "\\n"))
+    for line in describe_guesses(guesses):
+        log(line) if options.texts or options.json else print(line)

@@ -1,0 +1,176 @@
+"""Items on standard output, as lines or JSON lines, and the table at the end: written, unique, new and valid."""
+
+import difflib
+import json
+import math
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from chargpt.files import WINDOWS
+from chargpt.runs.load import corpus_in_cache
+from chargpt.sampling.items import ATTEMPTS, LONGEST, Tally, Wanted, write_items
+from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.options import SampleOptions
+from chargpt.sampling.text_generator import TextGenerator
+from chargpt.terminal import UserError, escape_controls, log, shell_word
+from chargpt.text.cache import EncodedText
+from chargpt.text.items import Item, end_in, item_prompt, items_in
+
+# Items that are written if no number is given.
+DEFAULT_ITEMS = 10
+# Ids of a training text up to which its items are known without --new.
+QUICK_TO_READ = 2**24
+# Labels that an error lists.
+LISTED = 12
+NOT_IN_CACHE = "the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
+
+
+def writes_items(options: SampleOptions, loaded: LoadedModel) -> bool:
+    """Whether these options ask for items. Raises UserError if this run has none."""
+    is_list = bool(loaded.config.data.items)
+    asked = options.items or options.label is not None or options.new or options.validator is not None
+    if asked and not is_list:
+        given = "--items" if options.items else "--label" if options.label is not None else "--new"
+        raise UserError(f"{given}: the run {loaded.run} was not trained on items; leave it out, or train with --items")
+    of_text = options.lines or options.samples > 1 or options.stop or options.unseen or options.surprise
+    return is_list and not of_text
+
+
+def labels_of(options: SampleOptions, loaded: LoadedModel, corpus: EncodedText | None) -> Mapping[str, int]:
+    """The labels to write, and how often each: the one that is given, or those of the training text. Raises UserError."""
+    known = {} if corpus is None or corpus.items is None else corpus.items.labels
+    if not loaded.config.data.label_fields:
+        if options.label is not None:
+            raise UserError(f"--label: {options.label!r} given, but the run {loaded.run} has no labels; leave it out")
+        return {}
+    if options.label is None:
+        if not known:
+            raise UserError(f"--label: {NOT_IN_CACHE}; give a label")
+        return known
+    label = loaded.tokenizer.normalizer.apply(" ".join(options.label.split()))
+    if known and label not in known:
+        close = difflib.get_close_matches(label, known, n=3, cutoff=0.4)
+        listed = list(dict.fromkeys([*close, *known]))
+        more = f" and {len(listed) - LISTED:,} more" if len(listed) > LISTED else ""
+        raise UserError(f"--label: {label!r} given; use one of {', '.join(map(shell_word, listed[:LISTED]))}{more}")
+    if not known:
+        log(f"--label: not checked; {NOT_IN_CACHE}")
+    return {label: 1}
+
+
+def beginning_of_items(options: SampleOptions, loaded: LoadedModel, *, root: Path) -> tuple[list[int], list[str]]:
+    """With --interactive: the ids before an item, and what ends it. Raises UserError without a label where there are some."""
+    labels = labels_of(options, loaded, text_of_run(loaded, root=root))
+    if len(labels) > 1:
+        raise UserError(f"--interactive: completes items of one label; give --label, one of {', '.join(list(labels)[:LISTED])}")
+    tokenizer = loaded.tokenizer
+    return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
+
+
+def text_of_run(loaded: LoadedModel, *, root: Path) -> EncodedText | None:
+    """The encoded text of the run, if it is in a cache."""
+    return corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
+
+
+def print_items(
+    options: SampleOptions,
+    loaded: LoadedModel,
+    generator: TextGenerator,
+    *,
+    file: TextIO,
+    root: Path,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Write the items that the options ask for to `file`, and a table to standard error. Raises UserError."""
+    corpus = text_of_run(loaded, root=root)
+    labels = labels_of(options, loaded, corpus)
+    if options.new and corpus is None:
+        raise UserError(f"--new: {NOT_IN_CACHE}")
+    known = None
+    if corpus is not None and (options.new or len(corpus.train) <= QUICK_TO_READ):
+        known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=bool(labels)))
+    wanted = Wanted(
+        count=options.items or DEFAULT_ITEMS,
+        unique=options.unique,
+        new=options.new,
+        match=options.match,
+        min_length=options.min_length,
+        max_length=LONGEST if options.max_length is None else options.max_length,
+    )
+    beginning = loaded.tokenizer.normalizer.apply(options.prompt)
+    started, tally = time.perf_counter(), Tally()
+    writing = write_items(generator, wanted, labels=labels, seed=options.seed, known=known, beginning=beginning, tally=tally)
+    is_streamed = not options.json and options.validator is None
+    for item in writing:
+        if is_streamed:
+            _print_item(item, file, with_label=options.label is None)
+        if stop():
+            break
+    seconds = time.perf_counter() - started
+    valid = None if options.validator is None else validate([item.text for item in tally.written], options.validator)
+    if options.json:
+        _print_json(loaded, tally.written, known, valid, file)
+    elif not is_streamed:
+        for item in tally.written:
+            _print_item(item, file, with_label=options.label is None)
+    for line in table(tally, wanted=wanted.count, seconds=seconds, is_known=known is not None, valid=valid):
+        log(line)
+
+
+def table(tally: Tally, *, wanted: int, seconds: float, is_known: bool, valid: Sequence[bool] | None) -> list[str]:
+    """The lines of the table; `is_known` if the training text is."""
+    written = len(tally.written)
+
+    def share(name: str, count: int) -> str:
+        return f"{name:<9} {count:>7,}  {count / max(1, written):6.1%}"
+
+    why = ", ".join(f"{what} {count:,}" for what, count in tally.refused.most_common())
+    lines = [f"{'written':<9} {written:>7,}  of {wanted:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else "")]
+    lines.append(share("unique", tally.unique))
+    lines.append(share("new", tally.new) if is_known else f"new       not known: {NOT_IN_CACHE}")
+    if valid is not None:
+        lines.append(share("valid", sum(valid)))
+    if written < wanted and tally.refused:
+        lines.append(f"no more items: {ATTEMPTS:,} in a row were refused; raise --temperature, or ask for less")
+    return lines
+
+
+def validate(texts: Sequence[str], command: str) -> list[bool]:
+    """What the program `command` says of each of the `texts`: it reads them as lines, and prints 1 or 0. Raises UserError."""
+    try:
+        words = shlex.split(command, posix=not WINDOWS)
+        content = "".join(text.replace("\n", "\\n") + "\n" for text in texts)
+        done = subprocess.run(words, input=content.encode(), capture_output=True, check=False)
+    except (OSError, ValueError, IndexError) as error:  # no such program; a quote that is not closed; no word
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"--validator: {command!r} given: {reason}; give a program and its arguments") from None
+    said = done.stdout.decode("utf-8", "replace").split()
+    if done.returncode or len(said) != len(texts) or not {*said} <= {"0", "1"}:
+        last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+        what = f"it ended with code {done.returncode} and printed {len(said):,} words for {len(texts):,} items"
+        raise UserError(f"--validator: {what}{f' ({last})' if last else ''}; print 1 or 0 for each line")
+    return [word == "1" for word in said]
+
+
+def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:
+    text = f"{item.label}\t{item.text}" if item.label and with_label else item.text
+    file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))
+    file.flush()
+
+
+def _print_json(
+    loaded: LoadedModel, items: Sequence[Item], known: frozenset[str] | None, valid: Sequence[bool] | None, file: TextIO
+) -> None:
+    """A JSON object for each item, with its log-probability given the label, in nats, before any sampling rule."""
+    for number, (item, loss) in enumerate(zip(items, loaded.item_losses(items).tolist())):
+        value: dict[str, object] = {"label": item.label} if item.label else {}
+        value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
+        value |= {} if known is None else {"new": item.text not in known}
+        value |= {} if valid is None else {"valid": valid[number]}
+        line = json.dumps(value, ensure_ascii=False)
+        file.write((json.dumps(value) if file.isatty() and escape_controls(line) != line else line) + "\n")
+    file.flush()

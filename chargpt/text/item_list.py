@@ -1,0 +1,234 @@
+"""A list of items from text files: lines, paragraphs, files or fields of records, with labels; mixed, and split by item."""
+
+import contextlib
+import dataclasses
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from chargpt.config import DataConfig
+from chargpt.terminal import UserError, plural, shell_word
+from chargpt.text.encoding import notes_of
+from chargpt.text.formats import plain_name
+from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
+from chargpt.text.json_lines import labelled
+from chargpt.text.reading import TRAIN, VAL, Origin, TextReader
+from chargpt.text.shuffle import random_numbers
+from chargpt.text.source_bytes import Source, Sources
+from chargpt.text.sources import select_sources
+from chargpt.text.structure import fields_of, read_head
+from chargpt.text.tokenizer import Tokenizer, character_name
+
+LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
+FASTA = (".fa", ".fasta", ".fna", ".faa", ".ffn")  # names of sequences in records that begin with >
+PLACES = ("file", "folder")  # labels of items that are not in records
+HEADER = "header"  # and of sequences
+BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")  # between paragraphs
+MAX_LABELS = 10_000  # different ones; more are not labels, but names of single items
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemList:
+    """Items as lines of the stream, each without its end, in the order of training and of validation."""
+
+    train: list[str]
+    val: list[str]
+    end: str  # after each of them
+    counts: ItemCounts
+    digest: str  # of the content that was read
+    notes: list[str]
+
+    def streams(self) -> tuple[str, str]:
+        """The training and the validation split as text."""
+        train, val = ("".join(f"{line}{self.end}" for line in lines) for lines in (self.train, self.val))
+        return train, val
+
+
+def reading_of_items(config: DataConfig) -> DataConfig:
+    """`config` for a reader of the documents that hold the items: with data.items as the field, if that is what it names."""
+    if not config.items:
+        return config
+    newlines = "fold" if config.newlines == "auto" else config.newlines
+    config = dataclasses.replace(config, newlines=newlines, split="position")
+    if config.items in (LINE, PARAGRAPH, FILE):
+        return config
+    return dataclasses.replace(config, field=config.items, format="fields")
+
+
+def read_items(sources: Sources, config: DataConfig, *, progress: Any, tokenizer: Tokenizer | None = None) -> ItemList:
+    """The items of all sources. `tokenizer` is the vocabulary of another run that will be used. Raises UserError.
+
+    The order depends on the number of items alone, as that of data.shuffle=lines. On which side an item is depends on its text:
+    duplicates are on one side, also under several labels, and an item stays there when others are added to the list.
+    """
+    reader, has_labels = TextReader(sources, reading_of_items(config), progress=progress), bool(config.label_fields)
+    found: tuple[list[str], list[str]] = ([], [])
+    empty = unlabelled = 0
+    for split, label, item in items_of(reader, config):
+        if not item:
+            empty += 1
+        elif has_labels and not label:
+            unlabelled += 1
+        else:
+            found[split].append(f"{label}{TAB}{item}" if has_labels else item)
+    notes = notes_of(reader, reader.config)
+    notes += [f"empty items skipped: {empty:,}"] * bool(empty)
+    notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
+    lines = found[TRAIN] + found[VAL]
+    if not lines:
+        why = f" ({'; '.join(notes)})" if notes else ""
+        raise UserError(f"{sources.label}: no item in it{why}; give a file with items")
+    counts = _counts(lines, has_labels=has_labels, config=config, where=sources.label)
+    items = Counter(_item(line, has_labels) for line in lines)
+    if config.val_text:
+        held_out = {_item(line, has_labels) for line in found[VAL]}
+        removed = sum(_item(line, has_labels) in held_out for line in found[TRAIN])
+        notes += [f"items removed from the training text because they are validation items: {removed:,}"] * bool(removed)
+        lines = [line for line in found[TRAIN] if _item(line, has_labels) not in held_out] + found[VAL]
+    else:
+        held_out = _held_out(items, config.val_fraction)
+    train, val = ([line for line in lines if (_item(line, has_labels) in held_out) == (split == VAL)] for split in (TRAIN, VAL))
+    if not train or not val:
+        raise UserError(f"{sources.label}: {plural(len(items), 'different item')}; give two or more, so that one can validate")
+    uses_separator = any("\n" in line for line in lines) or SEPARATOR in ((tokenizer and tokenizer.characters) or "")
+    if uses_separator:
+        notes.append(f"items hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
+    return ItemList(
+        train=_mixed(train),
+        val=_mixed(val),
+        end=SEPARATOR if uses_separator else "\n",
+        counts=counts,
+        digest=reader.digest(),
+        notes=notes,
+    )
+
+
+def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[Item]:
+    """The items of `texts` (files, folders, `-`) in their order, without empty ones: to be looked at, not trained on.
+
+    A text that has no fields, or not those of the labels, is read without them. Raises UserError.
+    """
+    found = list[Item]()
+    folder = root / "data" / "cache"
+    sources = select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=folder)
+    with contextlib.closing(sources):
+        for source in sources.train:
+            own = _fitting(source, config)
+            reader = TextReader(Sources(train=[source], val=[], notes=[]), reading_of_items(own), progress=tqdm(disable=True))
+            found += [Item(label, text) for _, label, text in items_of(reader, own) if text]
+    if not found:
+        raise UserError(f"{sources.label}: no item in it; give a file with items")
+    return found
+
+
+def _fitting(source: Source, config: DataConfig) -> DataConfig:
+    """`config` without the fields that `source` does not have."""
+    structure = fields_of(source, read_head(source), reading_of_items(config))
+    if structure is None:
+        is_place = config.label in PLACES
+        is_field = config.items not in (LINE, PARAGRAPH, FILE)
+        return dataclasses.replace(config, items=LINE if is_field else config.items, label=config.label if is_place else "")
+    return config if {*config.label_fields} <= {*structure.fields} else dataclasses.replace(config, label="")
+
+
+def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str, str]]:
+    """The split, the label and the text of each item that `reader`, made with `reading_of_items(config)`, finds.
+
+    Labels and texts may be empty. Raises UserError.
+    """
+    for origin, split, pieces in reader.documents():
+        text = "".join(piece if isinstance(piece, str) else piece.decode() for piece in pieces)
+        _check_characters(text, origin)
+        for line in _items_in(text, origin, config):
+            label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
+            yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
+
+
+def _check_characters(text: str, origin: Origin) -> None:
+    """Raise UserError for a character that cannot be in an item."""
+    for character in ("\0", SEPARATOR):
+        if (at := text.find(character)) >= 0:
+            where = f"{origin.source.label}: line {origin.line + text.count(chr(10), 0, at):,}"
+            raise UserError(f"{where}: {character_name(character)} in an item; remove it")
+
+
+def _items_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
+    """The lines of the stream that a document holds. Raises UserError."""
+    if origin.is_record:  # its label is before its text
+        yield text
+        return
+    if plain_name(origin.source.path or Path()).suffix.lower() in FASTA:
+        yield from _sequences_in(text, origin, config)
+        return
+    if config.items not in (LINE, PARAGRAPH, FILE):
+        what_to_do = "give CSV, TSV or JSON lines with it, or --items line, paragraph or file"
+        raise UserError(f"{origin.source.label}: plain text, so it has no field {config.items!r}; {what_to_do}")
+    labels = [_place(name, origin, config.label) for name in config.label_fields]
+    parts = text.split("\n") if config.items == LINE else BLANK_LINES.split(text) if config.items == PARAGRAPH else [text]
+    if config.items == LINE and not parts[-1]:
+        parts.pop()  # the last line has a newline
+    for part in parts:
+        yield labelled(part, labels)
+
+
+def _sequences_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
+    """The sequences of a FASTA file, without its line ends; a label may be the first word of a header."""
+    for record in re.split(r"(?m)^>", text)[1:]:
+        header, _, sequence = record.partition("\n")
+        first = (header.split() or [""])[0]
+        labels = [first if name == HEADER else _place(name, origin, config.label) for name in config.label_fields]
+        yield labelled("".join(sequence.split()), labels)
+
+
+def _place(name: str, origin: Origin, given: str) -> str:
+    """The label `name` of a document: the name of its file without a suffix, or of the file's folder. Raises UserError."""
+    path = origin.source.path
+    if name not in PLACES or path is None:
+        what = "plain text" if path is not None else "no file"
+        allowed = "file or folder" if path is not None else "a file with it"
+        raise UserError(f"data.label: {given!r} given, but {origin.source.label} is {what}; use {allowed}, or leave it out")
+    path = path.absolute()
+    return plain_name(path).stem if name == "file" else path.parent.name
+
+
+def _item(line: str, has_labels: bool) -> str:
+    return line.partition(TAB)[2] if has_labels else line
+
+
+def _counts(lines: Sequence[str], *, has_labels: bool, config: DataConfig, where: str) -> ItemCounts:
+    """What the list holds. Raises UserError for labels that are not labels."""
+    labels = Counter(line.partition(TAB)[0] for line in lines) if has_labels else Counter[str]()
+    if len(labels) > MAX_LABELS:
+        what = f"{where} has {len(labels):,} different ones in {len(lines):,} items, more than {MAX_LABELS:,}"
+        raise UserError(f"data.label: {shell_word(config.label)} given, but {what}; name a field that groups the items")
+    texts = [_item(line, has_labels) for line in lines]
+    return ItemCounts(
+        items=len(lines),
+        duplicates=len(lines) - len(set(texts)),
+        longest=max(map(len, texts)),
+        longest_label=max(map(len, labels), default=0),
+        labels=dict(labels.most_common()),
+    )
+
+
+def _held_out(items: Counter[str], fraction: float) -> set[str]:
+    """Items for validation: about this `fraction` of all, those with the lowest hashes, but never all of them."""
+    wanted, held_out = max(1, round(fraction * items.total())), set[str]()
+    by_hash = sorted(items, key=lambda item: hashlib.blake2b(item.encode(), digest_size=8).digest())
+    for item in by_hash[:-1]:
+        if wanted <= 0:
+            break
+        held_out.add(item)
+        wanted -= items[item]
+    return held_out
+
+
+def _mixed(lines: list[str]) -> list[str]:
+    return [lines[i] for i in np.argsort(random_numbers(len(lines)), kind="stable").tolist()]

@@ -1,0 +1,103 @@
+"""Items in an encoded text: a stream of `label TAB item NEWLINE`, in which each item is found by its ids.
+
+An item that is one line ends with a newline. Items that hold newlines end with SEPARATOR, all of them. Without labels, there is
+no label and no tab.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from chargpt.text.tokenizer import Tokenizer
+
+SEPARATOR = "\x1e"  # ends items that hold newlines: the control character RECORD SEPARATOR
+TAB = "\t"  # ends a label
+MAX_NAMED = 6  # labels that a line for the user counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemCounts:
+    """What a list of items holds, both splits together."""
+
+    items: int
+    duplicates: int  # items that occur before, with any label
+    longest: int  # characters of the longest item
+    longest_label: int  # likewise
+    labels: dict[str, int] = field(default_factory=dict)  # how many items have each label, most frequent first
+
+    @classmethod
+    def from_json(cls, data: Any) -> "ItemCounts | None":
+        """Of `dataclasses.asdict`; None of None. Raises ValueError or TypeError for anything else."""
+        if data is None:
+            return None
+        found = cls(**data)
+        if not all(isinstance(label, str) and type(count) is int for label, count in found.labels.items()):
+            raise ValueError("labels: not numbers by name")
+        return found
+
+    def describe(self) -> str:
+        """How many items and labels there are, for a line."""
+        repeated = f", {self.duplicates:,} of them duplicates" if self.duplicates else ""
+        counted = ", ".join(f"{label} {count:,}" for label, count in list(self.labels.items())[:MAX_NAMED])
+        more = f" and {len(self.labels) - MAX_NAMED:,} more" if len(self.labels) > MAX_NAMED else ""
+        labels = f"; {len(self.labels):,} labels: {counted}{more}" if self.labels else ""
+        return f"{self.items:,}, the longest has {self.longest:,} characters{repeated}{labels}"
+
+
+class Item(NamedTuple):
+    """An item as text."""
+
+    label: str  # empty without labels
+    text: str
+
+
+@dataclass(frozen=True)
+class ItemMarks:
+    """The ids that divide a stream into items."""
+
+    end: int  # after each item
+    tab: int | None  # after each label; None without labels
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, *, has_labels: bool) -> "ItemMarks":
+        """The marks in the vocabulary of a list of items."""
+        return cls(int(tokenizer.ids_of(end_in(tokenizer))[0]), int(tokenizer.ids_of(TAB)[0]) if has_labels else None)
+
+    def bounds(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each item of `ids` that is complete: where it begins, with its label, and where its end is, int64."""
+        stops = np.flatnonzero(ids == self.end)
+        return np.concatenate((np.zeros(min(1, len(stops)), np.int64), stops[:-1] + 1)), stops
+
+    def counted(self, ids: np.ndarray) -> np.ndarray:
+        """Whether each of `ids` is of an item or ends one: False for a label and its tab, bool."""
+        if self.tab is None:
+            return np.ones(len(ids), bool)
+        place = np.arange(len(ids))
+        last_end, last_tab = (np.maximum.accumulate(np.where(ids == mark, place, -1)) for mark in (self.end, self.tab))
+        return np.concatenate((np.zeros(min(1, len(ids)), bool), (last_tab > last_end)[:-1]))
+
+
+def end_in(tokenizer: Tokenizer) -> str:
+    """The character that ends an item in the vocabulary of a list of items."""
+    return SEPARATOR if SEPARATOR in (tokenizer.characters or "") else "\n"
+
+
+def item_prompt(tokenizer: Tokenizer, label: str, beginning: str = "") -> str:
+    """What the model continues with an item of this label, empty without labels, that has this `beginning`."""
+    return end_in(tokenizer) + (f"{label}{TAB}" if label else "") + beginning
+
+
+def items_in(ids: np.ndarray, tokenizer: Tokenizer, *, has_labels: bool) -> list[Item]:
+    """The items of a stream, as text; the last one, if it is not complete, is left out."""
+    lines = tokenizer.decode(ids).split(end_in(tokenizer))[:-1]
+    return split_labels(lines, has_labels=has_labels)
+
+
+def split_labels(lines: Iterable[str], *, has_labels: bool) -> list[Item]:
+    """The items in `lines`, each without its end."""
+    if not has_labels:
+        return [Item("", line) for line in lines]
+    parts = (line.partition(TAB) for line in lines)
+    return [Item(label, text) for label, _, text in parts]

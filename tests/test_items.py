@@ -1,0 +1,235 @@
+"""A run on items from the command line: trained, resumed and shared to the bit, written, classified, scored and exported."""
+
+import io
+import json
+import random
+import signal
+import sys
+
+import pytest
+from helpers import bits, last_step, logged, logged_without_speed
+from session_helpers import finish, opened, resumed
+
+import sample
+import train
+from chargpt.__main__ import main
+from chargpt.sampling.loaded_model import load_model
+from chargpt.terminal import UserError, run_program
+from chargpt.text.corpus import load_corpus
+from chargpt.training.trainer import Step, Trainer
+
+LETTERS = {"elf": "aeil", "orc": "gruk", "ent": "bhom"}
+SETTINGS = [
+    "--config",
+    "tiny",
+    "model.block_size=16",
+    "train.eval_interval=40",
+    "checkpoint.interval=40",
+    "train.sample_length=60",
+    "runtime.threads=1",
+    "optim.learning_rate=1e-2",
+]
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """A table of 600 names, whose letters tell the label."""
+    draw, path = random.Random(0), tmp_path_factory.mktemp("names") / "names.csv"
+    labels = draw.choices(list(LETTERS), weights=[3, 2, 1], k=600)
+    rows = (f"{label},{''.join(draw.choices(LETTERS[label], k=draw.randint(3, 6)))}\n" for label in labels)
+    path.write_text("race,name\n" + "".join(rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(names, session_root, tmp_path_factory):
+    """A run on the table, with its text in the cache of the project."""
+    folder = tmp_path_factory.mktemp("run") / "names"
+    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=120", "--run", str(folder)]
+    assert train.main(words) == 0
+    return folder
+
+
+@pytest.fixture
+def write(capsys, run):
+    def write(*argv: str, code: int = 0) -> tuple[str, str]:
+        assert run_program(lambda: sample.main([str(run), "--seed", "1", *argv])) == code
+        return capsys.readouterr()
+
+    return write
+
+
+def test_a_run_records_bits_per_item_and_its_sample_is_items(run):
+    last = logged(run)[-1]
+    characters = last["val/bits_per_item"] / last["val/bits_per_char"]
+    assert 4.0 < characters < 7.0  # with the end of each name, without its label
+    assert all(line.split("\t")[0] in LETTERS for line in last["sample"].split("\n")[:-1])
+
+
+@pytest.mark.parametrize("settings", [(), ("train.label_loss=true", "train.accumulate=2", "model.dropout=0.1")])
+def test_stopped_and_resumed_equals_uninterrupted(names, tmp_path, monkeypatch, settings):
+    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=90", *settings]
+    words += [f"data.cache={tmp_path}/cache", "train.log_interval=1"]
+    assert finish(opened([*words, "--run", f"{tmp_path}/whole"])) == 0
+    step = Trainer.step
+
+    def stop(trainer: Trainer) -> Step:
+        if trainer.progress.step == 50:  # in the second epoch
+            signal.raise_signal(signal.SIGTERM)
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", stop)
+    assert finish(opened([*words, "--run", f"{tmp_path}/stopped"])) == 143
+    monkeypatch.undo()
+    assert 50 <= int(last_step(tmp_path / "stopped").name[5:]) < 60
+    assert finish(resumed(tmp_path / "stopped")) == 0
+    assert bits(tmp_path / "stopped") == bits(tmp_path / "whole")
+    assert logged_without_speed(tmp_path / "stopped") == logged_without_speed(tmp_path / "whole")
+
+
+def test_items_are_whole_and_of_the_label_that_is_asked_for(write):
+    out, err = write("--items", "40", "--label", "orc", "--unique", "--temperature", "1")
+    lines = out.splitlines()
+    assert len(lines) == len({*lines}) == 40 and "written        40" in err and "unique" in err
+    assert sum({*line} <= {*LETTERS["orc"]} for line in lines) > 30
+    out, _ = write("--items", "60")
+    assert {line.split("\t")[0] for line in out.splitlines()} == {*LETTERS}
+    assert len(write()[0].splitlines()) == 10
+
+
+def test_items_are_refused_by_what_is_asked_for(write, run, names):
+    known = {line.split(",")[1] for line in names.read_text().splitlines()}
+    out, err = write("--items", "30", "--new", "--label", "elf", "--match", "^a", "--min-length", "4", "--max-length", "5")
+    lines = out.splitlines()
+    assert len(lines) == 30 and all(line[0] == "a" and 4 <= len(line) <= 5 for line in lines)
+    loaded, _ = load_model(str(run), run.parent)
+    corpus = load_corpus([str(names)], loaded.config.data, root=run.parent, block_size=16)
+    in_training = {*corpus.tokenizer.decode(corpus.train).replace("\t", "\n").split("\n")}
+    assert not {*lines} & in_training and in_training & known and "in the training text" in err
+    out, err = write("--items", "3", "--match", "zzz")
+    assert out == "" and "no more items: 1,000 in a row" in err
+
+
+def test_items_as_json_have_the_log_probability_of_the_model(write, run):
+    out, _ = write("--items", "5", "--json", "--prompt", "e", "--label", "elf")
+    loaded, _ = load_model(str(run), run.parent)
+    for line in out.splitlines():
+        value = json.loads(line)
+        ids = f"\nelf\t{value['item']}\n"
+        logits = loaded.logits(ids[:-1]).log_softmax(dim=-1)
+        expected = sum(logits[i, loaded.tokenizer.ids_of(ids[i + 1])[0]].item() for i in range(4, len(ids) - 1))
+        assert value["log_probability"] == pytest.approx(expected, abs=1e-3) and value["item"][0] == "e"
+        assert value["label"] == "elf" and isinstance(value["new"], bool)
+
+
+def test_a_validator_counts_what_it_accepts(write, tmp_path):
+    program = tmp_path / "check.py"
+    program.write_text("import sys\nfor line in sys.stdin:\n    print(int('a' in line))\n")
+    out, err = write("--items", "50", "--validator", f"'{sys.executable}' '{program}'")
+    accepted = sum("a" in line.split("\t")[1] for line in out.splitlines())
+    assert f"valid     {accepted:>7,}" in err
+    out, _ = write("--items", "5", "--json", "--validator", f"'{sys.executable}' '{program}'")
+    assert all(value["valid"] == ("a" in value["item"]) for value in map(json.loads, out.splitlines()))
+    for command, part in (("no-such-program-here", "No such file"), ("'", "quot"), (f"'{sys.executable}' -c pass", "0 words")):
+        assert part in write("--items", "2", "--validator", command, code=2)[1]
+
+
+MISTAKES = {
+    "an unknown label": (["--label", "elv"], ["--label: 'elv'", "use one of elf"]),
+    "lines": (["--items", "3", "--lines", "2"], ["--items: --lines given as well"]),
+    "a wrong expression": (["--match", "("], ["--match", "regular expression"]),
+    "lengths": (["--min-length", "5", "--max-length", "3"], ["--max-length: 3", "--min-length 5"]),
+    "a letter that the model does not know": (["--prompt", "Q"], ["'Q'"]),
+    "interactive without a label": (["--interactive"], ["--interactive", "--label", "elf"]),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_gets_one_line(what, write):
+    words, parts = MISTAKES[what]
+    error = write(*words, code=2)[1].splitlines()[-1]
+    assert error.startswith("error: ") and all(part in error for part in parts), error
+
+
+def test_a_plain_run_has_no_items(text, tmp_path, capsys):
+    words = [str(text), *SETTINGS, "train.max_steps=2", "--run", f"{tmp_path}/plain", f"data.cache={tmp_path}/cache"]
+    assert train.main(words) == 0
+    for words in (["--items", "3"], ["--label", "a"], ["--new"]):
+        with pytest.raises(UserError, match="not trained on items"):
+            sample.main([f"{tmp_path}/plain", *words])
+    for verb in (["classify", f"{tmp_path}/plain"], ["score", f"{tmp_path}/plain", "--items"]):
+        with pytest.raises(UserError, match="with --items"):
+            main(verb)
+
+
+def test_what_is_typed_begins_an_item(write, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("gu\nkr\n"))
+    out, _ = write("--interactive", "--label", "orc")
+    lines = out.splitlines()
+    assert lines[1].startswith("gu") and lines[2].startswith("kr")
+
+
+def test_the_label_of_an_item_is_found(run, tmp_path, capsys):
+    assert main(["classify", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert float(out.split("%")[0].split()[-1]) > 90 and "elf" in out.splitlines()[1]
+    file = tmp_path / "new.txt"
+    file.write_text("leila\ngrukk\nbohom\n")
+    assert main(["classify", str(run), str(file)]) == 0
+    assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == ["elf", "orc", "ent"]
+    table = tmp_path / "new.csv"
+    table.write_text("race,name\nelf,leila\norc,grukk\norc,leia\n")
+    assert main(["classify", str(run), str(table), "--json"]) == 0
+    out, err = capsys.readouterr()
+    values = [json.loads(line) for line in out.splitlines()]
+    assert [value["guess"] for value in values] == ["elf", "orc", "elf"] and "accuracy 66.7% of 3 items" in err
+    assert all(sum(value["probability"].values()) == pytest.approx(1, abs=1e-4) for value in values)
+
+
+def test_the_most_surprising_item_comes_first(run, tmp_path, capsys):
+    file = tmp_path / "new.csv"
+    file.write_text("race,name\nelf,leila\nelf,grukk\norc,grukk\nelf,lia\n")
+    assert main(["score", str(run), str(file), "--items", "--top", "3"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].endswith("2: elf grukk") and len(out.splitlines()) == 4 and "4 items" in err
+    plain = tmp_path / "new.txt"
+    plain.write_text("leila\nzzz\n")
+    assert main(["score", str(run), str(plain), "--items", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["item"] == "zzz"
+
+
+def test_a_run_starts_from_one_with_other_labels(run, tmp_path):
+    path = tmp_path / "more.csv"
+    path.write_text(
+        "kind,name\n" + "".join(f"{kind},{name}\n" for kind in ("tree", "rock") for name in "leia groku bohm".split())
+    )
+    words = [str(path), "--items", "name", "--label", "kind", "--init-from", str(run), "train.max_steps=3"]
+    assert train.main([*words, "--run", f"{tmp_path}/more", f"data.cache={tmp_path}/cache"]) == 0
+
+
+def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names):
+    from chargpt.planning.cli import parse_options
+
+    for words in ([str(names), "--items", "train.seed=5"], ["--items", str(names), "train.seed=5"]):
+        options = parse_options(words)
+        assert options.texts == [str(names)] and sorted(options.settings) == ["data.items=line", "train.seed=5"]
+    with pytest.raises(UserError, match="same setting"):
+        parse_options([str(names), "--items", "data.items=line"])
+
+
+def test_the_report_the_page_and_the_card_show_items(run, tmp_path, capsys):
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "What items it makes" in page and "The label that makes an item most likely" in page
+    assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
+    about = json.loads((tmp_path / "page.html").read_text().split('id="about">')[1].split("</script>")[0])
+    assert about["items"] == {"end": "\n", "labels": ["elf", "orc", "ent"]}
+
+
+def test_a_label_that_does_not_fit_and_long_items_are_told(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text("kind,name\n" + "".join(f"{'x' * 20},{'a' * i}\n" for i in range(1, 60)))
+    words = [str(path), "--items", "name", *SETTINGS, "train.max_steps=1", f"data.cache={tmp_path}/cache", "--dry-run"]
+    with pytest.raises(UserError, match="20 characters.*block_size=16"):
+        train.main([*words, "--label", "kind"])
+    assert train.main(words) == 0
+    assert "items are longer than the context of 16" in capsys.readouterr().out

@@ -1,0 +1,185 @@
+"""Lists of items: what is one in each kind of file, its label, the split by item, and what a mistake is told."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from chargpt.terminal import UserError
+from chargpt.text.items import SEPARATOR, Item, ItemMarks, items_in
+from chargpt.text.tokenizer import Tokenizer
+
+NAMES = ["ann", "bob", "cleo", "dan", "eve", "finn", "gus", "hal", "ida", "jo"]
+
+
+def both(corpus) -> list[Item]:
+    """The items of both splits, sorted."""
+    has_labels = bool(corpus.items.labels)
+    return sorted(item for ids in (corpus.train, corpus.val) for item in items_in(ids, corpus.tokenizer, has_labels=has_labels))
+
+
+def write(path, content: str):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+LABELLED = [Item("elf" if i % 3 else "orc", name) for i, name in enumerate(NAMES)]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json", "quoted"])
+def test_a_record_is_an_item_and_its_field_the_label(kind, load, tmp_path):
+    path = tmp_path / f"names.{'csv' if kind == 'quoted' else kind}"
+    if kind in ("jsonl", "json"):
+        records = [{"race": label, "name": text, "age": 3} for label, text in LABELLED]
+        write(path, "\n".join(map(json.dumps, records)) if kind == "jsonl" else json.dumps(records))
+    else:
+        between = "\t" if kind == "tsv" else ","
+        rows = [f'"{label}"{between}"{text}"' if kind == "quoted" else f"{label}{between}{text}" for label, text in LABELLED]
+        write(path, "\n".join([f"race{between}name", *rows]) + "\n")
+    corpus = load(path, items="name", label="race")
+    assert both(corpus) == sorted(LABELLED)
+    assert corpus.items.labels == {"elf": 6, "orc": 4} and corpus.items.items == 10
+    text = corpus.tokenizer.decode(corpus.train)
+    assert text.endswith("\n") and all(line.count("\t") == 1 for line in text.splitlines())
+
+
+def test_lines_paragraphs_files_and_sequences_are_items(load, tmp_path):
+    lines = write(tmp_path / "names.txt", "\n".join(NAMES))
+    assert [item.text for item in both(load(lines, items="line"))] == NAMES
+    poems = write(tmp_path / "poems.txt", "one\ntwo\n\nthree\n \n\nfour\nfive\n")
+    corpus = load(poems, items="paragraph")
+    assert [item.text for item in both(corpus)] == ["four\nfive", "one\ntwo", "three"]
+    assert SEPARATOR in corpus.tokenizer.characters and any("U+001E" in note for note in corpus.notes)
+    for language, words in (("latin", "mare\nlux"), ("greek", "thalassa"), ("norse", "ljos\n")):
+        write(tmp_path / "words" / language / f"{language[0]}.txt", words)
+    folder = tmp_path / "words"
+    assert both(load(folder, items="file", label="folder"))[0] == Item("greek", "thalassa")
+    assert both(load(folder, items="line", label="file"))[0] == Item("g", "thalassa")
+    genes = write(tmp_path / "genes.fasta", ">one first\nACGT\nAC\n>two\nGGG\n>three\nT\n")
+    assert both(load(genes, items="line", label="header")) == [Item("one", "ACGTAC"), Item("three", "T"), Item("two", "GGG")]
+
+
+def test_several_labels_are_one_and_numbers_are_labels(load, tmp_path):
+    records = [{"text": name, "author": "Poe, E. A.", "year": 1840 + i % 2} for i, name in enumerate(NAMES)]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records)))
+    assert load(path, items="text", label="author,year").items.labels == {"Poe, E. A.,1840": 5, "Poe, E. A.,1841": 5}
+
+
+def test_no_item_is_on_both_sides_and_each_stays_where_it_is(load, tmp_path):
+    draw = random.Random(1)
+    names = ["".join(draw.choices("abcdef", k=4)) for _ in range(600)]  # many of them several times
+    corpus = load(write(tmp_path / "a.txt", "\n".join(names)), items="line", val_fraction=0.2)
+    train, val = (
+        {item.text for item in items_in(ids, corpus.tokenizer, has_labels=False)} for ids in (corpus.train, corpus.val)
+    )
+    assert not train & val and train | val == {*names}
+    assert corpus.items.duplicates == 600 - len({*names}) and 100 < len(corpus.val) / 5 < 140
+    more = load(write(tmp_path / "b.txt", "\n".join(names[:500])), items="line", val_fraction=0.2)
+    other = {item.text for item in items_in(more.val, more.tokenizer, has_labels=False)}
+    assert len(other - val) < 0.1 * len(other)  # only those at the border
+    assert corpus.tokenizer.decode(corpus.train).split("\n")[:50] != sorted(train)[:50]
+
+
+def test_the_order_and_the_fingerprint_are_those_of_the_content_and_the_settings(load, tmp_path):
+    path = write(tmp_path / "a.csv", "race,name\n" + "".join(f"{label},{text}\n" for label, text in LABELLED))
+    first, again = load(path, items="name", label="race"), load(path, items="name", label="race", cache=str(tmp_path / "c"))
+    assert first.fingerprint == again.fingerprint and np.array_equal(first.train, again.train)
+    assert first.items == again.items and first.notes == again.notes
+    assert load(path, items="name").fingerprint != first.fingerprint
+
+
+def test_validation_items_of_their_own_are_not_trained_on(load, tmp_path):
+    train, val = write(tmp_path / "a.txt", "\n".join(NAMES)), write(tmp_path / "b.txt", "eve\nzoe\n")
+    corpus = load(train, items="line", val_text=str(val))
+    assert sorted(corpus.tokenizer.decode(corpus.val).split()) == ["eve", "zoe"]
+    assert "eve" not in corpus.tokenizer.decode(corpus.train) and any("validation items: 1" in note for note in corpus.notes)
+
+
+def test_empty_items_and_missing_labels_are_counted_and_left_out(load, tmp_path):
+    rows = "elf,ann\nelf,\n,bob\norc,dan\n , \norc,  \nelf,eve \n"
+    corpus = load(write(tmp_path / "a.csv", "race,name\n" + rows), items="name", label="race")
+    assert both(corpus) == [Item("elf", "ann"), Item("elf", "eve"), Item("orc", "dan")]
+    assert "empty items skipped: 3" in corpus.notes and "items without a label skipped: 1" in corpus.notes
+
+
+def test_the_case_of_items_and_labels_is_that_of_the_text(load, tmp_path):
+    path = write(tmp_path / "a.csv", "race,name\nElf,Ann\nORC,Bob\nelf,Émile\n")
+    assert both(load(path, items="name", label="race", lowercase=True)) == [
+        Item("elf", "ann"),
+        Item("elf", "émile"),
+        Item("orc", "bob"),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_labels_and_bounds_are_found_in_the_ids(seed):
+    draw = random.Random(seed)
+    items = [
+        Item("".join(draw.choices("ab", k=draw.randint(1, 4))), "".join(draw.choices("abc\t", k=draw.randint(1, 6))))
+        for _ in range(draw.randint(1, 30))
+    ]
+    tokenizer = Tokenizer("\t\nabc")
+    ids = tokenizer.ids_of("".join(f"{label}\t{text}\n" for label, text in items))
+    marks = ItemMarks.of(tokenizer, has_labels=True)
+    starts, stops = marks.bounds(ids)
+    assert items_in(ids, tokenizer, has_labels=True) == items and len(stops) == len(items)
+    counted = marks.counted(ids)
+    for item, start, stop in zip(items, starts, stops):
+        assert tokenizer.decode(ids[start : stop + 1][counted[start : stop + 1]]) == item.text + "\n"
+    assert ItemMarks(marks.end, None).counted(ids).all()
+
+
+HOSTILE = {
+    "a field that is not there": ("a.csv", "race,name\nelf,ann\n", {"items": "nmae"}, ["no column 'nmae'", "name"]),
+    "a label that is not there": ("a.csv", "race,name\nelf,a\n", {"items": "name", "label": "rase"}, ["data.label=race"]),
+    "a label of JSON that is not there": (
+        "a.jsonl",
+        '{"a": "x"}\n',
+        {"items": "a", "label": "b"},
+        ["no field 'b'", "data.label"],
+    ),
+    "a field of plain text": ("a.txt", "ann\nbob\n", {"items": "name"}, ["no field 'name'", "--items line"]),
+    "a label of plain text": ("a.txt", "ann\nbob\n", {"items": "line", "label": "race"}, ["data.label", "file or folder"]),
+    "a quote that is never closed": (
+        "a.csv",
+        'race,name\nelf,"ann\n' + "bob,cleo\n" * 50,
+        {"items": "name"},
+        ["line 2", "quote"],
+    ),
+    "NUL": ("a.txt", "ann\nb\0b\n", {"items": "line"}, ["line 2", "U+0000", "remove it"]),
+    "NUL in a table": ("a.csv", "name\nann\nb\0b\n", {"items": "name"}, ["line 3"]),
+    "the separator": ("a.txt", "ann\nb\x1eb\n", {"items": "line"}, ["line 2", "U+001E", "remove it"]),
+    "one item": ("a.txt", "ann\nann\n", {"items": "line"}, ["1 different item", "two or more"]),
+    "no item": ("a.txt", "\n \n\n", {"items": "line"}, ["no item", "empty items skipped: 3"]),
+    "a million labels": (
+        "a.csv",
+        "id,name\n" + "".join(f"{i},ann\n" for i in range(20_000)),
+        {"items": "name", "label": "id"},
+        ["data.label", "20,000", "10,000"],
+    ),
+    "bytes": ("a.txt", "ann\nbob\n", {"items": "line", "vocabulary": "bytes"}, ["items"]),
+    "a label without items": ("a.txt", "ann\nbob\n", {"label": "race"}, ["label", "data.items"]),
+    "half a surrogate pair": ("a.jsonl", '{"a": "x"}\n{"a": "\\ud800"}\n', {"items": "a"}, ["line 2", "surrogate"]),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_gets_one_line(what, load, tmp_path):
+    name, content, settings, parts = HOSTILE[what]
+    with pytest.raises(ValueError) as error:
+        load(write(tmp_path / name, content), block_size=64, **settings)
+    message = str(error.value)
+    assert all(part in message for part in parts), message
+    assert (
+        "\n" not in message
+        and len(message) < 400
+        and isinstance(error.value, UserError)
+        or what in ("bytes", "a label without items")
+    )
+
+
+def test_a_cell_of_ten_megabytes_is_an_item(load, tmp_path):
+    corpus = load(write(tmp_path / "a.csv", f"name\nann\n{'x' * 10**7}\n"), items="name")
+    assert corpus.items.longest == 10**7
