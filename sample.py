@@ -94,7 +94,9 @@ def prepare(options: SampleOptions) -> Writing:
             )
             for temperature in options.temperatures
         ]
-    loaded, warnings = load_model(options.run, root / "checkpoints", device=str(device), precision=options.precision)
+    loaded, warnings = load_model(
+        options.run, root / "checkpoints", start=options.start, device=str(device), precision=options.precision
+    )
     for warning in warnings:
         log(f"warning: {warning}")
     is_items, stops = writes_items(options, loaded), options.stop

@@ -27,25 +27,30 @@ __all__ = ["LoadedModel", "__version__", "load", "train"]
 def load(
     run: str | os.PathLike[str] | None = None,
     *,
+    start: str | None = None,
     device: str = "auto",
     precision: "Literal['float32', 'bfloat16', 'int8']" = "float32",
 ) -> "LoadedModel":
     """The trained model of `run`, its best checkpoint: see `LoadedModel`.
 
     `run` is the name of a run in the folder checkpoints, the path of a run, or the path of one of its checkpoints;
-    None is the newest run. `device` is auto, cpu, cuda, cuda:N or mps. `precision`, to which the weights are rounded, is
-    float32, bfloat16 or int8. Warns if the best checkpoint is damaged and another one is used. Raises ValueError for another
-    precision, if there is no such run, and if no checkpoint of it can be used.
+    None is the newest run. `start` names a model that comes with the program, in place of a run. `device` is auto, cpu, cuda,
+    cuda:N or mps. `precision`, to which the weights are rounded, is float32, bfloat16 or int8. Warns if the best checkpoint is
+    damaged and another one is used. Raises ValueError for another precision, if there is no such run or start, and if no
+    checkpoint of it can be used.
     """
     import warnings
 
     from chargpt.arguments import python_errors
     from chargpt.project import project_root
     from chargpt.sampling.loaded_model import load_model  # imports torch, which takes seconds
+    from chargpt.terminal import UserError
 
     name = None if run is None else str(run)
     with python_errors():
-        loaded, problems = load_model(name, project_root() / "checkpoints", device=device, precision=precision)
+        if start is not None and name is not None:
+            raise UserError(f"start={start!r}: given together with run={name!r}; leave one out")
+        loaded, problems = load_model(name, project_root() / "checkpoints", start=start, device=device, precision=precision)
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
     return loaded
@@ -59,6 +64,7 @@ def train(
     resume: bool = False,
     config: str | os.PathLike[str] | None = None,
     settings: "Mapping[str, object] | None" = None,
+    start: str | None = None,
     init_from: str | os.PathLike[str] | None = None,
     vocab_from: str | os.PathLike[str] | None = None,
     device: str | None = None,
@@ -68,8 +74,9 @@ def train(
     `text` is a file, a folder, several of them, or the name of a corpus; None is the language reference of Python. `minutes` is
     the time that the training may take. `run` is a name in the folder checkpoints or a path; None is the name of the text. An
     existing run is never overwritten: `resume=True` continues it (None: the newest one), and then there is no `text`. `config`
-    is the name of a preset or a YAML file, and `settings` are single settings such as {"train.max_steps": 500}. `init_from` and
-    `vocab_from` are runs whose weights or vocabulary the new run begins with.
+    is the name of a preset or a YAML file, and `settings` are single settings such as {"train.max_steps": 500}. `start` is the
+    name of a model that comes with the program and knows a language; the new run begins with its weights. `init_from` and
+    `vocab_from` are runs whose weights or vocabulary it begins with.
 
     The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
@@ -84,6 +91,7 @@ def train(
         run=run,
         minutes=minutes,
         config=config,
+        start=start,
         init_from=init_from,
         vocab_from=vocab_from,
         device=device,

@@ -12,7 +12,10 @@ from chargpt.terminal import NUMBER, UserError
 
 GIVEN = re.compile(r"^(?:--|command line: )?([a-z]+(?:[-_.][a-z]+)*): (\S.{0,200}?) given(?:;|, but|, which|,) ")
 # Options whose value may follow in a message, and how that value looks there.
-VALUED = r"--(run|minutes|config|device|init-from|vocab-from|lines|length|unknown) ((?:'[^']*'|[A-Z]+\b|[a-z0-9/._-]*[a-z0-9]))"
+VALUED = (
+    r"--(run|minutes|config|device|start|init-from|vocab-from|lines|length|unknown) "
+    r"((?:'[^']*'|[A-Z]+\b|[a-z0-9/._-]*[a-z0-9]))"
+)
 SECTION = r"(?:model|optim|train|data|checkpoint|runtime)\.[a-z_]+"
 # A setting in a sentence. At the beginning of a message, it is where the mistake is.
 SETTING = re.compile(rf"(?<= )({SECTION})=([\w.-]*\w)")
@@ -21,7 +24,7 @@ COMMAND = re.compile(r"python (?:(train|sample)\.py((?: (?:'[^']*'|[^\s;()']+))*
 # The same programs, as an installed package names them.
 INSTALLED = re.compile(r"\bchargpt (train|sample)\b")
 # Options of train.py that are arguments of chargpt.train and have a value.
-CALLED = ("--run", "--minutes", "--config", "--device", "--init-from", "--vocab-from")
+CALLED = ("--run", "--minutes", "--config", "--device", "--start", "--init-from", "--vocab-from")
 WORDS = ("and", "or", "given", "is", "with", "which", "from", "if")  # of a sentence, after an option without a value
 
 

@@ -95,6 +95,8 @@ class TrainConfig:
     eval_chars: int = 150_000
     # end the run after this many evaluations without a better loss while the rate falls; 0: never
     patience: int = 0
+    # what the weights began with: a start or a run; --start and --init-from set it
+    start: str = ""
     # runs, separated by commas; the model learns from their predictions as well as from the text
     teachers: str = ""
     # minutes of a second run that learns from this one; --minutes sets it
@@ -231,6 +233,9 @@ class CheckpointConfig:
     interval: int = 500
     # newest checkpoints to keep; the best one is always kept
     keep: int = 3
+    # which checkpoint is the best one: lowest: that of the lowest validation loss; last: the last one that was evaluated,
+    # unless its loss is 0.1 nats above that of the best one before
+    best: Literal["lowest", "last"] = "lowest"
 
     def __post_init__(self) -> None:
         _require(self.interval >= 1, "interval", self.interval, "a whole number of 1 or more")

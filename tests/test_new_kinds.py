@@ -48,7 +48,7 @@ class PlainDescent(Optimizer):
 @pytest.fixture
 def plain(monkeypatch) -> str:
     """The name of a new optimizer, added in the two places that chargpt/training/optimizers.py names."""
-    kind = OptimizerKind(label="Plain", make=PlainDescent, rates=((math.inf, 0.1),), start_rate=0.1, learned=0.5)
+    kind = OptimizerKind(label="Plain", make=PlainDescent, rates=((math.inf, 0.1),), start_rates=(0.1, 0.1), learned=0.5)
     monkeypatch.setitem(OPTIMIZERS, "plain", kind)
     monkeypatch.setitem(OptimConfig.__annotations__, "name", Literal["adamw", "muon", "plain"])
     return "plain"

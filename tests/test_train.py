@@ -511,7 +511,7 @@ def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsy
     tuned = opened([*arguments, "--run", f"{tmp_path}/tuned"])
     tuned.describe()
     out = capsys.readouterr().out
-    assert "5 new: ? Q ó ł ż" in out and "dropped" not in out.split("\nstart ")[1].split("\n")[0]
+    assert "5 new: ? at ., Q, ó at o, " in out and "dropped" not in out.split("\nstart ")[1].split("\n")[0]
     source, tokenizer, _ = restore_model(find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
     shared = "the sea.\n"
     before, after = (

@@ -8,6 +8,7 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "text": ("chargpt.commands.text", "what a text is like, and what to expect of a model trained on it"),
     "bench": ("chargpt.commands.bench", "what this machine can do, and how close training and sampling come to it"),
     "runs": ("chargpt.commands.runs", "a list of the runs: text, size, loss, date, and how far each one is"),
+    "starts": ("chargpt.commands.starts", "a list of the models that come with the program and know a language"),
     "report": ("chargpt.commands.report", "a page on a run, or on several: curves, samples, what it knows and what it copies"),
     "score": ("chargpt.commands.score", "how well a model predicts a text, in total, by line and by character"),
     "classify": ("chargpt.commands.classify", "the label of each item, for a run on items with labels"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_synced
+from chargpt.runs.starts import read_card, start_names
 from chargpt.sampling.decoder import Decoder
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
@@ -114,7 +115,7 @@ def _introduction(loaded: LoadedModel, options: ExportOptions) -> str:
         loss = f" Its validation loss is {loaded.val_loss:.4f} nats ({bits:.4f} bits) per {unit}."
     return (
         f"A language model of single {unit}s: a GPT-2 with {loaded.model.parameter_count():,} parameters, trained on "
-        f"{texts}{more} for {loaded.step:,} steps.{loss}\n\n"
+        f"{texts}{more} for {loaded.step:,} steps.{loss}{_start(loaded)}\n\n"
         f"It sees {config.block_size:,} {unit}s at once. {PAST_THE_CONTEXT[config.positions]}"
         f"{_about_items(loaded, options)}"
     )
@@ -135,6 +136,17 @@ def _about_items(loaded: LoadedModel, options: ExportOptions) -> str:
     more = f" and {len(options.labels) - SHOWN_LABELS:,} more" if len(options.labels) > SHOWN_LABELS else ""
     how = f"begin with {end}, the label and a tab; {end} ends it"
     return f"\n\nIt writes items of a label: to get one, {how}.{f' The labels: {labels}{more}.' if labels else ''}"
+
+
+def _start(loaded: LoadedModel) -> str:
+    """What its weights began with, and for a start on which texts that was trained; empty for a training from scratch."""
+    name = loaded.config.train.start
+    if not name:
+        return ""
+    if name not in start_names():
+        return f" Its weights began with those of {markdown(name)}."
+    texts = "; ".join(f"{markdown(text['name'])} ({markdown(text['terms'])})" for text in read_card(name).texts)
+    return f" Its weights began with those of {markdown(name)}, a start of chargpt, which was trained on: {texts}."
 
 
 def unit_of(loaded: LoadedModel) -> str:

@@ -243,6 +243,10 @@ def tiles(run: RunReport) -> list[Tile]:
         better = run.ngram_loss - run.val_loss
         note = f"the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}"
         found.append(Tile(name="n-gram model", value=f"{run.ngram_loss:.4f}", note=note))
+    if run.config.train.start and run.val_loss is not None and (logged := run.log.curve("val/loss")):
+        better = logged[0][1] - run.val_loss
+        note = f"{run.config.train.start}; the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}"
+        found.append(Tile(name="start alone", value=f"{logged[0][1]:.4f}", note=note))
     steps = max(run.log.last_step, run.step)
     note = f"of {steps:,} taken; {run.config.train.max_steps:,} planned"
     found.append(Tile(name="best step", value=f"{run.step:,}", note=note))

@@ -1,4 +1,4 @@
-"""Settings for a training that begins with the weights of another run: low rates, few epochs, an early end.
+"""Settings for a training that begins with the weights of a start or of another run: low rates, few epochs, an early end.
 
 A model that knows its language forgets it at the rates of a training from scratch, and memorises a short text in a few epochs.
 """
@@ -6,31 +6,51 @@ A model that knows its language forgets it at the rates of a training from scrat
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from chargpt.config import Config, apply_overrides
-from chargpt.model import GPT
 from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, chooses, training_speed
+from chargpt.planning.law import MAX_EPOCHS, SHAPES, TWO_RUNS, Expected, Text, announced, expected_loss
 from chargpt.planning.teachers import Teacher
+from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
-from chargpt.terminal import UserError
+from chargpt.runs.model_shape import blank_model
+from chargpt.runs.start_from import name_of_start, start_from
+from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import OPTIMIZERS
 
 # Epochs of a run, at most.
 EPOCHS = 6
+# Epochs for a text whose validation split is too small to choose them: one more for each EPOCH_FOR characters.
+FEWEST_EPOCHS, EPOCH_FOR = 2, 10_000
+# Characters of a validation split below which it cannot choose the epochs: the noise is as large as the differences.
+SMALL_SPLIT = 3000
+# Nats: a loss on n characters has a standard error of about NOISE / sqrt(n).
+NOISE = 2.0
 # Steps in which the rate rises.
 WARMUP_STEPS = 5
 # What AdamW needs from scratch for few epochs.
 WEIGHT_DECAY = 0.1
 DROPOUT = 0.0
-# Evaluations of the whole run.
-EVALUATIONS = 2 * EPOCHS
+# Evaluations of a run of less than two epochs; a longer one has one every half epoch.
+EVALUATIONS = 12
+# The most of them.
+MOST_EVALUATIONS = 40
 # Evaluations without a better loss, after which the run ends: two epochs.
 PATIENCE = 4
+# Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
+LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.6
+# Nats that a start loses on a text, compared with its own, from which on the text is of another kind.
+ANOTHER_KIND = 0.3
+# Nats: how smoothly the loss after an adaptation goes from that of the start to that from scratch, the lower one of both.
+SMOOTH = 0.3
+# Share of the expected loss by which it may be off.
+SPREAD = 0.07
 # Characters in a step: least and most.
 STEP_CHARACTERS = (512, 2048)
 # Steps, about, if the text is long enough.
@@ -49,35 +69,61 @@ FOUND = 0.2
 SEARCHED = 2**24
 
 
+class MeasuredStart(NamedTuple):
+    """Weights from which a training begins, on its text."""
+
+    name: str
+    vocabulary: str  # how its characters fit those of the text, for people
+    loss: float  # on the validation split, before training, nats per character
+    own_loss: float | None  # on its own validation split
+
+
+def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASURED) -> MeasuredStart:
+    """How well a start knows the text of `corpus` before training, by so many `characters` of the validation split."""
+    model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
+    vocabulary = start_from(source, model, corpus.tokenizer)
+    loss = evaluate(model, validation_split(corpus.val, characters), marks=corpus.marks)
+    assert loss is not None  # no signal ends this evaluation
+    return MeasuredStart(name_of_start(source), vocabulary, loss, source.state.progress.best_loss)
+
+
 def adapt(
     config: Config,
     corpus: Corpus,
+    start: MeasuredStart,
     *,
     given: Collection[str],
     keep: Collection[str],
     minutes: float | None,
+    epochs: float | None = None,
     processes: int = 1,
     teachers: Sequence[Teacher] = (),
 ) -> Config:
-    """`config` for a run from the weights of another one.
+    """`config` for a run from the weights of a `start`.
 
     What is `given`, as section.key, decides which length and which optimizer are left to choose. Of the rest, only what is in
     `keep` stays: the rate of a preset is one for a training from scratch. `minutes` is the user's limit; without
-    one, the run takes at most the time of a default run. EPOCHS epochs may end it earlier.
+    one, the run takes at most the time of a default run. `epochs` are the user's, None for those that fit the text. Where
+    the user or the size of the text has chosen the epochs, the last checkpoint is the best one.
     """
+    characters = len(corpus.train)
+    is_small = len(corpus.val) < SMALL_SPLIT
     if chooses(given, minutes=minutes):
-        name = "adamw" if minutes is None else "muon"
-        config = apply_overrides(config, _unless(given, {"optim.name": name}))
-        config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, len(corpus.train))}))
-        seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-        config = apply_overrides(config, _unless(given, {"train.max_epochs": EPOCHS}))
-        possible = processes * training_speed(config, corpus, teachers) * IN_STEPS * seconds
-        seen = min((config.train.max_epochs or math.inf) * len(corpus.train), possible)
+        config = apply_overrides(config, _unless(given, {"optim.name": "muon"}))
+        config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, characters)}))
+        most = epochs or (min(EPOCHS, FEWEST_EPOCHS + characters // EPOCH_FOR) if is_small else EPOCHS)
+        config = apply_overrides(config, _unless(given, {"train.max_epochs": most}))
+        seen = (config.train.max_epochs or math.inf) * characters
+        if minutes is not None or epochs is None:
+            seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
+            seen = min(seen, processes * training_speed(config, corpus, teachers) * IN_STEPS * seconds)
         config = apply_overrides(config, [f"train.max_steps={max(1, math.ceil(seen / config.chars_per_step))}"])
-    interval = max(1, math.ceil(config.train.max_steps / EVALUATIONS))
-    settings = {
+    passes = config.train.max_steps * config.chars_per_step / characters
+    evaluations = min(MOST_EVALUATIONS, 2 * passes) if passes >= 2 else EVALUATIONS
+    interval = max(1, math.ceil(config.train.max_steps / evaluations))
+    settings: dict[str, object] = {
         "model.dropout": DROPOUT,
-        "optim.learning_rate": min(config.optim.learning_rate, OPTIMIZERS[config.optim.name].start_rate),
+        "optim.learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, start)),
         "optim.weight_decay": WEIGHT_DECAY,
         "optim.warmup_steps": WARMUP_STEPS,
         "optim.decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
@@ -85,14 +131,44 @@ def adapt(
         "train.eval_interval": interval,
         "checkpoint.interval": interval,
     }
+    if epochs is not None or is_small:
+        settings |= {"train.patience": 0, "checkpoint.best": "last"}
     return apply_overrides(config, _unless(keep, settings))
 
 
-def start_loss(model: GPT, corpus: Corpus) -> float:
-    """The loss of a model that is to be trained further, on the validation split, in nats per character."""
-    loss = evaluate(model, validation_split(corpus.val, MEASURED), marks=corpus.marks)
-    assert loss is not None  # no signal ends this evaluation
-    return loss
+def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
+    """The learning rate for a text: higher for a long one, and for one of another kind than those of the start."""
+    lowest, highest = OPTIMIZERS[optimizer].start_rates
+    if start.own_loss is not None and start.loss > start.own_loss + ANOTHER_KIND:
+        return highest
+    return float(f"{min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER)):.2g}")
+
+
+def expected_from_scratch(text: Text) -> float:
+    """The validation loss of a training of this short `text` alone, in two runs, nats per character."""
+    seen = MAX_EPOCHS * text.characters
+    losses = [expected_loss(text, parameters=12 * n * c * c, seen=seen, optimizer="muon") for n, c in SHAPES[:3]]
+    return announced(text, min(losses), seen=seen, how=TWO_RUNS).loss
+
+
+def expected_after(start_loss: float, from_scratch: float) -> Expected:
+    """The validation loss after an adaptation: that of the start or that of a training from scratch, or somewhat lower."""
+    lower, higher = sorted((start_loss, from_scratch))
+    loss = max(0.0, lower - SMOOTH * math.log1p(math.exp((lower - higher) / SMOOTH)))
+    return Expected(loss, loss * (1 - SPREAD), loss * (1 + SPREAD))
+
+
+def describe_start(start: MeasuredStart, corpus: Corpus, text: Text) -> list[Notice]:
+    """What the start is, its loss on this text, and the loss to expect, beside those of other ways."""
+    scratch = expected_from_scratch(text)
+    after = expected_after(start.loss, scratch).loss
+    sure = f" (±{NOISE / math.sqrt(len(corpus.val)):.2f})" if len(corpus.val) < SMALL_SPLIT else ""
+    losses = f"start {start.loss:.3f}{sure}, after adaptation about {after:.2f}, n-gram {text.ngram_loss:.2f}"
+    unknown = "; the start does not know text of this kind" if start.loss > text.ngram_loss else ""
+    return [
+        Notice("start", f"{start.name}, {start.vocabulary}"),
+        Notice("expected", f"{losses}, from scratch about {scratch:.2f}{unknown}"),
+    ]
 
 
 def has_seen_validation(state: SavedState, corpus: Corpus, *, root: Path) -> bool:

@@ -5,18 +5,20 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from chargpt.config import Config, DataConfig
-from chargpt.model import GPT
-from chargpt.planning.adaptation import has_seen_validation, start_loss
+from chargpt.planning.adaptation import expected_after, has_seen_validation, measure_start
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.law import MAX_EPOCHS, Expected
 from chargpt.project import command
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.run import free_folder
-from chargpt.runs.start_from import run_to_start_from, start_from
+from chargpt.runs.start_from import COMMON, runs_to_start_from
+from chargpt.runs.starts import load_start, read_card, start_names
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.sources import can_be_read_again
@@ -27,11 +29,20 @@ ENOUGH = 2
 WORTH = 0.03
 # Characters of a training split below which another run's weights are worth a try.
 SHORT = 1_000_000
+# The same for a start that comes with the program.
+SHORT_FOR_START = 300_000
+# Runs whose loss on the text is measured: those that have read most.
+MEASURED_RUNS = 3
+# Characters of the validation split that tell which start knows the language.
+LANGUAGE_SAMPLE = 2000
+# Nats below its own loss that a start may reach on the text of another.
+EASIER = 0.2
 
 # The settings that an option of a command replaces, by the beginnings of their names.
 REPLACED = {
     "--minutes": ("train.max_steps", "optim.name"),
     "--init-from": ("model.", "train.max_steps"),
+    "--start": ("model.", "train.max_steps"),
     "--find-lr": ("optim.learning_rate",),
 }
 LONGER_TEXT = "train on a longer text of this kind first, and then on this one with --init-from RUN"
@@ -64,31 +75,62 @@ def kept_settings(settings: Sequence[str], option: str) -> list[str]:
     return [setting for setting in settings if not setting.startswith(("data.", *REPLACED[option]))]
 
 
-def known_start(corpus: Corpus, *, checkpoints: Path) -> tuple[str, float] | None:
-    """A run that a training on a short text could start from, and its loss on the validation split; None if there is none."""
-    if len(corpus.train) >= SHORT or not (name := run_to_start_from(checkpoints, corpus)):
-        return None
-    try:
-        source, _ = find_checkpoint(name, checkpoints)
-        if has_seen_validation(source.state, corpus, root=checkpoints.parent):
-            return None
-        model = GPT(source.state.config.model, corpus.tokenizer.vocab_size)
-        start_from(source, model, corpus.tokenizer)
-    except UserError:  # what cannot be read is not offered
-        return None
-    return name, start_loss(model, corpus)
+class KnownStart(NamedTuple):
+    """What a training on a short text could begin with."""
+
+    words: list[str]  # for its command
+    loss: float  # on the validation split, before training, nats per character
+
+
+def known_start(corpus: Corpus, *, ngram_loss: float, checkpoints: Path) -> KnownStart | None:
+    """The start or run with the lowest loss on a short text, lower than that of an n-gram model; None if there is none."""
+    found = [*_known_runs(corpus, checkpoints=checkpoints), *_known_language(corpus, ngram_loss=ngram_loss)]
+    return min((start for start in found if start.loss < ngram_loss), key=lambda start: start.loss, default=None)
+
+
+def _known_runs(corpus: Corpus, *, checkpoints: Path) -> list[KnownStart]:
+    """Those that have read most distinct text."""
+    if len(corpus.train) >= SHORT:
+        return []
+    found = []
+    for run in runs_to_start_from(checkpoints, corpus, root=checkpoints.parent)[:MEASURED_RUNS]:
+        try:
+            source, _ = find_checkpoint(run.name, checkpoints)
+            if not has_seen_validation(source.state, corpus, root=checkpoints.parent):
+                found.append(KnownStart(["--init-from", run.name], measure_start(source, corpus).loss))
+        except UserError:  # what cannot be read is not offered
+            continue
+    return found
+
+
+def _known_language(corpus: Corpus, *, ngram_loss: float) -> list[KnownStart]:
+    """The start that knows the language of the text best, as a short part of the text tells."""
+    characters = corpus.tokenizer.characters
+    if len(corpus.train) >= SHORT_FOR_START or characters is None:
+        return []
+    cards = [card for card in map(read_card, start_names()) if card.loss - EASIER < ngram_loss]
+    of_script = []
+    for card in cards:
+        known = np.isin([*characters], [*(card.state.tokenizer.characters or "")])
+        if corpus.counts[: len(characters)][known].sum() >= COMMON * corpus.counts.sum():
+            of_script.append(card.name)
+    if not of_script:
+        return []
+    sources = {name: load_start(name) for name in of_script}
+    best = min(sources, key=lambda name: measure_start(sources[name], corpus, characters=LANGUAGE_SAMPLE).loss)
+    return [KnownStart(["--start", best], measure_start(sources[best], corpus).loss)]
 
 
 def _best_way(
-    corpus: Corpus, *, loss: float, with_minutes: tuple[int, float] | None, checkpoints: Path
+    corpus: Corpus, *, loss: float, ngram_loss: float, with_minutes: tuple[int, float] | None, checkpoints: Path
 ) -> tuple[float, list[str]] | None:
     """The lowest loss that another training is known to reach, if it is clearly below `loss`, and how its command begins.
 
     `with_minutes` is what --minutes gives in place of this training: how many, and by how many nats the loss is lower.
     """
     ways = []
-    if start := known_start(corpus, checkpoints=checkpoints):
-        ways.append((start[1], ["--init-from", start[0]]))
+    if start := known_start(corpus, ngram_loss=ngram_loss, checkpoints=checkpoints):
+        ways.append((start.loss, start.words))
     if with_minutes is not None:
         ways.append((loss - with_minutes[1], ["--minutes", str(with_minutes[0])]))
     best = min(ways, default=None)
@@ -112,11 +154,12 @@ def better_way(
     model is compared; `with_minutes` is that of `_best_way`. `settings` are those that the user gives.
     """
     own = ngram_loss if expected is None else expected.loss
-    if way := _best_way(corpus, loss=own, with_minutes=with_minutes, checkpoints=checkpoints):
+    if way := _best_way(corpus, loss=own, ngram_loss=ngram_loss, with_minutes=with_minutes, checkpoints=checkpoints):
         loss, words = way
         why = f"about {loss:.2f} is expected"
-        if words[0] == "--init-from":
-            why = f"that run's loss on this text is {loss:.2f} before training"
+        if words[0] in ("--start", "--init-from"):
+            after = loss if expected is None else expected_after(loss, expected.loss).loss
+            why = f"about {after:.2f} is expected: its loss on this text is {loss:.2f} before training"
         instead = "" if expected is None else f"; from this training {expected.loss:.2f}"
         words = [*words, *kept_settings(settings, words[0])]
         command = train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)
@@ -150,7 +193,8 @@ def better_training(
     epochs = progress.step * config.chars_per_step / len(corpus.train)
     is_short_of_text = is_memorised or epochs > 0.9 * MAX_EPOCHS
     best_loss = math.inf if progress.best_loss is None else progress.best_loss
-    way = _best_way(corpus, loss=best_loss, with_minutes=with_minutes if learned else None, checkpoints=checkpoints)
+    with_minutes = with_minutes if learned else None
+    way = _best_way(corpus, loss=best_loss, ngram_loss=ngram_loss, with_minutes=with_minutes, checkpoints=checkpoints)
     if way is not None:
         words = way[1]
     elif is_adapted or config.train.teachers or config.train.student_minutes:

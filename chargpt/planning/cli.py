@@ -14,14 +14,14 @@ from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
 
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py, which imports torch
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
-OPTIONS = ("config", "run", "resume", "minutes", "epochs", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
+OPTIONS = ("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
 SAME_SETTINGS = {"device": "runtime.device", "items": "data.items", "label": "data.label"}  # options that set a setting
 MAX_MINUTES = 5_256_000  # ten years
 MAX_EPOCHS = 1_000_000
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 USAGE = (
     "[TEXT ...] [--config FILE] {more}[--items [WHAT]] [--label NAMES] [--minutes M] [--epochs N] [--device D] "
-    "[--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
+    "[--start NAME] [--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
 )
 
 
@@ -36,6 +36,7 @@ class TrainOptions:
     resume: bool
     minutes: float | None
     epochs: float | None = None
+    start: str | None = None
     init_from: str | None
     vocab_from: str | None
     find_lr: bool
@@ -46,6 +47,11 @@ class TrainOptions:
     def given(self) -> set[str]:
         """The settings that the user has decided, as section.key."""
         return given_in(self.settings)
+
+    @property
+    def has_start(self) -> bool:
+        """Whether the run begins with weights that are trained already."""
+        return self.start is not None or self.init_from is not None
 
 
 def given_in(settings: Sequence[str]) -> set[str]:
@@ -127,7 +133,9 @@ def _parser(program: str, more: str, description: str) -> Parser:
         "the name of its file or folder (the same as data.label=NAMES)",
     )
     add("--device", action=_Once, metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
-    add("--init-from", action=_Once, metavar="RUN", help="start from the weights of another run, matched by character")
+    start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"
+    add("--start", action=_Once, metavar="NAME", help=start)
+    add("--init-from", action=_Once, metavar="RUN", help="begin with the weights of another run, matched by character")
     vocabulary = "use the vocabulary of another run; a character that it lacks is an error"
     add("--vocab-from", action=_Once, metavar="RUN", help=vocabulary)
     return parser
@@ -234,7 +242,11 @@ def _check(options: TrainOptions) -> None:
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     if options.dry_run and (options.resume or options.find_lr):
         raise UserError("--dry-run: describes a new run; leave out --resume and --find-lr")
-    new = (options.config, options.init_from, options.vocab_from)
+    if options.start is not None and options.init_from is not None:
+        raise UserError(f"--start: {options.start} given together with --init-from {options.init_from}; leave one out")
+    if "train.start" in options.given:
+        raise UserError("train.start: set by --start NAME and --init-from RUN; use one of them")
+    new = (options.config, options.start, options.init_from, options.vocab_from)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
@@ -242,6 +254,6 @@ def _check(options: TrainOptions) -> None:
         raise UserError(f"--resume: {name} is a run, and TEXT comes from it; write --resume --run {shell_word(name)}")
     if options.resume and any(option is not None for option in new):
         raise UserError(
-            "--resume: settings and weights come from the run; leave out --config, --init-from and --vocab-from, "
+            "--resume: settings and weights come from the run; leave out --config, --start, --init-from and --vocab-from, "
             "or start a new run with --run NAME"
         )

@@ -209,6 +209,8 @@ def overfitting(text: Text, config: Config, *, epochs: float, parameters: int) -
         return [], "the run will not see all of the text; more steps would help"
     if epochs <= 4:
         return [], "no overfitting expected"
+    if config.train.start:  # its settings are other ones
+        return [], "the run learns more of the style of its text, and then memorises it"
     # The settings were chosen for about this length: what a somewhat shorter one does not need is not advised.
     seen, has_teachers = 0.8 * epochs * text.characters, bool(config.train.teachers)
     parameters = min(parameters, in_blocks(config))  # as the choice counts them

@@ -15,7 +15,16 @@ import torch
 from chargpt.config import Config, apply_overrides, difference, to_dict
 from chargpt.model import GPT
 from chargpt.nanogpt_words import CHARACTERS, is_gpt2
-from chargpt.planning.adaptation import adapt, describe_adaptation, has_seen_validation, start_loss
+from chargpt.planning.adaptation import (
+    MeasuredStart,
+    adapt,
+    describe_adaptation,
+    describe_start,
+    expected_after,
+    expected_from_scratch,
+    has_seen_validation,
+    measure_start,
+)
 from chargpt.planning.advice import better_way
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
@@ -40,7 +49,8 @@ from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import TEACHER, folder_of, new_folder
-from chargpt.runs.start_from import start_from
+from chargpt.runs.start_from import name_of_start, start_from
+from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, UserError, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.sources import check_found, run_name
@@ -105,8 +115,9 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
 
     # What the user names: settings, and other runs.
     start, vocabulary = (_checkpoint_of(name, checkpoints, notices) for name in (options.init_from, options.vocab_from))
+    start = start if options.start is None else load_start(options.start)
     settings = _load_settings(options, start, presets=presets_folder())
-    config, teachers, warnings = find_teachers(settings.config, checkpoints)
+    config, teachers, warnings = find_teachers(_with_name_of_start(settings.config, options, start), checkpoints)
     settings = dataclasses.replace(settings, config=config)
     _check_student(config, options, processes=processes)
     check_found(options.texts)
@@ -116,28 +127,37 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     is_open = chooses(settings.given, minutes=options.minutes)
     context = SHORTEST_CONTEXT if is_open and "model.block_size" not in settings.given else config.model.block_size
     tokenizer = None if vocabulary is None else vocabulary.state.tokenizer
-    given = options.given
-    corpus = load_corpus(options.texts, config.data, root=root, block_size=context, tokenizer=tokenizer, given=given)
+    corpus = load_corpus(
+        options.texts,
+        config.data,
+        root=root,
+        block_size=context,
+        tokenizer=tokenizer,
+        known="" if start is None else start.state.tokenizer.characters or "",
+        given=options.given,
+    )
     text = text_of(corpus)
+    measured = None if start is None else measure_start(start, corpus)
     check_teachers(teachers, corpus.tokenizer, context=context)
     settings = _with_batch_and_length(settings, options, corpus, is_open=is_open, processes=processes)
     notices += [*warnings, *_about_text(corpus, options), *_about_settings(settings, options, is_open=is_open)]
     notices += warnings_about(teachers, corpus.fingerprint)
 
     # The model and its training: chosen for the text and the time, as far as the user leaves it open.
-    choice = _choose(settings, corpus, text, options, processes=processes, teachers=teachers)
+    choice = _choose(settings, corpus, text, options, measured, processes=processes, teachers=teachers)
     config = _for_any_folder_and_length(choice, corpus)
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size)
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
     _check_names_of_two(config, folder, options, checkpoints)
-    model, about_start = _first_model(config, corpus, text, start, root=root)
+    model = _first_model(config, corpus, start)
 
     # What to expect, and what may be better.
     with_minutes = None
     if choice.with_minutes is not None and choice.expected is not None:
         number, loss = choice.with_minutes
         with_minutes = number, choice.expected.loss - loss
+    about_start = _about_start(start, measured, corpus, text, root=root)
     advice = [*about_start, *choice.notices, *_about_student(config, settings, folder=folder)]
     advice += _about_items(corpus, config)
     advice += _about_shape(config, settings) if is_open and start is None else []
@@ -204,16 +224,23 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None, *, presets: 
         presets=presets,
         minutes=options.minutes,
         model=None if start is None else to_dict(start.state.config)["model"],
-        model_from=options.init_from or "",
+        model_from=options.start or options.init_from or "",
     )
+
+
+def _with_name_of_start(config: Config, options: TrainOptions, start: Checkpoint | None) -> Config:
+    """`config` with what the weights begin with: the name of a start, `run NAME`, or nothing."""
+    name = options.start or ("" if start is None else f"run {name_of_start(start)}")
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, start=name))
 
 
 def _check_student(config: Config, options: TrainOptions, *, processes: int) -> None:
     """Raise UserError for what cannot be together with a student that follows."""
     if config.train.student_minutes and processes > 1:
         raise UserError("train.student_minutes: two runs are made by one process; start without torchrun, or use 0")
-    if config.train.student_minutes and options.init_from is not None:
-        raise UserError("train.student_minutes: given with --init-from, from which only one run would start; leave one out")
+    if config.train.student_minutes and options.has_start:
+        option = "--start" if options.init_from is None else "--init-from"
+        raise UserError(f"train.student_minutes: given with {option}, from which only one run would start; leave one out")
 
 
 def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:
@@ -260,24 +287,35 @@ def _choose(
     corpus: Corpus,
     text: Text,
     options: TrainOptions,
+    start: MeasuredStart | None,
     *,
     processes: int,
     teachers: tuple[Teacher, ...],
 ) -> Choice:
     """The settings for this text and this much time, and what to say of them.
 
-    One of three: gentle ones from the weights of another run; those with the lowest expected loss of all models that the
+    One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
     """
     config, minutes, given = settings.config, options.minutes, settings.given
     limit = None if minutes is None else 60 * minutes
     if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
         config = apply_overrides(config, ["runtime.compile=off"])
-    if options.init_from is not None:
-        keep = options.given if settings.is_preset else given
-        config = adapt(config, corpus, given=given, keep=keep, minutes=minutes, processes=processes, teachers=teachers)
+    if start is not None:
+        config = adapt(
+            config,
+            corpus,
+            start,
+            given=given if options.epochs is None else given - {"train.max_steps"},  # which --epochs has set
+            keep=options.given if settings.is_preset else given,
+            minutes=minutes,
+            epochs=options.epochs,
+            processes=processes,
+            teachers=teachers,
+        )
         about = describe_adaptation(config, characters=len(corpus.train))
-        return Choice(config, limit, [Notice("chosen", about, "detail")])
+        expected = expected_after(start.loss, expected_from_scratch(text))
+        return Choice(config, limit, [Notice("chosen", about, "detail")], expected)
     if not chooses(given, minutes=minutes):
         return regularized(config, text, given=given)._replace(seconds=limit)
     choice = choose(
@@ -312,22 +350,26 @@ def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, che
     new_folder(str(teacher_folder(folder)), checkpoints)
 
 
-def _first_model(
-    config: Config, corpus: Corpus, text: Text, start: Checkpoint | None, *, root: Path
-) -> tuple[GPT, list[Notice]]:
-    """The model that a run begins with: an initial one, or one with the weights of `start`, and what to say of it."""
+def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:
+    """The model that a run begins with: an initial one, or one with the weights of `start`."""
     torch.manual_seed(config.train.seed)
     model = initial_model(config.model, corpus.tokenizer.vocab_size)
-    if start is None:
-        return model, []
-    about = start_from(start, model, corpus.tokenizer)
-    loss = start_loss(model, corpus)
-    known = f"validation loss {loss:.2f}, which the start has, or less; an n-gram model has {text.ngram_loss:.2f}"
-    notices = [Notice("start", f"{about}; before training, its loss on this text is {loss:.2f}"), Notice("expected", known)]
+    if start is not None:
+        start_from(start, model, corpus.tokenizer)
+    return model
+
+
+def _about_start(
+    start: Checkpoint | None, measured: MeasuredStart | None, corpus: Corpus, text: Text, *, root: Path
+) -> list[Notice]:
+    """What the run begins with, and the loss to expect."""
+    if start is None or measured is None:
+        return []
+    notices = describe_start(measured, corpus, text)
     if has_seen_validation(start.state, corpus, root=root):
         why = "it was trained on text that holds this validation split, so the losses will look too good"
         notices.append(Notice("warning", f"{shown(start.path)}: {why}; start from a run on other text, or give data.val_text"))
-    return model, notices
+    return notices
 
 
 def _about_items(corpus: Corpus, config: Config) -> list[Notice]:

@@ -40,10 +40,13 @@ class Progress:
     loss_count: int = 0
     skipped: list[int] = field(default_factory=list)  # steps whose loss was not finite; each one caused a rollback
 
-    def record_evaluation(self, loss: float, *, is_falling: bool = True) -> None:
-        """The validation loss of the current step is `loss`; `is_falling` if the learning rate has begun to fall."""
+    def record_evaluation(self, loss: float, *, is_falling: bool = True, tolerance: float = 0.0) -> None:
+        """The validation loss of the current step is `loss`; `is_falling` if the learning rate has begun to fall.
+
+        This step is the best one if its loss is less than `tolerance` nats above that of the best one before.
+        """
         self.evaluated, self.val_loss = self.step, loss
-        if self.best_loss is None or loss < self.best_loss:
+        if self.best_loss is None or loss < self.best_loss + tolerance:
             self.best_loss, self.best_step, self.without_gain = loss, self.step, 0
         elif is_falling:
             self.without_gain += 1

@@ -18,6 +18,7 @@ from chargpt.config import Config, RuntimeConfig
 from chargpt.device import choose_device, one_thread
 from chargpt.model import GPT
 from chargpt.runs.load import find_checkpoint, restore_model
+from chargpt.runs.starts import load_start
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import OVERFLOWS, Decoder
 from chargpt.sampling.options import default_length
@@ -313,15 +314,16 @@ def _short(value: object) -> str:
 
 
 def load_model(
-    run: str | None, checkpoints: Path, *, device: str = "auto", precision: str = "float32"
+    run: str | None, checkpoints: Path, *, start: str | None = None, device: str = "auto", precision: str = "float32"
 ) -> tuple[LoadedModel, list[str]]:
     """The best checkpoint of `run` (see `find_checkpoint`) on `device`, its weights rounded to `precision`, and warnings.
 
+    `start` is the name of a start that comes with the program, in place of a run.
     Raises UserError, and ValueError for an unknown device or precision.
     """
     place = choose_device(RuntimeConfig(device=device).device)
     with one_thread():
-        checkpoint, warnings = find_checkpoint(run, checkpoints)
+        checkpoint, warnings = find_checkpoint(run, checkpoints) if start is None else (load_start(start), list[str]())
         model, tokenizer, config = restore_model(checkpoint)
         round_weights(model, precision)
     decoder, engine = choose_decoder(place, config.model, precision=precision)

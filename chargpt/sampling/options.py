@@ -21,6 +21,7 @@ class SampleOptions:
     """What the user asked for."""
 
     run: str | None
+    start: str | None
     device: str
     precision: Literal["float32", "bfloat16", "int8"]
     # the prompt
@@ -62,7 +63,7 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     """The options in `argv` (None: of this process). Raises UserError. Without --seed, the seed is random."""
     parser = Parser(
         prog=command("sample"),
-        usage=f"{command('sample')} [RUN] [--prompt TEXT] [option ...]",
+        usage=f"{command('sample')} [RUN | --start NAME] [--prompt TEXT] [option ...]",
         description="Write text with a trained model: the prompt, then its continuation. A terminal gets control characters "
         "other than newline and tab as escapes such as \\x1b; a file or pipe gets the exact text.",
     )
@@ -73,6 +74,8 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         help="the name of a run in checkpoints/, the path of a run, or the path of one of its checkpoints "
         "(default: the best checkpoint of the newest run)",
     )
+    start = f"a model that comes with the program, in place of a run; {command('starts')} lists them"
+    parser.add_argument("--start", metavar="NAME", help=start)
     parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)")
     parser.add_argument(
         "--precision",
@@ -88,7 +91,8 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     _add_output_options(parser.add_argument_group("how it is printed"))
     argv = sys.argv[1:] if argv is None else argv
     bare = [word for before, word in zip(["", *argv], argv) if not before.startswith("-") and not os.path.exists(word)]
-    check_words(argv, SAMPLE, known=parser.options(), bare=bare)
+    known = [option for option in parser.options() if option != "--start" or _is_start(argv)]
+    check_words(argv, SAMPLE, known=known, bare=bare)
     given, more = parser.parse_known_args(argv)
     if more and not more[0].startswith("-"):
         raise UserError(f"{more[0]}: given after RUN; a prompt is given with --prompt {shell_word(more[0])}")
@@ -109,6 +113,11 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
 def default_length(lines: int, *, unique: bool = False) -> int:
     """The most characters of a text for which no length is given."""
     return (1000 * lines or 500) + MORE_FOR_UNIQUE * unique
+
+
+def _is_start(argv: list[str]) -> bool:
+    """Whether --start names a start; nanoGPT's --start is a prompt."""
+    return re.search(r"(^|\0)--start[=\0][a-z][a-z0-9-]*(\0|$)", "\0".join(argv)) is not None
 
 
 def _check_combination(options: SampleOptions) -> None:
@@ -138,6 +147,8 @@ def _check_combination(options: SampleOptions) -> None:
         raise UserError(f"--interactive: {wrong[0]} given as well; leave out one of the two")
     if options.unique and not options.lines and not given:
         raise UserError("--unique: removes repeated lines, so it needs a number of lines to write; add --lines N, or --items N")
+    if options.run is not None and options.start is not None:
+        raise UserError(f"--start: {options.start} given together with the run {options.run}; leave one out")
     if options.unseen and not options.lines:
         raise UserError("--unseen: removes lines, so it needs a number of lines to write; add --lines N")
     excluded = {

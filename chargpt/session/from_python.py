@@ -18,7 +18,7 @@ from chargpt.text.sources import DEFAULT, NAMES, run_name
 
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 ARGUMENTS = {  # by our names and by nanoGPT's
-    **{name: name for name in ("text", "minutes", "run", "resume", "config", "init_from", "vocab_from", "device")},
+    **{name: name for name in ("text", "minutes", "run", "resume", "config", "start", "init_from", "vocab_from", "device")},
     **{"dataset": "text", "out_dir": "run", "wandb_run_name": "run"},
 }
 
@@ -70,6 +70,8 @@ def _check_types(options: Mapping[str, object], settings: object) -> None:
     for name in ("run", "config", "init_from", "vocab_from"):
         if not isinstance(value := options.get(name), (str, os.PathLike, type(None))):
             raise UserError(f"{name}={value!r}: use a name or a path")
+    if not isinstance(start := options.get("start"), (str, type(None))):
+        raise UserError(f"start={start!r}: use the name of a start, such as 'english'")
     if not isinstance(device := options.get("device"), (str, type(None))):
         raise UserError(f"device={device!r}: use auto, cpu, cuda, cuda:N or mps")
     if not isinstance(settings, (Mapping, type(None))):

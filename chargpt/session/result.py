@@ -114,6 +114,8 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
     what = what_happened(progress, config, ngram_loss=ngram_loss, train_loss=train_loss, is_adapted=is_adapted)
     if _nothing_to_learn(progress, ngram_loss):
         return what
+    if config.train.start and (first := log_.curve("val/loss")[:1]) and progress.best_step:
+        what += f"; {config.train.start} alone has {first[0][1]:.2f}"
     own = dict(setting.partition("=")[::2] for setting in [*settings_told(details_of(folder)), *session.options.settings])
     command = better_training(
         corpus,

@@ -69,12 +69,14 @@ def load_corpus(
     root: Path,
     block_size: int,
     tokenizer: Tokenizer | None = None,
+    known: str = "",
     given: Collection[str] = (),
 ) -> Corpus:
     """The corpus of `texts` (files, folders, `-`, named corpora; none for the default) under `config`.
 
     The text is encoded once, into the cache in `root`/data/cache. `tokenizer` is the vocabulary of another run, to use instead
-    of a new one; its normaliser replaces that of `config`. `given` are the settings that the user has typed for this text.
+    of a new one; its normaliser replaces that of `config`. A new vocabulary has the characters `known` too, whether they occur
+    or not. `given` are the settings that the user has typed for this text.
     Raises UserError, also if a split is too short for sequences of `block_size` characters, or a given setting has no effect.
     """
     if tokenizer is not None:
@@ -85,7 +87,7 @@ def load_corpus(
         check_effect(given, texts, config, sources)
         warnings = warnings_about(sources.train + sources.val, reading_of_items(config))
         divided = reading_of_items(config) if config.items else with_split(config, sources)
-        encoded = _find_or_encode(sources, divided, tokenizer, cache)
+        encoded = _find_or_encode(sources, divided, tokenizer, known, cache)
         other = _other_split(divided, sources)
     by_file = [BY_FILE] if divided.split == "document" and config.split == "auto" else []
     found = {**vars(encoded), "notes": sources.notes + by_file + encoded.notes}
@@ -148,18 +150,19 @@ def absolute_paths(config: DataConfig) -> DataConfig:
     return dataclasses.replace(config, val_text=absolute_text(config.val_text), cache=cache)
 
 
-def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, cache: Cache) -> EncodedText:
+def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache) -> EncodedText:
     """The encoded text, from the cache if it is there."""
     signature = sources.signature()
     settings = dataclasses.asdict(dataclasses.replace(config, cache=""))
-    request = signature and fingerprint_of(FORMAT, signature, settings, tokenizer and tokenizer.to_json())
+    vocabulary = [tokenizer and tokenizer.to_json(), *[known] * bool(known)]
+    request = signature and fingerprint_of(FORMAT, signature, settings, *vocabulary)
     if encoded := request and cache.find(request):
         return encoded
     try:
         with cache.locked():
             # The process that held the lock before may have encoded this text.
             encode = _encode_items if config.items else _encode
-            encoded = (request and cache.find(request)) or encode(sources, config, tokenizer, cache, signature)
+            encoded = (request and cache.find(request)) or encode(sources, config, tokenizer, known, cache, signature)
             if request and sources.signature() == signature:
                 cache.record(request, encoded.fingerprint)
     except OSError as error:
@@ -169,7 +172,12 @@ def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer |
 
 
 def _encode(
-    sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, cache: Cache, signature: list[Any] | None
+    sources: Sources,
+    config: DataConfig,
+    tokenizer: Tokenizer | None,
+    known: str,
+    cache: Cache,
+    signature: list[Any] | None,
 ) -> EncodedText:
     """Read the text and encode it, unless the cache has the same content from other files. The caller holds the lock."""
     total = sources.size and 2 * sources.size
@@ -185,7 +193,7 @@ def _encode(
         if found.n_train + found.n_val == 0:
             what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
             raise UserError(f"{sources.label}: {what}; give a file with text in it")
-        tokenizer = tokenizer or _fit_tokenizer(found.counts, config)
+        tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known)
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
         fingerprint = _fingerprint(found, config, tokenizer)
         if encoded := cache.open(fingerprint):
@@ -228,7 +236,12 @@ def _other_split(config: DataConfig, sources: Sources) -> str:
 
 
 def _encode_items(
-    sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, cache: Cache, signature: list[Any] | None
+    sources: Sources,
+    config: DataConfig,
+    tokenizer: Tokenizer | None,
+    known: str,
+    cache: Cache,
+    signature: list[Any] | None,
 ) -> EncodedText:
     """The same for a list of items, which is read into memory."""
     with tqdm(desc="encoding", total=sources.size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
@@ -239,7 +252,7 @@ def _encode_items(
     sizes = {"n_train": len(train_text), "n_val": len(val_text)}
     stretches: Stretches = [(sys.maxsize, TRAIN)]  # what validates is a text of its own
     counted = TextCounts(counts=points, **sizes, stretches=stretches, digest=found.digest, notes=found.notes)
-    tokenizer = tokenizer or _fit_tokenizer(points, config)
+    tokenizer = tokenizer or _fit_tokenizer(points, config, known=known)
     counts, distinct = _counts_of_ids(points, tokenizer, sources.label)
     _check_marks(found, tokenizer, config)
     fingerprint = _fingerprint(counted, config, tokenizer)
@@ -288,8 +301,8 @@ def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) ->
     return fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
 
 
-def _fit_tokenizer(counts: np.ndarray, config: DataConfig) -> Tokenizer:
-    """The vocabulary of a text with these `counts` of code points, (CODE_POINTS,)."""
+def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tokenizer:
+    """The vocabulary of a text with these `counts` of code points, (CODE_POINTS,), and of the characters `known`."""
     normalizer = TextNormalizer.of(config)
     if config.vocabulary == "bytes":
         return Tokenizer(None, normalizer=normalizer)
@@ -298,7 +311,7 @@ def _fit_tokenizer(counts: np.ndarray, config: DataConfig) -> Tokenizer:
             f"data.min_count: {config.min_count:,} given, but no character occurs more than {counts.max():,} times; use a "
             "smaller number"
         )
-    return Tokenizer.fit(counts, normalizer=normalizer, min_count=config.min_count, max_vocab=config.max_vocab)
+    return Tokenizer.fit(counts, normalizer=normalizer, min_count=config.min_count, max_vocab=config.max_vocab, known=known)
 
 
 def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> tuple[np.ndarray, int]:

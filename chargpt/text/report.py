@@ -102,14 +102,14 @@ def _rarest(corpus: EncodedText) -> str:
     if corpus.tokenizer.characters is None:
         return f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
     counts = corpus.counts[: len(corpus.tokenizer.characters)]
-    rarest = f"{character_name(corpus.tokenizer.characters[int(counts.argmin())])}, {_times(counts.min())}"
-    rare = counts < 3
+    occurs = np.flatnonzero(counts if counts.any() else counts == 0)  # a vocabulary may have characters that the text lacks
+    rarest = int(occurs[counts[occurs].argmin()])
+    named = f"{character_name(corpus.tokenizer.characters[rarest])}, {_times(counts[rarest])}"
+    rare = (counts > 0) & (counts < 3)
     if rare.sum() < 50:
-        return rarest
+        return named
     share = counts[rare].sum() / corpus.characters
-    return (
-        f"{rarest}; {rare.sum():,} characters occur less than 3 times, {share:.2%} of the text (data.min_count=3 merges them)"
-    )
+    return f"{named}; {rare.sum():,} characters occur less than 3 times, {share:.2%} of the text (data.min_count=3 merges them)"
 
 
 def _times(count: int) -> str:
@@ -120,7 +120,7 @@ def _odd(corpus: EncodedText, text: str) -> str:
     """Characters that are rarely intended: the model spends effort on them, and they often come from an earlier mistake."""
     if corpus.tokenizer.characters is None:
         return NOT_CHECKED
-    counts = dict(zip(corpus.tokenizer.characters, corpus.counts.tolist()))
+    counts = {character: count for character, count in zip(corpus.tokenizer.characters, corpus.counts.tolist()) if count}
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     harmless: Counter[str] = Counter()
     for character, count in counts.items():

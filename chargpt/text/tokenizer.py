@@ -43,16 +43,26 @@ class Tokenizer:
         self.dtype = np.dtype(np.uint8 if self.vocab_size <= 2**8 else np.uint16 if self.vocab_size <= 2**16 else np.uint32)
 
     @classmethod
-    def fit(cls, counts: np.ndarray, *, normalizer: TextNormalizer, min_count: int = 1, max_vocab: int = 0) -> "Tokenizer":
+    def fit(
+        cls,
+        counts: np.ndarray,
+        *,
+        normalizer: TextNormalizer,
+        min_count: int = 1,
+        max_vocab: int = 0,
+        known: str = "",
+    ) -> "Tokenizer":
         """The vocabulary of a text. `counts` (CODE_POINTS,) holds how often each code point occurs in it.
 
-        Characters that occur less than `min_count` times, and the rarest beyond `max_vocab` ids (0: no limit), are folded.
+        Characters that occur less than `min_count` times, and the rarest beyond `max_vocab` ids (0: no limit), are folded. The
+        characters `known` are in the vocabulary too, whether they occur or not.
         """
         seen = np.flatnonzero(counts)
         kept = seen[counts[seen] >= min_count]
         if max_vocab and len(kept) + (len(kept) < len(seen)) > max_vocab:
             kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")][: max_vocab - 1])
-        return cls("".join(map(chr, kept)), folded=len(kept) < len(seen), normalizer=normalizer)
+        kept = np.union1d(kept, code_points(known)) if known else kept
+        return cls("".join(map(chr, kept)), folded=not np.isin(seen, kept).all(), normalizer=normalizer)
 
     def table(self) -> np.ndarray:
         """Code point -> id, int32; the last entry is for all code points beyond. -1 means unknown."""

@@ -209,7 +209,9 @@ class OptimizerKind:
     label: str
     make: Callable[..., Optimizer]
     rates: tuple[tuple[float, float], ...]  # the highest learning rate for up to this many parameters in the blocks
-    start_rate: float  # the highest learning rate of a training that begins with the weights of another run
+    # The highest learning rate of a training that begins with other weights: for a short text, and for a long one or one of
+    # another kind.
+    start_rates: tuple[float, float]
     learned: float  # share of the n-gram model's knowledge that a model learns from a short text
     useful_parameters: float = math.inf  # parameters for each character of the text; more have no use
     # Of a long text, a model learns as much from a character as with Muon and rotary positions from so much of one.
@@ -225,7 +227,7 @@ OPTIMIZERS = {
         label="AdamW",
         make=AdamW,
         rates=((2e6, 3e-3), (math.inf, 2e-3)),
-        start_rate=5e-4,
+        start_rates=(3e-4, 3e-4),
         learned=0.88,
         useful_parameters=10,
         sees=0.27,
@@ -238,7 +240,7 @@ OPTIMIZERS = {
         label="Muon",
         make=Muon,
         rates=((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
-        start_rate=1e-3,
+        start_rates=(5e-4, 2e-3),
         learned=0.95,
     ),
 }

@@ -26,6 +26,9 @@ from chargpt.training.optimizers import is_falling, learning_rate, make_optimize
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 
+# By `checkpoint.best`: nats above the loss of the best checkpoint, below which a new one replaces it.
+TOLERANCE = {"lowest": 0.0, "last": 0.1}
+
 
 class NotFinite(Exception):
     """A loss, a gradient or a weight is not a finite number. `step` is the step, counted from 0, whose batch caused it."""
@@ -120,8 +123,9 @@ class Trainer:
 
     def record_evaluation(self, loss: float) -> None:
         """The validation loss of the weights as they are is `loss`."""
-        last, train = self.progress.step - 1, self.config.train
-        self.progress.record_evaluation(loss, is_falling=is_falling(last, self.config.optim, max_steps=train.max_steps))
+        last, config = self.progress.step - 1, self.config
+        falling = is_falling(last, config.optim, max_steps=config.train.max_steps)
+        self.progress.record_evaluation(loss, is_falling=falling, tolerance=TOLERANCE[config.checkpoint.best])
 
     def step(self) -> Step:
         """Take one step: the gradient of a batch, clipping, an update.

@@ -1,16 +1,19 @@
-"""A run from the weights of another one keeps what those know: its best checkpoint is never worse than its start."""
+"""A run from the weights of another one keeps what those know: it is trained gently, and says what to expect of it."""
 
+import dataclasses
 import json
 import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from helpers import logged
 
 import train
 from chargpt.config import Config, apply_overrides
-from chargpt.planning.adaptation import EPOCHS, adapt
+from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, MeasuredStart, adapt, expected_after
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
@@ -45,25 +48,57 @@ def begun(text: Path, start: Path, *words: str) -> Plan:
     )
 
 
+def passes(plan: Plan) -> float:
+    """The epochs of a run."""
+    return plan.config.train.max_steps * plan.config.chars_per_step / len(plan.corpus.train)
+
+
 @pytest.mark.parametrize("words", [[], ["--minutes", "1"], ["--config", "best"], ["--config", "tiny"]])
 def test_a_start_is_trained_gently_whatever_else_is_chosen(words, start, other):
     config = begun(other, start, *words).config
-    assert config.optim.learning_rate <= OPTIMIZERS[config.optim.name].start_rate <= 0.001
+    assert config.optim.learning_rate <= OPTIMIZERS[config.optim.name].start_rates[1] <= 0.002
     assert config.optim.weight_decay == 0.1 and config.model.dropout == 0
-    assert (
-        is_falling(config.optim.warmup_steps + 1, config.optim, max_steps=config.train.max_steps) and config.train.patience > 0
+    assert is_falling(config.optim.warmup_steps + 1, config.optim, max_steps=config.train.max_steps)
+
+
+def test_a_small_validation_split_chooses_nothing(start, other, text):
+    """The size of the text chooses the epochs; a larger split ends the run when the loss no longer falls."""
+    plan = begun(other, start)
+    assert len(plan.corpus.val) < SMALL_SPLIT and plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
+    assert passes(plan) == pytest.approx(FEWEST_EPOCHS, rel=0.1)
+    long = other.with_name("long.txt")
+    long.write_text(text.read_text(encoding="utf-8")[::-1] * 3, encoding="utf-8")
+    plan = begun(long, start)
+    assert len(plan.corpus.val) >= SMALL_SPLIT and plan.config.train.patience > 0 and plan.config.checkpoint.best == "lowest"
+    assert passes(plan) == pytest.approx(EPOCHS, rel=0.1)
+    assert plan.config.train.eval_interval * plan.config.chars_per_step <= 0.5 * len(plan.corpus.train) + 2048
+    hurried = begun(long, start, "--minutes", "0.000001").config
+    assert hurried.train.max_steps < plan.config.train.max_steps  # there is no time for six epochs
+
+
+def test_epochs_that_the_user_gives_are_made_and_the_last_checkpoint_is_used(start, other):
+    plan = begun(other, start, "--epochs", "9")
+    assert passes(plan) == pytest.approx(9, rel=0.1) and plan.config.optim.name == "muon"
+    assert plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
+
+
+def test_a_long_text_and_one_of_another_kind_get_a_higher_rate(start, other, text):
+    corpus = begun(other, start).corpus
+    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
+    long = dataclasses.replace(corpus, train=np.resize(corpus.train, 300_000))
+    facts = {"given": set(), "keep": set(), "minutes": None}
+    config = apply_overrides(Config(), ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"])
+    short_rate, long_rate, other_rate = (
+        adapt(config, corpus, begins, **facts).optim.learning_rate
+        for corpus, begins in ((corpus, known), (long, known), (corpus, known._replace(loss=2.5)))
     )
+    assert short_rate < long_rate <= other_rate
 
 
-def test_a_short_text_is_seen_a_few_times_and_evaluated_early_and_time_only_limits_it(start, other):
-    for words in ([], ["--minutes", "5"]):
-        model = begun(other, start, *words)
-        characters, train_config = len(model.corpus.train), model.config.train
-        assert train_config.max_epochs == EPOCHS
-        assert EPOCHS <= train_config.max_steps * model.config.chars_per_step / characters < EPOCHS + 1
-        assert train_config.eval_interval * model.config.chars_per_step <= 0.5 * characters + model.config.chars_per_step
-    hurried = begun(other, start, "--minutes", "0.000001").config
-    assert hurried.train.max_steps < train_config.max_steps  # there is no time for six epochs
+def test_the_expected_loss_is_that_of_the_better_way_or_lower():
+    for start, scratch in ((1.4, 2.2), (1.8, 1.7), (2.0, 2.0), (5.0, 1.5)):
+        assert min(start, scratch) - 0.3 < expected_after(start, scratch).loss <= min(start, scratch)
+    assert expected_after(1.4, 9.0).loss == pytest.approx(1.4, abs=0.001)
 
 
 def test_what_the_user_gives_stays(start, other):
@@ -77,20 +112,43 @@ def test_what_the_user_gives_stays(start, other):
     config = begun(other, start, "--config", "tiny", *words).config
     assert apply_overrides(config, words) == config
     own = other.with_suffix(".yaml")
-    own.write_text("optim: {learning_rate: 0.004}\n")
-    assert begun(other, start, "--config", str(own)).config.optim.learning_rate == 0.004
+    own.write_text("optim: {learning_rate: 0.0004}\n")
+    assert begun(other, start, "--config", str(own)).config.optim.learning_rate == 0.0004
 
 
-def test_training_begins_with_the_loss_that_was_printed_and_its_best_is_no_worse(start, other, capsys):
+def test_the_run_names_its_start(start, other):
+    assert begun(other, start).config.train.start == "run sea"
+    own = other.with_suffix(".yaml")
+    own.write_text("train: {start: english}\n")
+    options = parse_options(
+        [str(other), "--config", str(own), f"data.cache={other.parent}/cache", *TINY[2:], "train.max_steps=2"]
+    )
+    assert make_plan(options, root=project_root()).config.train.start == ""  # it begins with no start
+
+
+def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     run = other.parent / "adapted"
     words = ["--init-from", str(start), "--run", str(run), f"data.cache={other.parent}/cache", "train.sample_length=0"]
     assert train.main([str(other), *words, "runtime.threads=1", "runtime.precision=float32"]) == 0
     said = capsys.readouterr().out
-    printed = float(re.search(r"its loss on this text is ([\d.]+)", said)[1])
-    assert re.search(rf"\nexpected .*{printed:.2f}", said) and said.index("\nstart ") < said.index("step 0")
+    printed = float(re.search(r"\nexpected +start ([\d.]+)", said)[1])
+    assert said.index("\nstart ") < said.index("\nexpected ") < said.index("step 0")
+    assert re.search(r"after adaptation about [\d.]+, n-gram [\d.]+, from scratch about [\d.]+", said)
     losses = [line["val/loss"] for line in logged(run) if "val/loss" in line]
-    best = json.loads((run / "best.json").read_text())["val/loss"]
-    assert losses[0] == pytest.approx(printed, abs=0.006) and best == min(losses) <= losses[0]
+    assert losses[0] == pytest.approx(printed, abs=0.006) and f"run sea alone has {losses[0]:.2f}" in said
+    best = json.loads((run / "best.json").read_text())
+    assert best["val/loss"] == losses[-1]  # the split is too small to choose
+
+
+def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
+    other.write_text(other.read_text(encoding="utf-8").lower().replace("aes", "a\u00e9s"), encoding="utf-8")
+    plan = begun(other, start)
+    known, _ = find_checkpoint(str(start), start.parent)
+    characters = plan.corpus.tokenizer.characters
+    assert {*characters} == {*known.state.tokenizer.characters} | {*other.read_text(encoding="utf-8")} and "T" in characters
+    rows = plan.model.token_embedding.weight
+    assert torch.equal(rows[characters.index("\u00e9")], rows[characters.index("e")])
+    assert "1 new: \u00e9 at e" in plan.advice[0].text and "dropped" not in plan.advice[0].text
 
 
 def test_a_start_that_training_only_makes_worse_stays_the_best(start, text, capsys):
@@ -106,5 +164,6 @@ def test_a_start_that_training_only_makes_worse_stays_the_best(start, text, caps
 def test_a_given_length_in_steps_needs_no_timing(start, other):
     corpus: Corpus = begun(other, start, "train.max_steps=7").corpus
     config = apply_overrides(Config(), ["train.max_steps=7"])
-    adapted = adapt(config, corpus, given={"train.max_steps"}, keep={"train.max_steps"}, minutes=None)
+    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
+    adapted = adapt(config, corpus, known, given={"train.max_steps"}, keep={"train.max_steps"}, minutes=None)
     assert adapted.train.max_steps == 7 and adapted.train.eval_interval == 1

@@ -76,15 +76,17 @@ def test_before_training_what_is_clearly_better_is_named_with_both_losses(corpus
 def test_a_run_that_knows_the_text_better_is_named_and_one_that_does_not_is_not(text, corpus, config, tmp_path):
     checkpoints, about = (
         tmp_path / "checkpoints",
-        {"settings": [], "with_minutes": None, "folder": tmp_path / "run", "ngram_loss": 0.57},
+        {"settings": [], "with_minutes": None, "folder": tmp_path / "run", "ngram_loss": 9.0},
     )
     publish_run(checkpoints / "random", Tokenizer(LETTERS), steps=(10**6,), fingerprint="1" * 64)
-    name, loss = known_start(corpus, checkpoints=checkpoints)
-    assert name == "random" and loss > 2
-    assert "random" not in better_way(corpus, config, expected=about_loss(2.0), checkpoints=checkpoints, **about)
+    words, loss = known_start(corpus, ngram_loss=9.0, checkpoints=checkpoints)
+    assert words == ["--init-from", "random"] and loss > 2
+    assert known_start(corpus, ngram_loss=loss - 0.01, checkpoints=checkpoints) is None  # worse than the n-gram model
+    assert "random" not in better_way(corpus, config, expected=about_loss(1.0), checkpoints=checkpoints, **about)
     line = better_way(corpus, config, expected=about_loss(loss + 1), checkpoints=checkpoints, **about)
     assert "--init-from random" in line and f"{loss:.2f}" in line and f"{loss + 1:.2f}" in line
-    assert known_start(dataclasses.replace(corpus, texts=["poems.txt"]), checkpoints=checkpoints) is None  # its own text
+    own = dataclasses.replace(corpus, texts=["poems.txt"])
+    assert known_start(own, ngram_loss=9.0, checkpoints=checkpoints) is None
 
 
 def test_after_training_the_command_fits_how_the_run_ended(corpus, config, tmp_path):

@@ -7,7 +7,7 @@ from helpers import TOKENIZER, publish_run
 
 from chargpt.config import Config, DataConfig, TrainConfig
 from chargpt.model import GPTConfig
-from chargpt.runs.start_from import run_to_start_from
+from chargpt.runs.start_from import runs_to_start_from
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 
@@ -23,14 +23,19 @@ def corpus(tmp_path) -> Corpus:
     return load_corpus([str(tmp_path / "text.txt")], data, root=tmp_path, block_size=16)
 
 
+def name_of_first(folder: Path, corpus: Corpus) -> str | None:
+    """What is offered first."""
+    return next((run.name for run in runs_to_start_from(folder / "runs", corpus, root=folder)), None)
+
+
 def offered(folder: Path, corpus: Corpus, tokenizer: Tokenizer = TOKENIZER, **changes: object) -> str | None:
     """What is offered when a run of 500 steps, 64,000 characters, is the only one."""
     publish_run(folder / "runs" / "other", tokenizer, config=BATCH, **changes)
-    return run_to_start_from(folder / "runs", corpus)
+    return name_of_first(folder, corpus)
 
 
 def test_a_run_that_has_learned_the_same_characters_is_offered(tmp_path, corpus):
-    assert run_to_start_from(tmp_path / "nothing", corpus) is None
+    assert runs_to_start_from(tmp_path / "nothing", corpus, root=tmp_path) == []
     assert offered(tmp_path, corpus) == "other"
 
 
@@ -57,4 +62,16 @@ def test_the_run_that_has_seen_most_is_offered_and_damaged_ones_are_not(tmp_path
     state = tmp_path / "runs" / "damaged" / "step-00005000" / "state.json"
     state.write_bytes(state.read_bytes()[:-9])
     (tmp_path / "runs" / "README.md").write_text("not a run")
-    assert run_to_start_from(tmp_path / "runs", corpus) == "long"
+    assert name_of_first(tmp_path, corpus) == "long"
+
+
+def test_a_text_that_was_read_often_counts_once(tmp_path, corpus):
+    """Of two runs, one has seen a short text many times, and the other a longer text for fewer steps."""
+    for name, line, lines, step in (("short", "abcdefgh b\n", 100, 9000), ("long", "abcdefgh c\n", 2000, 500)):
+        path = tmp_path / f"{name}.txt"
+        path.write_text(line * lines)
+        read = load_corpus([str(path)], DataConfig(), root=tmp_path, block_size=16)
+        of_text = {"fingerprint": read.fingerprint, "texts": read.texts}
+        publish_run(tmp_path / "runs" / name, read.tokenizer, config=BATCH, steps=(step,), **of_text)
+    runs = runs_to_start_from(tmp_path / "runs", corpus, root=tmp_path)
+    assert [run.name for run in runs] == ["long", "short"] and runs[1].read < 1100 < runs[0].read

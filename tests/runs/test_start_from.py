@@ -21,12 +21,24 @@ def source(tmp_path):
 
 def test_embeddings_follow_their_characters(source):
     model = GPT(SHAPE, 3)
-    before = model.token_embedding.weight.clone()
     line = start_from(source, model, Tokenizer("bcd"))
     rows, old = model.token_embedding.weight, source.weights["token_embedding.weight"]
-    assert torch.equal(rows[0], old[1]) and torch.equal(rows[1], old[2]) and torch.equal(rows[2], before[2])
+    assert torch.equal(rows[0], old[1]) and torch.equal(rows[1], old[2]) and torch.allclose(rows[2], old.mean(0))
     assert torch.equal(model.blocks[0].mlp.up.weight, source.weights["blocks.0.mlp.up.weight"])
     assert "2 characters in common; 1 new: d; 1 dropped: a" in line
+
+
+def test_a_new_character_begins_at_the_nearest_known_one(source):
+    model, tokenizer = GPT(SHAPE, 6), Tokenizer("ABabc\u00e2", folded=False)
+    line = start_from(source, model, tokenizer)
+    rows, old = model.token_embedding.weight, source.weights["token_embedding.weight"]
+    assert torch.equal(rows, old[[0, 1, 0, 1, 2, 0]]) and "3 new: A at a, B at b, \u00e2 at a" in line
+
+
+def test_a_folded_character_begins_with_the_mean_of_all(source):
+    model = GPT(SHAPE, 4)
+    start_from(source, model, Tokenizer("abc", folded=True))
+    assert torch.allclose(model.token_embedding.weight[-1], source.weights["token_embedding.weight"].mean(0))
 
 
 def test_another_shape_or_another_kind_of_vocabulary_is_refused(source):

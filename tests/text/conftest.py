@@ -19,10 +19,11 @@ def load(tmp_path) -> Callable[..., Corpus]:
         block_size: int = 4,
         tokenizer: Tokenizer | None = None,
         given: Collection[str] = (),
+        known: str = "",
         **changes: object,
     ) -> Corpus:
         config = DataConfig(**{"cache": str(tmp_path / ".cache"), "val_fraction": 0.5, **changes})
         names = [str(text) for text in texts]
-        return load_corpus(names, config, root=tmp_path, block_size=block_size, tokenizer=tokenizer, given=given)
+        return load_corpus(names, config, root=tmp_path, block_size=block_size, tokenizer=tokenizer, known=known, given=given)
 
     return load

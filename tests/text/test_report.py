@@ -68,6 +68,13 @@ def test_invisible_characters_that_a_text_needs_are_called_harmless(case, load_s
     assert f"1 invisible (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
 
 
+def test_what_the_text_does_not_have_is_neither_rare_nor_odd(load_string):
+    """A vocabulary may hold the characters of a start as well."""
+    corpus = load_string("aaaaaabbbbbb\u00e9", known="xyz\u200b\ufffd" + "".join(map(chr, range(0x4E00, 0x4E80))))
+    assert corpus.tokenizer.vocab_size == 3 + 5 + 0x80 and corpus.distinct == 3
+    assert line(corpus, "rarest").endswith("ACUTE, once") and line(corpus, "odd").endswith("no odd characters")
+
+
 def test_the_rarest_character_and_what_folding_would_save(load_string):
     assert line(load_string("aaaaaabbbbbbé"), "rarest").endswith("'é' U+00E9 LATIN SMALL LETTER E WITH ACUTE, once")
     many = "a" * 9900 + "".join(map(chr, range(0x4E00, 0x4E00 + 100)))

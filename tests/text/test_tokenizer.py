@@ -44,6 +44,15 @@ def test_decoding_undoes_encoding_and_ids_follow_code_points(text):
     assert Tokenizer.from_json(json.loads(json.dumps(tokenizer.to_json()))) == tokenizer
 
 
+@settings(max_examples=100, deadline=None)
+@given(ANY_TEXT.filter(bool), ANY_TEXT)
+def test_a_vocabulary_holds_what_is_known_already(text, known):
+    tokenizer = Tokenizer.fit(counts_of(text), normalizer=TextNormalizer(), known=known)
+    assert tokenizer.characters == "".join(sorted({*text, *known})) and not tokenizer.folded
+    folded = Tokenizer.fit(counts_of(text), normalizer=TextNormalizer(), max_vocab=2, known=known)
+    assert {*known} <= {*folded.characters} and folded.folded == (not {*text} <= {*folded.characters})
+
+
 @settings(max_examples=200, deadline=None)
 @given(ANY_TEXT)
 def test_bytes_hold_every_text_and_stream_as_they_come(text):

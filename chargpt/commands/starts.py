@@ -1,0 +1,51 @@
+"""`python -m chargpt starts`: the models that come with the program and know a language."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chargpt.commands.frame import run_verb, verb_parser
+from chargpt.terminal import one_line
+
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.runs.starts import StartCard
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the list, or a start in full. Returns the exit code. Raises UserError."""
+    parser = verb_parser(
+        "starts",
+        "[NAME]",
+        "List the models that come with the program and know a language: train.py TEXT --start NAME begins with one, so that a "
+        "short text is enough, and sample.py --start NAME writes with it. The loss is that of a held-out part of their texts, "
+        "in nats per character.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a start, to print its texts, their terms and how it was made")
+    return run_verb(parser.parse_args, argv, print_starts)
+
+
+def print_starts(options: Namespace) -> None:
+    """Print the list, or the start that the options name."""
+    from chargpt.runs.starts import read_card, start_names
+
+    if not start_names():
+        print("This copy of the program has no starts; docs/starts.md says how to make one.")
+    elif options.name is None:
+        rows = [["start", "language", "parameters", "characters read", "loss", "texts"]]
+        for name in start_names():
+            card = read_card(name)
+            texts = ", ".join(str(text["name"]) for text in card.texts)
+            rows.append([name, card.language, f"{card.parameters:,}", f"{card.read:,}", f"{card.loss:.3f}", texts])
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        print(*(one_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()) for row in rows), sep="\n")
+    else:
+        print_card(read_card(options.name))
+
+
+def print_card(card: "StartCard") -> None:
+    """Print a start in full."""
+    print(f"{card.name}: {card.language}, {card.parameters:,} parameters, {card.read:,} characters read")
+    print(f"loss {card.loss:.4f} nats per character, {card.rounding:+.4f} of it from rounding to float16")
+    print(f"licence of the weights: {card.licence}\n\ntexts:")
+    print(*(one_line(f"  {text['name']}: {text['characters']:,} characters, {text['terms']}") for text in card.texts), sep="\n")
+    print("\nmade with:", *(one_line(f"  {command}") for command in card.recipe), sep="\n")

@@ -1,0 +1,83 @@
+"""Starts: models that come with the program and know a language. Each has a folder in chargpt/starts/.
+
+    chargpt/starts/english/card.json            language, texts and their terms, loss, recipe, the state of its run
+    chargpt/starts/english/model.safetensors    its weights in float16, whose SHA-256 is in the card
+
+docs/starts.md says how a start is made.
+"""
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+
+from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_tensors
+from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, read_bounded
+from chargpt.terminal import UserError, shown
+
+STARTS = Path(__file__).resolve().parents[1] / "starts"
+CARD = "card.json"
+# Bytes of the weights, at most.
+LARGEST = 5_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartCard:
+    """What is known of a start."""
+
+    name: str
+    language: str
+    loss: float  # on a held-out part of its texts, nats per character
+    rounding: float  # how much of it is due to the rounding of the weights to float16
+    read: int  # characters that it has read
+    texts: list[dict[str, Any]]  # name, characters and terms of each
+    licence: str
+    recipe: list[str]  # the commands that made it
+    sha256: str  # of the weights
+    state: SavedState
+
+    @property
+    def parameters(self) -> int:
+        """The numbers of its model."""
+        return sum(tensor.numel() for tensor in self.state.expected_weights().values())
+
+
+def start_names() -> list[str]:
+    """The names of the starts that come with the program."""
+    return sorted(path.parent.name for path in STARTS.glob(f"*/{CARD}"))
+
+
+def read_card(name: str) -> StartCard:
+    """The card of the start `name`. Raises UserError if there is no such start, or if its card cannot be read."""
+    names = start_names()
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        what_to_do = f"use {close[0] if close else ', '.join(names)}" if names else "this copy of the program has none"
+        what = f"--start: {name!r} given, and there is no start of that name"
+        raise UserError(f"{what}; {what_to_do}, or --init-from RUN for a run")
+    path = STARTS / name / CARD
+    try:
+        found = json.loads(read_bounded(path, limit=JSON_LIMIT))
+        state = SavedState.from_json(found.pop("state"), written_as=found.pop("format"))
+        return StartCard(name=name, state=state, **found)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"{shown(path)}: not the card of a start ({str(error):.200}); install the program again"
+        ) from error
+
+
+def load_start(name: str) -> Checkpoint:
+    """The weights of the start `name`, in float32, and its state. Raises UserError."""
+    card = read_card(name)
+    path = STARTS / name / WEIGHTS
+    data = read_bounded(path, limit=LARGEST)
+    if hashlib.sha256(data).hexdigest() != card.sha256:
+        raise CheckpointError(f"{shown(path)}: damaged, its checksum differs; install the program again")
+    weights = {key: tensor.float() for key, tensor in safetensors.torch.load(data).items()}
+    check_tensors(weights, card.state.expected_weights(), where=shown(path))
+    return Checkpoint(path, weights, {}, card.state)

@@ -1,0 +1,296 @@
+"""Makes a start: mixes texts of one language into a training text, and packs the run that has read it into chargpt/starts/.
+
+    python tests/benchmarks/starts.py mix OUT TEXT[=SHARE] ... [--quotes „“] [--seed N]
+    python tests/benchmarks/starts.py pack RUN NAME --language LANGUAGE --text "NAME: CHARACTERS: TERMS" ... --recipe COMMAND ...
+    python tests/benchmarks/starts.py measure START TEXT ... [--sizes 10000,30000,100000] [--seeds 1] [--ways start,2] [SETTING ...]
+
+`mix` writes OUT.txt and OUT-validation.txt. A TEXT has one paragraph in each line; `.xz` and `.gz` files are unpacked. SHARE is
+how much of the text is used (default: 1): 0.5 for half of its documents, 2 for each document twice. docs/starts.md has the
+whole recipe.
+
+A start shall know the text of any writer. So a text is cut into documents of some pages, and each document is written in one
+of several forms: long lines, wrapped lines, lines like those of verse; with plain or typographic quotes. The documents of all
+texts are then mixed. The end of each text is held out: no training text has anything of it.
+
+`pack` rounds the weights of the best checkpoint to float16, and measures the loss before and after. `measure` trains on the first
+characters of each TEXT, with the start and without it, and prints a row for each training. Its losses are those on the text
+that follows, which chooses nothing: of the start before training, and of the best checkpoint.
+"""
+
+import argparse
+import collections
+import dataclasses
+import gzip
+import hashlib
+import json
+import lzma
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Share of a text that is held out, from its end; a part of it validates.
+HELD_OUT = 0.01
+# Characters of each text that validate, at most.
+VALIDATION = 20_000
+# Characters of a document: least and most.
+DOCUMENT = (2_000, 12_000)
+# Occurrences for each character of the mix, below which a paragraph with such a character is left out.
+RARE = 2e-6
+# Forms of a document, and how often each of them is chosen.
+FORMS = {"long lines": 0.35, "wrapped": 0.4, "no empty lines": 0.1, "verse": 0.15}
+# Columns of wrapped lines, and of lines of verse.
+WRAPPED, VERSE = (56, 80), (28, 52)
+# Lines of a stanza.
+STANZA = (3, 8)
+# Kinds of quotes, and how often each of them is chosen.
+QUOTES = {"of the text": 0.4, "plain": 0.3, "typographic": 0.3}
+# Ways of training in `measure`.
+WAYS = {"start": ["--start"], "default": [], "1": ["--minutes", "1"], "2": ["--minutes", "2"]}
+# Characters that follow the text of a training, on which it is measured.
+FOLLOWING = 20_000
+# Typographic characters, and what a keyboard has for them.
+KEYS = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "--", "…": "..."})
+
+
+def numbers(text: str) -> list[int]:
+    """An argparse type: 1,2,3."""
+    return [int(number) for number in text.split(",")]
+
+
+def read(path: Path) -> str:
+    opened = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    with opened(path, "rt", encoding="utf-8") as file:
+        return file.read()
+
+
+def documents(text: str, *, chance: random.Random) -> Iterator[list[str]]:
+    """The paragraphs of `text`, in documents; those of a list, which has no empty lines, stay in one."""
+    gathered: list[str] = []
+    size, wanted = 0, chance.randint(*DOCUMENT)
+    for paragraph in text.split("\n"):
+        if not paragraph.strip():
+            continue
+        gathered.append(paragraph.strip())
+        size += len(paragraph)
+        if size >= wanted:
+            yield gathered
+            gathered, size, wanted = [], 0, chance.randint(*DOCUMENT)
+    if gathered:
+        yield gathered
+
+
+def written(paragraphs: list[str], *, is_list: bool, quotes: str, chance: random.Random) -> str:
+    """A document in a form and with quotes of its own."""
+    kind = chance.choices([*QUOTES], [*QUOTES.values()])[0]
+    if kind != "of the text":
+        paragraphs = [plain(paragraph) for paragraph in paragraphs]
+    if kind == "typographic":
+        paragraphs = [typographic(paragraph, quotes=quotes) for paragraph in paragraphs]
+    if is_list:
+        return "\n".join(paragraphs)
+    form = chance.choices([*FORMS], [*FORMS.values()])[0]
+    if form == "long lines":
+        return "\n\n".join(paragraphs)
+    if form == "no empty lines":
+        return "\n".join(paragraphs)
+    if form == "wrapped":
+        columns = chance.randint(*WRAPPED)
+        return "\n\n".join("\n".join(lines(paragraph, columns)) for paragraph in paragraphs)
+    columns, stanza, has_capitals = chance.randint(*VERSE), chance.randint(*STANZA), chance.random() < 0.6
+    verse = [line for paragraph in paragraphs for line in lines(paragraph, columns)]
+    verse = [line[0].upper() + line[1:] for line in verse] if has_capitals else verse
+    return "\n\n".join("\n".join(verse[start : start + stanza]) for start in range(0, len(verse), stanza))
+
+
+def lines(paragraph: str, columns: int) -> list[str]:
+    """A paragraph in lines of at most so many columns; a longer word has a line of its own."""
+    return re.findall(rf"\S(?:.{{0,{columns - 1}}}(?=\s|$)|\S*)", paragraph)
+
+
+def plain(text: str) -> str:
+    """`text` with the quotes and dashes of a keyboard."""
+    return re.sub(r"(?<!\S)«\s([^«»]*)\s»", r'"\1"', text).translate(KEYS)
+
+
+def typographic(text: str, *, quotes: str) -> str:
+    """A plain `text` with the pair `quotes`, apostrophes and dashes as in print."""
+    text = re.sub(r"""(^|[\s([-])"(?=\S)""", rf"\1{quotes[0]}", text).replace('"', quotes[1])
+    text = re.sub(r"(^|[\s([-])'(?=\w)", r"\1‘", text).replace("'", "’")
+    return text.replace("--", "—").replace("...", "…")
+
+
+def mix(sources: list[tuple[Path, float]], *, quotes: str, seed: int) -> tuple[str, str]:
+    """The training text and the validation text."""
+    chance = random.Random(seed)
+    training, validation = list[str](), list[str]()
+    for path, share in sources:
+        text = read(path)
+        is_list = "\n\n" not in text
+        end = text.rfind("\n", 0, round(len(text) * (1 - HELD_OUT)))
+        held_out = text[max(end, text.rfind("\n", 0, len(text) - VALIDATION)) :]
+        held_documents = documents(held_out, chance=chance)
+        validation += [written(found, is_list=is_list, quotes=quotes, chance=chance) for found in held_documents]
+        used = 0
+        for found in documents(text[:end], chance=chance):
+            times = int(share) + (chance.random() < share % 1)
+            training += [written(found, is_list=is_list, quotes=quotes, chance=chance) for _ in range(times)]
+            used += times * sum(map(len, found))
+        print(f"{path.name}: {len(text):,} characters, {used:,} used, {len(held_out):,} for validation")
+    chance.shuffle(training)
+    chance.shuffle(validation)
+    counts = collections.Counter[str]()
+    for document in training:
+        counts.update(document)
+    known = {character for character, count in counts.items() if count >= RARE * counts.total()}
+    print(f"{counts.total():,} characters, {len(known)} kept of {len(counts)} distinct")
+    return joined(training, known=known), joined(validation, known=known)
+
+
+def joined(texts: list[str], *, known: set[str]) -> str:
+    """The documents, with two empty lines between them, without the paragraphs that have a character that is not `known`."""
+    kept = []
+    for text in texts:
+        separator = "\n\n" if "\n\n" in text else "\n"
+        if not known.issuperset(text):
+            text = separator.join(part for part in text.split(separator) if known.issuperset(part))
+        kept += [text] * bool(text)
+    return "\n\n\n".join(kept) + "\n"
+
+
+def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, recipe: list[str]) -> None:
+    """Write chargpt/starts/NAME: weights in float16, and a card."""
+    sys.path.insert(0, str(ROOT))
+    import safetensors.torch
+    import torch
+
+    from chargpt.config import DataConfig
+    from chargpt.runs.checkpoint import WEIGHTS
+    from chargpt.runs.checkpoint_schema import FORMAT
+    from chargpt.runs.load import corpus_of, find_checkpoint, restore_model
+    from chargpt.runs.starts import CARD, LARGEST, STARTS
+    from chargpt.training.evaluation import evaluate
+
+    source, warnings = find_checkpoint(run, ROOT / "checkpoints")
+    print(*warnings, sep="\n", end="")
+    model, _, config = restore_model(source)
+    corpus, losses = corpus_of(source, config, root=ROOT), list[float]()
+    rounded = {key: tensor.to(torch.float16) for key, tensor in source.weights.items()}
+    for weights in (source.weights, {key: tensor.float() for key, tensor in rounded.items()}):
+        model.load_state_dict(weights)
+        loss = evaluate(model, corpus.val)
+        assert loss is not None
+        losses.append(loss)
+    data = safetensors.torch.save(rounded)
+    assert len(data) <= LARGEST, f"{len(data):,} bytes; use a smaller model, at most {LARGEST:,}"
+    named = [text.split(": ", 2) for text in texts]
+    plain = dataclasses.replace(config, data=DataConfig(newlines=config.data.newlines, normalize=config.data.normalize))
+    state = dataclasses.replace(source.state, config=plain, texts=[found for found, _, _ in named], environment={})
+    card = {
+        "language": language,
+        "loss": round(losses[1], 4),
+        "rounding": round(losses[1] - losses[0], 5),
+        "read": source.step * config.chars_per_step,
+        "texts": [{"name": found, "characters": int(size.replace(",", "")), "terms": terms} for found, size, terms in named],
+        "licence": licence,
+        "recipe": recipe,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "format": FORMAT,
+        "state": state.to_json(),
+    }
+    folder = STARTS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / WEIGHTS).write_bytes(data)
+    (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{folder}: {len(data):,} bytes, loss {losses[0]:.4f}, {losses[1]:.4f} in float16")
+
+
+def measure(start: str, paths: list[Path], *, sizes: list[int], seeds: list[int], ways: list[str], settings: list[str]) -> None:
+    """Print a row for each training."""
+    sys.path.insert(0, str(ROOT))
+    import chargpt
+    from chargpt.analysis.metrics_log import read_metrics
+
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    own = chargpt.load(start=start)
+    for path in paths:
+        text = read(path)
+        for size in sizes:
+            following = text[size : size + FOLLOWING]
+            for way in ways:
+                for seed in seeds:
+                    with tempfile.TemporaryDirectory() as folder:
+                        part, run = Path(folder) / "text.txt", Path(folder) / "run"
+                        part.write_text(text[:size], encoding="utf-8", newline="\n")
+                        words = [*WAYS[way], *[start] * (way == "start"), f"train.seed={seed}", *settings]
+                        command = [sys.executable, str(ROOT / "train.py"), str(part), *words, "--run", str(run)]
+                        began = time.perf_counter()
+                        done = subprocess.run([*command, f"data.cache={folder}/cache"], capture_output=True, text=True)
+                        seconds = time.perf_counter() - began
+                        if done.returncode:
+                            sys.exit(f"{' '.join(command)}: {done.stderr or done.stdout}")
+                        expected = re.search(
+                            r"^expected .*?(?:adaptation about|validation loss\D*) ([\d.]+)", done.stdout, re.M
+                        )
+                        row = {"table": "starts", "text": path.stem, "characters": size, "way": way, "seed": seed}
+                        row |= {"loss": round(chargpt.load(run).score(following, unknown="skip"), 3)}
+                        row |= {"start_loss": round(own.score(following, unknown="skip"), 3)}
+                        row |= {"expected": float(expected[1]) if expected else None}
+                        row |= {"validation": [loss for _, loss in read_metrics(run).curve("val/loss")][-1]}
+                        row |= {"seconds": round(seconds), "commit": commit, "command": f"train.py TEXT {' '.join(words)}"}
+                        print(json.dumps(row), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make a start.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    mixing = verbs.add_parser("mix", help="mix texts into a training text and a validation text")
+    mixing.add_argument("out", type=Path, help="writes OUT.txt and OUT-validation.txt")
+    mixing.add_argument("texts", nargs="+", help="TEXT, or TEXT=SHARE")
+    mixing.add_argument("--quotes", default="“”", help="the typographic quotes of the language, opening and closing")
+    mixing.add_argument("--seed", type=int, default=1)
+    packing = verbs.add_parser("pack", help="write the weights of a run and a card into chargpt/starts/NAME")
+    packing.add_argument("run")
+    packing.add_argument("name")
+    packing.add_argument("--language", required=True)
+    packing.add_argument("--text", dest="texts", action="append", required=True, help="NAME: CHARACTERS: TERMS")
+    packing.add_argument("--licence", default="MIT, as this program")
+    packing.add_argument("--recipe", action="append", default=[], help="a command that made the run")
+    measuring = verbs.add_parser("measure", help="print a row for each training, with the start and without it")
+    measuring.add_argument("start")
+    measuring.add_argument("words", nargs="+", metavar="TEXT", help="texts, and settings as section.key=value")
+    measuring.add_argument("--sizes", type=numbers, default=[10_000, 30_000, 100_000])
+    measuring.add_argument("--seeds", type=numbers, default=[1])
+    measuring.add_argument("--ways", default="start,2", help=f"some of {', '.join(WAYS)}")
+    options = vars(parser.parse_args())
+    verb = options.pop("verb")
+    if verb == "pack":
+        pack(options.pop("run"), options.pop("name"), **options)
+        return
+    if verb == "measure":
+        words = options.pop("words")
+        options["settings"] = [word for word in words if "=" in word]
+        measure(
+            options.pop("start"),
+            [Path(word) for word in words if "=" not in word],
+            ways=options.pop("ways").split(","),
+            **options,
+        )
+        return
+    split = [text.partition("=") for text in options["texts"]]
+    sources = [(Path(name), float(share or 1)) for name, _, share in split]
+    training, validation = mix(sources, quotes=options["quotes"], seed=options["seed"])
+    for ending, text in (("", training), ("-validation", validation)):
+        path = options["out"].with_name(f"{options['out'].name}{ending}.txt")
+        path.write_text(text, encoding="utf-8", newline="\n")
+        print(f"{path}: {len(text):,} characters")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""A start comes with the program: its card says what it is, and its weights are those that the card names."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import logged
+
+import sample
+import train
+from chargpt.__main__ import main
+from chargpt.planning.cli import parse_options
+from chargpt.runs import starts
+from chargpt.runs.load import find_checkpoint
+from chargpt.runs.starts import load_start, read_card, start_names
+from chargpt.terminal import UserError
+
+SHIPPED = starts.STARTS  # before a test replaces it
+TINY = ["--config", "tiny", "train.sample_length=20", "runtime.threads=1"]
+
+
+@pytest.fixture(scope="module")
+def run(text, tmp_path_factory) -> Path:
+    """A run that has learned the text a little."""
+    folder = tmp_path_factory.mktemp("starts") / "sea"
+    words = ["train.max_steps=60", "--run", str(folder), f"data.cache={folder.parent}/cache"]
+    assert train.main([str(text), *TINY, *words]) == 0
+    return folder
+
+
+@pytest.fixture
+def start(run, tmp_path, monkeypatch) -> str:
+    """The name of a start that the program of tests/benchmarks/ has packed, the only one."""
+    from benchmarks.starts import pack
+
+    monkeypatch.setattr(starts, "STARTS", tmp_path / "starts")
+    pack(str(run), "sea", language="English", texts=["Sea: 12,000: public domain"], licence="MIT", recipe=["train.py sea.txt"])
+    return "sea"
+
+
+@pytest.fixture
+def poem(text, tmp_path) -> Path:
+    """A short text of the same kind with new characters."""
+    path = tmp_path / "poem.txt"
+    path.write_text(text.read_text(encoding="utf-8")[:4000].replace("stone", "st\u00f6ne"), encoding="utf-8")
+    return path
+
+
+def test_a_start_is_the_run_that_it_was_packed_from_but_for_rounding(start, run):
+    packed, (original, _) = load_start(start), find_checkpoint(str(run), run.parent)
+    assert packed.weights.keys() == original.weights.keys()
+    for name, tensor in packed.weights.items():
+        assert tensor.dtype == torch.float32 and torch.allclose(tensor, original.weights[name], rtol=1e-3, atol=1e-6)
+    card = read_card(start)
+    assert card.loss == pytest.approx(original.state.progress.best_loss, abs=0.01) and abs(card.rounding) < 0.01
+    assert packed.state.texts == ["Sea"] and str(run.parent) not in (starts.STARTS / start / "card.json").read_text()
+
+
+def test_a_damaged_start_is_an_error(start):
+    path = starts.STARTS / start / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(UserError, match="checksum"):
+        load_start(start)
+    path.with_name("card.json").write_text("{}")
+    with pytest.raises(UserError, match="not the card of a start"):
+        load_start(start)
+
+
+@pytest.mark.parametrize("name", ["see", "../sea", "", "sea/../sea", "card.json"])
+def test_only_the_names_that_are_listed_are_starts(name, start):
+    with pytest.raises(UserError, match="--start: .*use sea"):
+        load_start(name)
+
+
+def test_the_list_names_language_size_texts_and_loss(start, capsys):
+    assert main(["starts"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(rf"^sea +English .*{read_card(start).loss:.3f} +Sea$", said, re.M)
+    assert main(["starts", "sea"]) == 0
+    said = capsys.readouterr().out
+    assert "public domain" in said and "train.py sea.txt" in said and "MIT" in said
+
+
+def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, poem, tmp_path, capsys):
+    folder, words = tmp_path / "run", [f"data.cache={tmp_path}/cache", "runtime.threads=1", "train.sample_length=20"]
+    assert train.main([str(poem), "--start", start, "--run", str(folder), *words]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^start +sea, .*1 new: \u00f6 at o", said, re.M) and "sea alone has" in said
+    state = find_checkpoint(str(folder), tmp_path)[0].state
+    assert state.config.train.start == "sea" and "\u00f6" in state.tokenizer.characters
+    assert logged(folder)[0]["val/loss"] < 3
+    assert train.main(["--resume", "--run", str(folder), f"train.max_steps={state.progress.step + 2}"]) == 0
+    assert "start alone" in (folder / "report.html").read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="train.start"):
+        train.main(["--resume", "--run", str(folder), "train.start=other"])
+
+
+def test_a_start_writes_at_once(start, capsys):
+    assert sample.main(["--start", start, "--prompt", "the sea", "--length", "20", "--seed", "1"]) == 0
+    assert capsys.readouterr().out.startswith("the sea")
+
+
+def test_a_prompt_of_nanogpt_is_no_start(start):
+    for words in (["--start=The sea"], ["--start", "\\n"], ["--start=FILE:prompt.txt"]):
+        with pytest.raises(UserError, match="write --prompt"):
+            sample.main(words)
+    with pytest.raises(UserError, match="no start of that name"):
+        sample.main(["--start", "nothing"])
+    with pytest.raises(UserError, match="leave one out"):
+        sample.main(["poems", "--start", "sea"])
+
+
+@pytest.mark.parametrize("other", [["--init-from", "poems"], ["--resume"], ["train.start=sea"]])
+def test_a_start_is_given_once_and_for_a_new_run(other):
+    with pytest.raises(UserError):
+        parse_options(["poems.txt", *other, *["--start", "sea"] * (other != ["train.start=sea"])])
+
+
+def test_every_start_that_comes_with_the_program_is_whole_and_small(monkeypatch):
+    monkeypatch.setattr(starts, "STARTS", SHIPPED)
+    assert "english" in start_names()
+    for name in start_names():
+        card, weights = read_card(name), load_start(name)
+        assert weights.state.config.model.positions == "rotary" and abs(card.rounding) < 0.005
+        assert json.loads((starts.STARTS / name / "card.json").read_text(encoding="utf-8"))["texts"]
+        assert (starts.STARTS / name / "model.safetensors").stat().st_size <= starts.LARGEST
