@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from helpers import bits, last_step, logged, logged_without_speed
+from scripts import needs_node, run_script
 from session_helpers import finish, opened, resumed
 
 import sample
@@ -223,6 +224,24 @@ def test_the_report_the_page_and_the_card_show_items(run, tmp_path, capsys):
     assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
     about = json.loads((tmp_path / "page.html").read_text().split('id="about">')[1].split("</script>")[0])
     assert about["items"] == {"end": "\n", "labels": ["elf", "orc", "ent"]}
+
+
+@needs_node
+def test_the_page_writes_one_item_of_the_label_of_its_menu(run, tmp_path):
+    assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
+    code = """const ids = text => encode(text).ids, sent = text => ids(text).map(id => ({ id, from: 0, probability: 0.5, top: [] }));
+    $("label").value = "orc"; $("prompt").value = "gu"; ready = true;
+    const menu = $("label").children.map(option => option.value);
+    start();
+    const question = posted.at(-1).text;
+    arrived({ job, characters: sent("\\norc\\tguk") });
+    arrived({ job, characters: sent("k\\nel") });
+    await new Promise(done => setTimeout(done, 20));
+    return [menu, question, ids("\\norc\\tgu"), $("text").textContent, $("start").textContent, posted.at(-1).kind];"""
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    menu, question, expected, text, button, last = run_script(page, code, script=' type="module"')
+    assert menu == ["elf", "orc", "ent"] and question == expected
+    assert (text, button, last) == ("gukk", "Another one", "stop")
 
 
 def test_a_label_that_does_not_fit_and_long_items_are_told(tmp_path, capsys):

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from chargpt.sampling.decoder import first_id, stream
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
-from chargpt.text.items import end_in
+from chargpt.text.items import ItemMarks, end_in
+from chargpt.text.windows import IGNORED
 
 TEMPLATE = Path(__file__).with_name("page.html")
 # The sources of scripts, and the comments of the template that they replace.
@@ -61,7 +62,7 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     tensors = loaded.model.state_dict()
     packed_model = _packed_model(loaded.model, options.weights)
     about = describe(loaded, options)
-    about["precision"] = cost = _cost_of_packing(loaded.model, packed_model, options)
+    about["precision"] = cost = _cost_of_packing(loaded, packed_model, options)
     about["check"] = "not made"
     _write_page(path, about, tensors, options.weights)
     about["check"] = check = _check_engine(path, loaded, packed_model, options)
@@ -130,22 +131,22 @@ def _check_size(model: GPT) -> None:
 
 
 @torch.inference_mode()
-def _cost_of_packing(model: GPT, packed: GPT, options: ExportOptions) -> str:
+def _cost_of_packing(loaded: LoadedModel, packed: GPT, options: ExportOptions) -> str:
     """In words: the loss before and after, and the largest difference of the logits, on the reference text."""
-    losses, difference = [0.0, 0.0], 0.0
-    for window in _windows(options.ids, model.config.block_size):
-        ids, targets = torch.from_numpy(window[:-1])[None], torch.from_numpy(window[1:])
+    model, losses, difference = loaded.model, [0.0, 0.0], 0.0
+    counted = np.ones(len(options.ids), bool)
+    if loaded.config.data.label_fields:  # labels are not learned
+        counted = ItemMarks.of(loaded.tokenizer, has_labels=True).counted(options.ids)
+    wanted = np.where(counted, options.ids, IGNORED)
+    for start in range(0, len(options.ids) - 1, model.config.block_size):
+        window = options.ids[start : start + model.config.block_size + 1]
+        ids, targets = torch.from_numpy(window[:-1])[None], torch.from_numpy(wanted[start + 1 : start + len(window)])
         both = [network(ids)[0] for network in (model, packed)]
         difference = max(difference, (both[0] - both[1]).abs().max().item())
         for i, logits in enumerate(both):
             losses[i] += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
-    before, after = (loss / (len(options.ids) - 1) for loss in losses)
+    before, after = (loss / max(1, counted[1:].sum()) for loss in losses)
     return f"loss {after:.4f} instead of {before:.4f} on {options.ids_from}; logits differ by at most {difference:.1e}"
-
-
-def _windows(ids: np.ndarray, block_size: int) -> Iterator[np.ndarray]:
-    """Windows of at most block_size + 1 ids, inputs and targets; each begins with the last id of the one before."""
-    return (ids[start : start + block_size + 1] for start in range(0, len(ids) - 1, block_size))
 
 
 @torch.inference_mode()
