@@ -229,7 +229,8 @@ def test_the_report_the_page_and_the_card_show_items(run, tmp_path, capsys):
 @needs_node
 def test_the_page_writes_one_item_of_the_label_of_its_menu(run, tmp_path):
     assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
-    code = """const ids = text => encode(text).ids, sent = text => ids(text).map(id => ({ id, from: 0, probability: 0.5, top: [] }));
+    code = """const ids = text => encode(text).ids;
+    const sent = text => ids(text).map(id => ({ id, from: 0, probability: 0.5, top: [] }));
     $("label").value = "orc"; $("prompt").value = "gu"; ready = true;
     const menu = $("label").children.map(option => option.value);
     start();
