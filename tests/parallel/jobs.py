@@ -67,6 +67,8 @@ class JobServer:
         output, started = self.folder / "output", time.monotonic()
         job = {"size": size, "arguments": arguments, "output": str(output), "restarts": restarts, "begun": begun}
         job |= {"control": control, "stdin": stdin, "limit_files": limit_files, "last": last}
+        for earlier in self.folder.glob("output-*"):  # so that `when` reads nothing of an earlier job
+            earlier.unlink()
         self._server.stdin.write(json.dumps(job) + "\n")
         self._server.stdin.flush()
         children = json.loads(self._server.stdout.readline())
