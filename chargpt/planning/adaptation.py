@@ -26,8 +26,9 @@ from chargpt.training.optimizers import OPTIMIZERS
 
 # Epochs of a run, at most.
 EPOCHS = 6
-# Epochs for a text whose validation split is too small to choose them: one more for each EPOCH_FOR characters.
-FEWEST_EPOCHS, EPOCH_FOR = 2, 10_000
+# Epochs for a text whose validation split is too small to choose them, and for one of another kind: one more for each EPOCH_FOR
+# characters.
+FEWEST_EPOCHS, FEWEST_FOR_ANOTHER_KIND, EPOCH_FOR = 2, 4, 10_000
 # Characters of a validation split below which it cannot choose the epochs: the noise is as large as the differences.
 SMALL_SPLIT = 3000
 # Nats: a loss on n characters has a standard error of about NOISE / sqrt(n).
@@ -44,11 +45,14 @@ MOST_EVALUATIONS = 40
 # Evaluations without a better loss, after which the run ends: two epochs.
 PATIENCE = 4
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
-LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.6
+LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
 # Nats that a start loses on a text, compared with its own, from which on the text is of another kind.
 ANOTHER_KIND = 0.3
+# Of what a text of another kind costs a start, the share that an adaptation to LOWEST_RATE_FOR characters regains, what it adds
+# for each factor of e in the length of the text, and the most of it.
+REGAINED, REGAINED_MORE, REGAINED_MOST = 0.55, 0.32, 0.9
 # Nats: how smoothly the loss after an adaptation goes from that of the start to that from scratch, the lower one of both.
-SMOOTH = 0.3
+SMOOTH = 0.2
 # Share of the expected loss by which it may be off.
 SPREAD = 0.07
 # Characters in a step: least and most.
@@ -76,6 +80,11 @@ class MeasuredStart(NamedTuple):
     vocabulary: str  # how its characters fit those of the text, for people
     loss: float  # on the validation split, before training, nats per character
     own_loss: float | None  # on its own validation split
+
+    @property
+    def is_of_another_kind(self) -> bool:
+        """Whether the text is of another kind than those that the start has read."""
+        return self.own_loss is not None and self.loss > self.own_loss + ANOTHER_KIND
 
 
 def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASURED) -> MeasuredStart:
@@ -111,7 +120,8 @@ def adapt(
     if chooses(given, minutes=minutes):
         config = apply_overrides(config, _unless(given, {"optim.name": "muon"}))
         config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, characters)}))
-        most = epochs or (min(EPOCHS, FEWEST_EPOCHS + characters // EPOCH_FOR) if is_small else EPOCHS)
+        fewest = FEWEST_FOR_ANOTHER_KIND if start.is_of_another_kind else FEWEST_EPOCHS
+        most = epochs or (min(EPOCHS, fewest + characters // EPOCH_FOR) if is_small else EPOCHS)
         config = apply_overrides(config, _unless(given, {"train.max_epochs": most}))
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
@@ -139,7 +149,7 @@ def adapt(
 def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
     """The learning rate for a text: higher for a long one, and for one of another kind than those of the start."""
     lowest, highest = OPTIMIZERS[optimizer].start_rates
-    if start.own_loss is not None and start.loss > start.own_loss + ANOTHER_KIND:
+    if start.is_of_another_kind:
         return highest
     return float(f"{min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER)):.2g}")
 
@@ -151,9 +161,15 @@ def expected_from_scratch(text: Text) -> float:
     return announced(text, min(losses), seen=seen, how=TWO_RUNS).loss
 
 
-def expected_after(start_loss: float, from_scratch: float) -> Expected:
-    """The validation loss after an adaptation: that of the start or that of a training from scratch, or somewhat lower."""
-    lower, higher = sorted((start_loss, from_scratch))
+def expected_after(start: MeasuredStart, from_scratch: float, *, characters: int) -> Expected:
+    """The validation loss after an adaptation to a text of so many `characters`.
+
+    An adaptation regains most of what another kind of text costs the start. The result is then that of the start or that of a
+    training from scratch, whichever is lower, or somewhat less. docs/lab/starts.md compares it with measurements.
+    """
+    share = min(REGAINED_MOST, max(0.0, REGAINED + REGAINED_MORE * math.log(characters / LOWEST_RATE_FOR)))
+    known = start.loss if start.own_loss is None else start.loss - share * max(0.0, start.loss - start.own_loss)
+    lower, higher = sorted((known, from_scratch))
     loss = max(0.0, lower - SMOOTH * math.log1p(math.exp((lower - higher) / SMOOTH)))
     return Expected(loss, loss * (1 - SPREAD), loss * (1 + SPREAD))
 
@@ -161,10 +177,10 @@ def expected_after(start_loss: float, from_scratch: float) -> Expected:
 def describe_start(start: MeasuredStart, corpus: Corpus, text: Text) -> list[Notice]:
     """What the start is, its loss on this text, and the loss to expect, beside those of other ways."""
     scratch = expected_from_scratch(text)
-    after = expected_after(start.loss, scratch).loss
+    after = expected_after(start, scratch, characters=text.characters).loss
     sure = f" (±{NOISE / math.sqrt(len(corpus.val)):.2f})" if len(corpus.val) < SMALL_SPLIT else ""
     losses = f"start {start.loss:.3f}{sure}, after adaptation about {after:.2f}, n-gram {text.ngram_loss:.2f}"
-    unknown = "; the start does not know text of this kind" if start.loss > text.ngram_loss else ""
+    unknown = "; the start does not know text of this kind" if after > text.ngram_loss else ""
     return [
         Notice("start", f"{start.name}, {start.vocabulary}"),
         Notice("expected", f"{losses}, from scratch about {scratch:.2f}{unknown}"),

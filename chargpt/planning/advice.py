@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chargpt.config import Config, DataConfig
-from chargpt.planning.adaptation import expected_after, has_seen_validation, measure_start
+from chargpt.planning.adaptation import MeasuredStart, expected_after, has_seen_validation, measure_start
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.law import MAX_EPOCHS, Expected
 from chargpt.project import command
@@ -80,59 +80,78 @@ class KnownStart(NamedTuple):
 
     words: list[str]  # for its command
     loss: float  # on the validation split, before training, nats per character
+    expected: float  # the same, after an adaptation
 
 
-def known_start(corpus: Corpus, *, ngram_loss: float, checkpoints: Path) -> KnownStart | None:
-    """The start or run with the lowest loss on a short text, lower than that of an n-gram model; None if there is none."""
-    found = [*_known_runs(corpus, checkpoints=checkpoints), *_known_language(corpus, ngram_loss=ngram_loss)]
-    return min((start for start in found if start.loss < ngram_loss), key=lambda start: start.loss, default=None)
+def known_start(corpus: Corpus, *, ngram_loss: float, scratch: float, checkpoints: Path) -> KnownStart | None:
+    """The start or run with the lowest expected loss on a short text, if an n-gram model has a higher one; None without any.
 
-
-def _known_runs(corpus: Corpus, *, checkpoints: Path) -> list[KnownStart]:
-    """Those that have read most distinct text."""
-    if len(corpus.train) >= SHORT:
-        return []
+    `scratch` is the loss that a training on the text alone has or is expected to have.
+    """
+    measured = {
+        **_known_runs(corpus, checkpoints=checkpoints),
+        **_known_language(corpus, ngram_loss=ngram_loss),
+    }
     found = []
+    for words, start in measured.items():
+        after = expected_after(start, scratch, characters=len(corpus.train)).loss
+        found.append(KnownStart([*words], start.loss, after))
+    return min((start for start in found if start.expected < ngram_loss), key=lambda start: start.expected, default=None)
+
+
+def _known_runs(corpus: Corpus, *, checkpoints: Path) -> dict[tuple[str, str], MeasuredStart]:
+    """Those that have read most distinct text, by the words of a command."""
+    if len(corpus.train) >= SHORT:
+        return {}
+    found = {}
     for run in runs_to_start_from(checkpoints, corpus, root=checkpoints.parent)[:MEASURED_RUNS]:
         try:
             source, _ = find_checkpoint(run.name, checkpoints)
             if not has_seen_validation(source.state, corpus, root=checkpoints.parent):
-                found.append(KnownStart(["--init-from", run.name], measure_start(source, corpus).loss))
+                found["--init-from", run.name] = measure_start(source, corpus)
         except UserError:  # what cannot be read is not offered
             continue
     return found
 
 
-def _known_language(corpus: Corpus, *, ngram_loss: float) -> list[KnownStart]:
-    """The start that knows the language of the text best, as a short part of the text tells."""
+def _known_language(corpus: Corpus, *, ngram_loss: float) -> dict[tuple[str, str], MeasuredStart]:
+    """The start that knows the language of the text best, as a short part of the text tells; by the words of a command."""
     characters = corpus.tokenizer.characters
     if len(corpus.train) >= SHORT_FOR_START or characters is None:
-        return []
-    cards = [card for card in map(read_card, start_names()) if card.loss - EASIER < ngram_loss]
-    of_script = []
-    for card in cards:
+        return {}
+    sources = {}
+    for card in map(read_card, start_names()):
         known = np.isin([*characters], [*(card.state.tokenizer.characters or "")])
-        if corpus.counts[: len(characters)][known].sum() >= COMMON * corpus.counts.sum():
-            of_script.append(card.name)
-    if not of_script:
-        return []
-    sources = {name: load_start(name) for name in of_script}
+        is_of_script = corpus.counts[: len(characters)][known].sum() >= COMMON * corpus.counts.sum()
+        if is_of_script and card.loss - EASIER < ngram_loss:
+            sources[card.name] = load_start(card.name)
+    if not sources:
+        return {}
     best = min(sources, key=lambda name: measure_start(sources[name], corpus, characters=LANGUAGE_SAMPLE).loss)
-    return [KnownStart(["--start", best], measure_start(sources[best], corpus).loss)]
+    return {("--start", best): measure_start(sources[best], corpus)}
 
 
 def _best_way(
-    corpus: Corpus, *, loss: float, ngram_loss: float, with_minutes: tuple[int, float] | None, checkpoints: Path
-) -> tuple[float, list[str]] | None:
-    """The lowest loss that another training is known to reach, if it is clearly below `loss`, and how its command begins.
+    corpus: Corpus,
+    *,
+    loss: float,
+    ngram_loss: float,
+    with_minutes: tuple[int, float] | None,
+    checkpoints: Path,
+    is_adapted: bool = False,
+) -> tuple[float, list[str], str] | None:
+    """The lowest loss to expect of another training, if it is clearly below `loss`; how its command begins; and why.
 
-    `with_minutes` is what --minutes gives in place of this training: how many, and by how many nats the loss is lower.
+    `with_minutes` is what --minutes gives in place of this training: how many, and by how many nats the loss is lower. After a
+    training that was itself an adaptation, only a start with a lower loss before training is named.
     """
     ways = []
-    if start := known_start(corpus, ngram_loss=ngram_loss, checkpoints=checkpoints):
-        ways.append((start.loss, start.words))
+    if start := known_start(corpus, ngram_loss=ngram_loss, scratch=loss, checkpoints=checkpoints):
+        why = f"about {start.expected:.2f} is expected: its loss on this text is {start.loss:.2f} before training"
+        ways.append((start.loss if is_adapted else start.expected, start.words, why))
     if with_minutes is not None:
-        ways.append((loss - with_minutes[1], ["--minutes", str(with_minutes[0])]))
+        after = loss - with_minutes[1]
+        ways.append((after, ["--minutes", str(with_minutes[0])], f"about {after:.2f} is expected"))
     best = min(ways, default=None)
     return best if best is not None and best[0] < loss - WORTH else None
 
@@ -155,11 +174,7 @@ def better_way(
     """
     own = ngram_loss if expected is None else expected.loss
     if way := _best_way(corpus, loss=own, ngram_loss=ngram_loss, with_minutes=with_minutes, checkpoints=checkpoints):
-        loss, words = way
-        why = f"about {loss:.2f} is expected"
-        if words[0] in ("--start", "--init-from"):
-            after = loss if expected is None else expected_after(loss, expected.loss).loss
-            why = f"about {after:.2f} is expected: its loss on this text is {loss:.2f} before training"
+        _, words, why = way
         instead = "" if expected is None else f"; from this training {expected.loss:.2f}"
         words = [*words, *kept_settings(settings, words[0])]
         command = train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)
@@ -194,7 +209,14 @@ def better_training(
     is_short_of_text = is_memorised or epochs > 0.9 * MAX_EPOCHS
     best_loss = math.inf if progress.best_loss is None else progress.best_loss
     with_minutes = with_minutes if learned else None
-    way = _best_way(corpus, loss=best_loss, ngram_loss=ngram_loss, with_minutes=with_minutes, checkpoints=checkpoints)
+    way = _best_way(
+        corpus,
+        loss=best_loss,
+        ngram_loss=ngram_loss,
+        with_minutes=with_minutes,
+        checkpoints=checkpoints,
+        is_adapted=is_adapted,
+    )
     if way is not None:
         words = way[1]
     elif is_adapted or config.train.teachers or config.train.student_minutes:

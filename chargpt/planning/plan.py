@@ -314,7 +314,7 @@ def _choose(
             teachers=teachers,
         )
         about = describe_adaptation(config, characters=len(corpus.train))
-        expected = expected_after(start.loss, expected_from_scratch(text))
+        expected = expected_after(start, expected_from_scratch(text), characters=text.characters)
         return Choice(config, limit, [Notice("chosen", about, "detail")], expected)
     if not chooses(given, minutes=minutes):
         return regularized(config, text, given=given)._replace(seconds=limit)

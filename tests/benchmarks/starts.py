@@ -2,7 +2,7 @@
 
     python tests/benchmarks/starts.py mix OUT TEXT[=SHARE] ... [--quotes „“] [--seed N]
     python tests/benchmarks/starts.py pack RUN NAME --language LANGUAGE --text "NAME: CHARACTERS: TERMS" ... --recipe COMMAND ...
-    python tests/benchmarks/starts.py measure START TEXT ... [--sizes 10000,30000,100000] [--seeds 1] [--ways start,2] [SETTING ...]
+    python tests/benchmarks/starts.py measure START TEXT ... [SETTING ...] [--sizes 10000,30000,100000] [--seeds 1] [--ways start,2]
 
 `mix` writes OUT.txt and OUT-validation.txt. A TEXT has one paragraph in each line; `.xz` and `.gz` files are unpacked. SHARE is
 how much of the text is used (default: 1): 0.5 for half of its documents, 2 for each document twice. docs/starts.md has the

@@ -13,7 +13,15 @@ from helpers import logged
 
 import train
 from chargpt.config import Config, apply_overrides
-from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, MeasuredStart, adapt, expected_after
+from chargpt.planning.adaptation import (
+    EPOCHS,
+    FEWEST_EPOCHS,
+    FEWEST_FOR_ANOTHER_KIND,
+    SMALL_SPLIT,
+    MeasuredStart,
+    adapt,
+    expected_after,
+)
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
@@ -65,7 +73,11 @@ def test_a_small_validation_split_chooses_nothing(start, other, text):
     """The size of the text chooses the epochs; a larger split ends the run when the loss no longer falls."""
     plan = begun(other, start)
     assert len(plan.corpus.val) < SMALL_SPLIT and plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
-    assert passes(plan) == pytest.approx(FEWEST_EPOCHS, rel=0.1)
+    assert passes(plan) == pytest.approx(FEWEST_FOR_ANOTHER_KIND, rel=0.1)
+    config = apply_overrides(Config(), ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"])
+    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
+    config = adapt(config, plan.corpus, known, given=set(), keep=set(), minutes=None)
+    assert config.train.max_epochs == FEWEST_EPOCHS < FEWEST_FOR_ANOTHER_KIND
     long = other.with_name("long.txt")
     long.write_text(text.read_text(encoding="utf-8")[::-1] * 3, encoding="utf-8")
     plan = begun(long, start)
@@ -96,9 +108,17 @@ def test_a_long_text_and_one_of_another_kind_get_a_higher_rate(start, other, tex
 
 
 def test_the_expected_loss_is_that_of_the_better_way_or_lower():
-    for start, scratch in ((1.4, 2.2), (1.8, 1.7), (2.0, 2.0), (5.0, 1.5)):
-        assert min(start, scratch) - 0.3 < expected_after(start, scratch).loss <= min(start, scratch)
-    assert expected_after(1.4, 9.0).loss == pytest.approx(1.4, abs=0.001)
+    for loss, scratch in ((1.4, 2.2), (1.8, 1.7), (2.0, 2.0), (5.0, 1.5)):
+        start = MeasuredStart("a", "", loss=loss, own_loss=None)
+        assert min(loss, scratch) - 0.3 < expected_after(start, scratch, characters=10_000).loss <= min(loss, scratch)
+    start = MeasuredStart("a", "", loss=1.4, own_loss=1.5)
+    assert expected_after(start, 9.0, characters=10_000).loss == pytest.approx(1.4, abs=0.001)
+
+
+def test_a_text_of_another_kind_is_expected_to_come_near_to_the_texts_of_the_start():
+    start = MeasuredStart("a", "", loss=2.1, own_loss=1.3)
+    losses = [expected_after(start, 9.0, characters=size).loss for size in (2000, 10_000, 30_000, 300_000)]
+    assert losses == sorted(losses, reverse=True) and 1.3 < losses[-1] < losses[0] <= 2.1
 
 
 def test_what_the_user_gives_stays(start, other):
