@@ -14,7 +14,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from chargpt.kernels.compiler import LINK, SOURCES, Compiler, Unavailable, compilers, how_to_install, is_x86_64, library_suffix
+from chargpt.kernels.compiler import (
+    OPTIONS,
+    SOURCES,
+    Compiler,
+    Unavailable,
+    compilers,
+    how_to_install,
+    is_x86_64,
+    library_suffix,
+)
 
 
 def build(folder: Path, target: str | None = None) -> list[Path]:
@@ -30,10 +39,10 @@ def build(folder: Path, target: str | None = None) -> list[Path]:
     machine = target.partition("-")[0] if target else platform.machine()
     sets = [(source, name) for source in SOURCES for name in source.instructions if name == "baseline" or is_x86_64(machine)]
     libraries = [folder / (source.name(name) + library_suffix(target)) for source, name in sets]
-    link = () if target and "windows" in target else LINK
+    options = () if target and "windows" in target else OPTIONS
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as pool:
-        for made in [pool.submit(found[0].compile, *what, library, link=link) for what, library in zip(sets, libraries)]:
+        for made in [pool.submit(found[0].compile, *what, library, options=options) for what, library in zip(sets, libraries)]:
             made.result()
     for beside in (*folder.glob("*.pdb"), *folder.glob("*.lib")):  # what a linker for Windows writes beside a library
         beside.unlink()
@@ -52,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except subprocess.CalledProcessError as error:
         print(f"error: build: {' '.join(error.cmd)}: {error.stderr.decode('utf-8', 'replace')}", file=sys.stderr)
+        return 1
+    except subprocess.TimeoutExpired as error:
+        print(f"error: build: {error}; try again on a machine that is less busy", file=sys.stderr)
         return 1
     print(*libraries, sep="\n")
     return 0

@@ -38,7 +38,7 @@ INSTRUCTIONS: dict[str, tuple[str, ...]] = {
 # On Windows, only clang: gcc does not align the vectors on its stack there (its bug 54412).
 COMPILERS = ("clang",) if os.name == "nt" else ("cc", "gcc", "clang")
 ZIGLANG = "ziglang"  # a Python package with a C compiler for every system, based on clang
-LINK = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm")
+OPTIONS = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm")
 SUFFIXES = {"windows": ".dll", "macos": ".dylib"}  # of libraries; ".so" elsewhere
 INSTALL = (  # of Linux, the first whose program exists
     ("apt", "sudo apt install gcc"),
@@ -85,21 +85,21 @@ class Compiler:
     is_zig: bool = False
 
     def compile(
-        self,
-        source: Source,
-        instructions: str,
-        path: Path,
-        *,
-        link: tuple[str, ...] = LINK,
-        output: tuple[str, ...] = ("-shared",),
+        self, source: Source, instructions: str, path: Path, *, options: tuple[str, ...] = OPTIONS, shared: bool = True
     ) -> None:
-        """Write the library of `source`. Raises OSError or subprocess.SubprocessError."""
+        """Write the library of `source`, or a program. Raises OSError or subprocess.SubprocessError."""
         features = _features(instructions)
-        chosen = [f"-m{name}" for name in features]
-        if self.is_zig:  # without -mcpu, it chooses the instructions of this machine
-            chosen = ["+".join(("-mcpu=baseline", *features)), "-s"]
-        command = (*self.command, *source.flags, *chosen, *output, str(source.path), "-o", str(path), *link)
-        subprocess.run(command, capture_output=True, check=True, timeout=SECONDS)
+        chosen = tuple(f"-m{name}" for name in features)
+        linked: tuple[str, ...] = ()
+        if self.is_zig:  # without -mcpu, it chooses the instructions of this machine; its C library needs none of them
+            chosen, linked = ("+".join(("-mcpu=baseline", *features)),), ("-mcpu=baseline", "-s")
+        with tempfile.TemporaryDirectory() as folder:
+            compiled = str(Path(folder) / "code.o")
+            self._run(*source.flags, *chosen, *options, "-c", str(source.path), "-o", compiled)
+            self._run(*linked, *("-shared",) * shared, compiled, "-o", str(path), *options)
+
+    def _run(self, *arguments: str) -> None:
+        subprocess.run((*self.command, *arguments), capture_output=True, check=True, timeout=SECONDS)
 
 
 def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:

@@ -61,11 +61,11 @@ def zig() -> Compiler:
     return found[0]
 
 
-def program(compiler: Compiler, driver: str, instructions: str, path: Path, *link: str) -> Path:
+def program(compiler: Compiler, driver: str, instructions: str, path: Path, *options: str) -> Path:
     """The driver, compiled as the library of its source is."""
     source, file, flags, _ = DRIVERS[driver]
     driver_source = Source(HERE / file, (*source.flags, *flags, "-Wno-psabi"), source.instructions)
-    compiler.compile(driver_source, instructions, path, output=(), link=link)
+    compiler.compile(driver_source, instructions, path, options=options, shared=False)
     return path
 
 
