@@ -76,7 +76,7 @@ TWO_RUNS = "two runs"
 # --- Regularization ------------------------------------------------------------------------------------------------------
 
 # Weight decay at these values of epochs^2 times parameters for each character of the text, as `_interpolated`.
-WEIGHT_DECAY = ((2.0, 0.1), (200.0, 0.5), (1500.0, 1.0))
+WEIGHT_DECAY = ((10.0, 0.1), (150.0, 0.4), (1500.0, 1.0))
 # Dropout at these values of the same. A small model needs none for epochs in which a large one memorises the text.
 DROPOUT = ((2000.0, 0.0), (8000.0, 0.2), (130_000.0, 0.3))
 # Parameters in the blocks up to which `OptimizerKind.small_dropout` is the highest dropout.
@@ -107,6 +107,9 @@ STUDENT_DECAY = 0.5
 # Nats by which the loss on training text must be lower than on validation text for a second run, while the rate is at its peak.
 # A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
 STUDENT_GAP = 0.02
+
+# Epochs^2 times parameters for each character of the text, from which on a run memorises it in any case, so that dropout helps.
+MEMORISES = DROPOUT[0][0]
 
 # --- Length, batch, rate and context -------------------------------------------------------------------------------------
 
@@ -237,7 +240,7 @@ def regularization(
 ) -> tuple[float, float]:
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
-    repeated_parameters = epochs**2 * parameters / text.characters
+    repeated_parameters = repetition(text, parameters=parameters, seen=seen)
     decay, dropping = _interpolated(WEIGHT_DECAY, repeated_parameters), repeated_parameters
     if text.characters < RARE * text.vocabulary:
         first, full = RARE_EPOCHS
@@ -250,6 +253,14 @@ def regularization(
         return min(decay, STUDENT_DECAY), 0.0
     dropout = round(_interpolated(DROPOUT, dropping), 2)
     return decay, min(dropout, OPTIMIZERS[optimizer].small_dropout) if parameters <= SMALL else dropout
+
+
+def repetition(text: Text, *, parameters: int, seen: float) -> float:
+    """How much a model with `parameters` in its blocks memorises of a text of which it sees `seen` characters.
+
+    It is epochs^2 times parameters for each character of the text.
+    """
+    return (seen / text.characters) ** 2 * parameters / text.characters
 
 
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:

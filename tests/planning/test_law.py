@@ -180,6 +180,8 @@ def test_a_little_more_time_changes_the_recipe_a_little(text, parameters, epochs
 COMPARED_DECAYS = [
     (331_776, 1_003_854, 1.8, 0.1, 0.15),  # 0.4 is 0.05 worse
     (331_776, 90_000, 7.6, 0.4, 0.6),  # 0.5; 1 is 0.06 worse
+    (331_776, 135_000, 3.0, 0.1, 0.25),  # 0.1; 0.3 is 0.02 worse
+    (331_776, 135_000, 8.0, 0.3, 0.5),  # 0.45; 0.15 and 1 are 0.03 worse, also for manual pages, whose lines repeat
     (331_776, 90_000, 15.6, 0.5, 1.0),  # 0.5 and 1 are equal, 2 is 0.1 worse
     (786_432, 90_000, 12.7, 0.9, 1.0),  # 1; 0.5 is 0.04 worse
     (331_776, 41_856, 15.5, 0.9, 1.0),  # 1; 0.5 is 0.04 worse
