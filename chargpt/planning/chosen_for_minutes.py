@@ -56,7 +56,8 @@ IN_STEPS = 0.92
 STEP_TIME_EXPONENT = 0.8
 # Evaluations of a run, at most, after the one before the first step.
 MAX_EVALUATIONS = 10
-# Seconds from which two runs can be better than one; with less, their two starts take too large a share of the time.
+# Seconds from which two runs can be better than one; with less, their two starts take too large a share of the time, unless the
+# text is so short that both see it as often as helps.
 SHORTEST_TWO_RUNS = 120.0
 # Speed of a student, as a share of its teacher's, whose predictions take the rest of the time.
 STUDENT_SPEED = 0.75
@@ -159,10 +160,11 @@ def choose(
     shapes = shapes_of(config, corpus, names, given=given)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes, teachers=teachers))
     one_run = processes > 1 or not muon or config.train.teachers or "train.student_minutes" in given
-    if not one_run and seconds >= SHORTEST_TWO_RUNS:
+    if not one_run:
         students = [candidate.as_student(text) for candidate in candidates]
         best = _best(students)
-        if best.seen >= law.STUDENT_SEES * law.TWO_RUNS_FROM * text.characters:
+        sees_often = best.seen >= law.STUDENT_SEES * law.TWO_RUNS_FROM * text.characters
+        if sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, text, seconds)):
             return _two_runs(best, students, corpus, text, given=given, seconds=seconds)
     best = _best(candidates)
     used = seconds
@@ -205,7 +207,7 @@ def _two_runs(
 ) -> Choice:
     """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run.
 
-    Whether there is a second run depends on what the first one measures (`train.student_gap`).
+    Whether there is a second run depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
     most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.config, text, given=given)))
     longest, timing = law.TEACHER_SHARE * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
@@ -217,18 +219,28 @@ def _two_runs(
     second = min(seconds - longest, _duration(best, most, STUDENT_SPEED * best.speed))
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     config = completed(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
-    rest = [f"train.student_minutes={round((seconds - longest) / 60, 3)}", f"train.student_gap={law.STUDENT_GAP}"]
+    is_sure = law.repetition(text, parameters=in_blocks(config), seen=seen) >= law.MEMORISES
+    gap = 0 if is_sure else law.STUDENT_GAP
+    rest = [f"train.student_minutes={round((seconds - longest) / 60, 3)}", f"train.student_gap={gap}"]
     config = apply_overrides(config, unless(given, [*rest, f"train.max_epochs={law.ENOUGH_EPOCHS}"]))
     epochs = best.seen / law.STUDENT_SEES / text.characters
+    when, otherwise = ("It", "") if is_sure else ("If it begins to memorise the text, it", ". Otherwise it goes on")
     about = Notice(
         law.TWO_RUNS,
-        f"one run would see the text {epochs:.0f} times. If it begins to memorise the text, it ends after {clock(first)}, and "
-        f"a model of the same shape learns from the text and from its predictions for {clock(second)}. Otherwise it goes on",
+        f"one run would see the text {epochs:.0f} times. {when} ends after {clock(first)}, and a model of the same shape "
+        f"learns from the text and from its predictions for {clock(second)}{otherwise}",
     )
     chosen = best._replace(config=config, seen=seen)
     expected, notices = _described(chosen, candidates, text, given=given, how=law.TWO_RUNS)
     end = _end(first + second, seconds, epochs=law.ENOUGH_EPOCHS)
     return Choice(config, longest, [about, *notices, *end], expected)
+
+
+def _have_time(best: Candidate, text: Text, seconds: float) -> bool:
+    """Whether each of two runs of `best` sees the text as often as helps in its share of so many `seconds`."""
+    most = law.ENOUGH_EPOCHS * text.characters
+    first, second = (_duration(best, most, factor * best.speed) for factor in (1.0, STUDENT_SPEED))
+    return first <= law.TEACHER_SHARE * seconds and second <= (1 - law.TEACHER_SHARE) * seconds
 
 
 def _duration(candidate: Candidate, seen: float, speed: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
-from chargpt.planning.law import MAX_EPOCHS
+from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.run import TEACHER
 from chargpt.terminal import Notice, shown
@@ -78,7 +78,7 @@ def decided(losses: Losses, config: Config) -> Config:
     """The settings of a run that has measured: with a student, or without one and as long as one run may be."""
     train = dataclasses.replace(config.train, student_gap=0.0)
     if not memorises(losses, config):
-        epochs = max(train.max_epochs, MAX_EPOCHS) if train.max_epochs else 0.0
+        epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
         train = dataclasses.replace(train, student_minutes=0.0, max_epochs=epochs)
     return dataclasses.replace(config, train=train)
 
