@@ -1,0 +1,398 @@
+"""How much worse the choice of `--minutes` is than the best of six other recipes, on texts of many kinds.
+
+    python tests/benchmarks/regret.py run RESULTS [--minutes 1,3] [--texts NAME,...] [--jobs N] [--corpora FOLDER]
+    python tests/benchmarks/regret.py summary RESULTS
+
+RESULTS gets a JSON object for each run, as soon as it has ended, and one with the regret of each text and time: rows for
+docs/lab/results/regret.jsonl. A second call goes on with what is missing, so it can be stopped at any time.
+
+Runs are those of train.py, but a simulated clock says how long a step takes: that of a machine with SPEED. So a run sees the
+characters that fit into its time on that machine, whatever else this one does, and ends with the same bits again. Each job uses
+one thread. All recipes and times for one text take about seven times the sum of the times.
+
+The texts are made of files that a Debian system with Python has (documentation, manual pages, header files, Python's library),
+and of two in FOLDER, if given: shakespeare.txt and chinese-poems.txt. They depend on the versions of these packages, so a row has
+a hash of its text. Nothing was fitted to the texts that are held out.
+"""
+
+import argparse
+import contextlib
+import csv
+import glob
+import gzip
+import hashlib
+import inspect
+import io
+import json
+import math
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+import train  # noqa: E402
+from chargpt.config import Config, difference  # noqa: E402
+from chargpt.planning import chosen_for_minutes, clock  # noqa: E402
+from chargpt.planning.cli import parse_options  # noqa: E402
+from chargpt.planning.law import SHAPES  # noqa: E402
+from chargpt.planning.plan import Plan, make_plan  # noqa: E402
+from chargpt.runs.checkpoint import best  # noqa: E402
+from chargpt.runs.model_shape import blank_model  # noqa: E402
+from chargpt.runs.run import TEACHER  # noqa: E402
+from chargpt.session import session, student  # noqa: E402
+from chargpt.training.trainer import Step, Trainer  # noqa: E402
+
+# Characters a second of a model of a million parameters on the simulated machine: two cores with bfloat16.
+SPEED = 33_000
+# The power with which the speed falls as the parameters grow.
+SPEED_POWER = 0.7
+# The vocabulary for which parameters are counted: that of the text changes the time of a step less than its parameters.
+VOCABULARY = 100
+
+# --- The texts ---------------------------------------------------------------------------------------------------------------
+
+
+class TextKind(NamedTuple):
+    """A text of the benchmark."""
+
+    kind: str
+    make: Callable[[Path | None], str]  # from the folder of --corpora; empty if what it is made of is absent
+    is_held_out: bool  # whether nothing was fitted to it
+
+
+def joined(pattern: str, characters: int) -> str:
+    """The files that match `pattern`, in the order of their names, up to this many characters."""
+    texts, length = [], 0
+    for name in sorted(glob.glob(pattern, recursive=True)):
+        if length >= characters:
+            break
+        with (
+            contextlib.suppress(OSError, UnicodeDecodeError),
+            (gzip.open if name.endswith(".gz") else open)(name, "rb") as file,
+        ):
+            texts.append(file.read().decode("utf-8"))
+            length += len(texts[-1])
+    return "\n".join(texts)[:characters]
+
+
+def from_corpora(name: str, characters: int) -> Callable[[Path | None], str]:
+    """The first characters of a text in the folder of --corpora."""
+
+    def make(folder: Path | None) -> str:
+        path = None if folder is None else folder / name
+        return path.read_text(encoding="utf-8")[:characters] if path is not None and path.is_file() else ""
+
+    return make
+
+
+def from_files(pattern: str, characters: int) -> Callable[[Path | None], str]:
+    return lambda folder: joined(pattern, characters)
+
+
+def four_letters(folder: Path | None) -> str:
+    """A text of four letters with repeats: pieces of a few sequences, some of them reversed, with single letters exchanged."""
+    draw = random.Random(4)
+    sequences = ["".join(draw.choices("ACGT", k=draw.randint(20, 400))) for _ in range(60)]
+    pieces = []
+    while sum(map(len, pieces)) < 300_000:
+        piece = draw.choice(sequences)[draw.randint(0, 19) :]
+        piece = piece[::-1] if draw.random() < 0.3 else piece
+        pieces.append("".join(draw.choice("ACGT") if draw.random() < 0.05 else letter for letter in piece))
+        pieces.append("".join(draw.choices("ACGT", weights=(3, 2, 2, 3), k=draw.randint(0, 60))))
+    return "".join(pieces)
+
+
+def log_lines(folder: Path | None) -> str:
+    """The log of a server: times, levels, addresses and paths."""
+    draw, seconds, lines = random.Random(5), 1_700_000_000.0, []
+    paths = ["/", "/index.html", "/api/items", "/api/items/{}", "/static/app.js", "/login", "/search?q={}"]
+    words = [word for word in joined("/usr/share/common-licenses/Artistic", 4000).lower().split() if word.isalpha()]
+    for _ in range(2500):
+        seconds += draw.expovariate(0.3)
+        level = draw.choices(["INFO", "WARNING", "ERROR"], weights=(20, 3, 1))[0]
+        address = f"10.0.{draw.randint(0, 3)}.{draw.randint(1, 254)}"
+        path = draw.choice(paths).format(draw.choice(words) if draw.random() < 0.5 else draw.randint(1, 999))
+        status = {"INFO": 200, "WARNING": 404, "ERROR": 500}[level]
+        lines.append(f"{seconds:.3f} {level:<7} {address} GET {path} {status} {draw.randint(1, 900)} ms")
+    return "\n".join(lines)
+
+
+def unicode_table(folder: Path | None) -> str:
+    """A table of characters."""
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["code", "name", "category", "bidirectional", "east_asian_width"])
+    for point in range(0x20, 0x3000):
+        character = chr(point)
+        if name := unicodedata.name(character, ""):
+            categories = unicodedata.category(character), unicodedata.bidirectional(character)
+            table.writerow([f"{point:04X}", name, *categories, unicodedata.east_asian_width(character)])
+    return file.getvalue()
+
+
+def library_sources() -> Iterator[tuple[str, str]]:
+    """The name and the source of each module at the top of Python's library."""
+    for path in sorted(glob.glob(f"{sysconfig.get_path('stdlib')}/*.py")):
+        yield Path(path).stem, Path(path).read_text(encoding="utf-8")
+
+
+def json_lines(folder: Path | None) -> str:
+    """Functions of Python's library: a JSON object for each."""
+    found = re.compile(r'^( *)def (\w+)\((.*)\):\n +"""(.*?)"""', re.MULTILINE)
+    lines = [
+        json.dumps({"module": name, "function": function, "parameters": parameters, "doc": inspect.cleandoc(doc)})
+        for name, source in library_sources()
+        for _, function, parameters, doc in found.findall(source)
+    ]
+    return "\n".join(lines)[:300_000]
+
+
+def names(folder: Path | None) -> str:
+    """A list of names in no order."""
+    found = sorted({name for _, source in library_sources() for name in re.findall(r"\b[a-z]+_[a-z_]+\b", source)})
+    random.Random(6).shuffle(found)
+    return "\n".join(found)[:60_000]
+
+
+DOC, MAN, LICENCES = "/usr/share/doc", "/usr/share/man", "/usr/share/common-licenses"
+TEXTS = {
+    "shakespeare-100k": TextKind("verse", from_corpora("shakespeare.txt", 100_000), False),
+    "chinese-poems": TextKind("Chinese", from_corpora("chinese-poems.txt", 600_000), False),
+    "licences": TextKind("prose", from_files(f"{LICENCES}/*", 250_000), False),
+    "manuals": TextKind("lines that repeat", from_files(f"{MAN}/man1/*.1.gz", 600_000), False),
+    "python-library": TextKind("source code", from_files(f"{sysconfig.get_path('stdlib')}/*.py", 500_000), False),
+    "changelogs": TextKind("a changelog", from_files(f"{DOC}/*/changelog.Debian.gz", 400_000), False),
+    "four-letters": TextKind("four letters", four_letters, False),
+    "policy": TextKind("short prose", from_files(f"{DOC}/base-files/*", 5000), True),
+    "german": TextKind("German", from_files(f"{MAN}/de/man1/*.1.gz", 30_000), True),
+    "names": TextKind("a list of names", names, True),
+    "log": TextKind("a log", log_lines, True),
+    "readmes": TextKind("notes", from_files(f"{DOC}/*/README*", 200_000), True),
+    "json-lines": TextKind("JSON lines", json_lines, True),
+    "russian": TextKind("Russian", from_files(f"{MAN}/ru/man*/*.gz", 400_000), True),
+    "unicode-table": TextKind("CSV", unicode_table, True),
+    "c-headers": TextKind("a long text", from_files("/usr/include/**/*.h", 10_000_000), True),
+}
+
+# --- The recipes -------------------------------------------------------------------------------------------------------------
+
+CHOSEN = "chosen"
+REGRET = "regret"
+
+
+def recipes(chosen: Config, minutes: float) -> dict[str, list[str]]:
+    """What to add to `train.py TEXT` for each recipe. `chosen` are the settings that are chosen for the time."""
+    time, one = [f"--minutes={minutes:g}"], "train.student_minutes=0"
+    shape = (chosen.model.n_layer, chosen.model.n_embd)
+    place = SHAPES.index(shape)
+    ways = {
+        CHOSEN: time,
+        "one run": [*time, one],
+        "two runs": [
+            f"--minutes={minutes / 3:g}",
+            f"train.student_minutes={2 * minutes / 3:.4g}",
+            "train.student_gap=0",
+            f"model.n_layer={shape[0]}",
+            f"model.n_embd={shape[1]}",
+        ],
+        "AdamW": [*time, one, "optim.name=adamw", "model.positions=learned", "model.bias=false"],
+        "--config best": [*time, "--config=best"],
+    }
+    for way, at in (("one size larger", place + 1), ("one size smaller", place - 1)):
+        if 0 <= at < len(SHAPES):
+            ways[way] = [*time, f"model.n_layer={SHAPES[at][0]}", f"model.n_embd={SHAPES[at][1]}"]
+    return ways
+
+
+# --- The simulated machine ---------------------------------------------------------------------------------------------------
+
+
+class Machine:
+    """The module `time` of a machine on which steps and evaluations take the time that SPEED says, and all else none."""
+
+    def __init__(self) -> None:
+        self.now = self.worked = 0.0  # seconds
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        self.now, self.worked = self.now + 0.001, self.worked + 0.001
+        return self.worked
+
+
+def speed(config: Config) -> float:
+    """Characters a second of training."""
+    parameters = blank_model(config.model, VOCABULARY).parameter_count()
+    factor = 1.0 if config.optim.name == "muon" else 1 / chosen_for_minutes.MUON_SPEED
+    factor *= chosen_for_minutes.STUDENT_SPEED if config.train.teachers else 1.0
+    return factor * SPEED * (1e6 / parameters) ** SPEED_POWER
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[None]:
+    """Train on the simulated machine in this block."""
+    machine, step, evaluate = Machine(), Trainer.step, session.evaluate
+
+    def timed_step(trainer: Trainer) -> Step:
+        machine.now += trainer.config.chars_per_step / speed(trainer.config)
+        return step(trainer)
+
+    def timed_evaluate(model, ids, **more):  # type: ignore[no-untyped-def]
+        parameters = sum(weight.numel() for weight in model.parameters())
+        machine.now += len(ids) / chosen_for_minutes.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
+        return evaluate(model, ids, **more)
+
+    with contextlib.ExitStack() as stack:
+        for module in (train, session, clock):
+            stack.enter_context(mock.patch.object(module, "time", machine))
+        for module in (session, student):
+            stack.enter_context(mock.patch.object(module, "evaluate", timed_evaluate))
+        stack.enter_context(mock.patch.object(Trainer, "step", timed_step))
+        stack.enter_context(mock.patch.object(chosen_for_minutes, "training_speed", lambda config, *_: speed(config)))
+        yield
+
+
+# --- Runs --------------------------------------------------------------------------------------------------------------------
+
+
+def planned(words: list[str]) -> Plan:
+    return make_plan(parse_options(words), root=ROOT)
+
+
+def rows_of(results: Path) -> list[dict]:
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
+
+
+def append(results: Path, row: dict) -> None:
+    with results.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def compare(name: str, text: str, minutes: float, results: Path) -> str:
+    """Run the recipes for a text and a time that have no row yet, and write their rows. Returns a line about them."""
+    torch.set_num_threads(1)
+    about = {
+        "table": REGRET,
+        "text": name,
+        "kind": TEXTS[name].kind,
+        "held_out": "yes" if TEXTS[name].is_held_out else "no",
+        "characters": len(text),
+        "hash": hashlib.sha256(text.encode()).hexdigest()[:12],
+        "minutes": minutes,
+    }
+    done = {row["recipe"]: row for row in rows_of(results) if about.items() <= row.items()}
+    about |= {
+        "machine": f"simulated: {SPEED:,} (1e6 / parameters)^{SPEED_POWER}",
+        "commit": commit(),
+        "torch": torch.__version__,
+    }
+    with tempfile.TemporaryDirectory() as folder, simulated(), contextlib.redirect_stdout(io.StringIO()):
+        path = Path(folder, f"{name}.txt")
+        path.write_text(text, encoding="utf-8")
+        common = [str(path), f"data.cache={folder}/cache", "runtime.threads=1", "train.sample_length=0"]
+        chosen = planned([*common, f"--minutes={minutes:g}", f"--run={folder}/plan"])
+        for number, (recipe, words) in enumerate(recipes(chosen.config, minutes).items()):
+            if recipe in done:
+                continue
+            run = [*common, *words, f"--run={folder}/{number}"]
+            plan = planned(run)
+            if recipe != CHOSEN and not difference(plan.config, chosen.config):
+                row = {**done[CHOSEN], "recipe": recipe}
+            else:
+                row = {**about, "recipe": recipe, **trained(run, plan, Path(folder, str(number)))}
+            append(results, row)
+            done[recipe] = row
+    if REGRET not in done:
+        lowest, mine = min(done.values(), key=lambda row: row["loss"]), done[CHOSEN]
+        in_range = mine["low"] <= mine["loss"] <= mine["high"]
+        row = {**about, "recipe": REGRET, "regret": round(mine["loss"] - lowest["loss"], 4), "best": lowest["recipe"]}
+        append(results, row | {"in_range": "yes" if in_range else "no"})
+        done[REGRET] = row
+    return f"{name}, {minutes:g} minutes: regret {done[REGRET]['regret']:.3f}, best: {done[REGRET]['best']}"
+
+
+def trained(run: list[str], plan: Plan, folder: Path) -> dict:
+    """Train, and return what a row says of it."""
+    if code := train.main(run):
+        raise RuntimeError(f"{run}: ended with {code}")
+    config, expected = plan.config, plan.expected
+    two = folder.with_name(f"{folder.name}{TEACHER}").is_dir()
+    return {
+        "loss": round(float(best(folder)[0].state.progress.best_loss or math.nan), 4),
+        "model": f"{config.model.n_layer}x{config.model.n_embd}, context {config.model.block_size}",
+        "runs": 2 if two else 1,
+        "rate": config.optim.learning_rate,
+        "weight_decay": config.optim.weight_decay,
+        "dropout": config.model.dropout,
+        "low": 0.0 if expected is None else round(expected.low, 3),
+        "high": 0.0 if expected is None else round(expected.high, 3),
+    }
+
+
+def commit() -> str:
+    found = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def run(results: Path, *, minutes: Iterable[float], chosen: Iterable[str], jobs: int, corpora: Path | None) -> None:
+    """Run what has no row yet: short times first."""
+    texts = {name: TEXTS[name].make(corpora) for name in chosen}
+    for name in [name for name, text in texts.items() if not text]:
+        print(f"{name}: left out, since it is not on this machine", flush=True)
+        del texts[name]
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = [pool.submit(compare, name, text, time, results) for time in sorted(minutes) for name, text in texts.items()]
+        for future in as_completed(futures):
+            problem = future.exception()
+            print(future.result() if problem is None else f"{type(problem).__name__}: {problem}", flush=True)
+
+
+def summary(results: Path) -> None:
+    """Print the regret of the texts that are held out and of the others, and how often the loss was in its range."""
+    for held_out in ("yes", "no"):
+        rows = [row for row in rows_of(results) if row["recipe"] == REGRET and row["held_out"] == held_out]
+        if rows:
+            regrets = [row["regret"] for row in rows]
+            in_range = sum(row["in_range"] == "yes" for row in rows)
+            texts = "texts that are held out" if held_out == "yes" else "other texts"
+            print(
+                f"{texts}: regret {statistics.mean(regrets):.3f} in the mean and {max(regrets):.3f} at most; {in_range} of "
+                f"{len(rows)} losses in the expected range"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, dest="command")
+    command = commands.add_parser("run", help="run what has no row yet")
+    command.add_argument("results", type=Path)
+    command.add_argument("--minutes", default="1,3,10", help="times, separated by commas")
+    command.add_argument("--texts", default=",".join(TEXTS), help="names, separated by commas")
+    command.add_argument("--jobs", type=int, default=max(1, os.cpu_count() or 1))
+    command.add_argument("--corpora", type=Path, help="a folder with shakespeare.txt and chinese-poems.txt")
+    commands.add_parser("summary", help="print the regret so far").add_argument("results", type=Path)
+    options = parser.parse_args()
+    if options.command == "summary":
+        summary(options.results)
+    else:
+        times = [float(minutes) for minutes in options.minutes.split(",")]
+        run(options.results, minutes=times, chosen=options.texts.split(","), jobs=options.jobs, corpora=options.corpora)
+
+
+if __name__ == "__main__":
+    main()
