@@ -9,6 +9,7 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 
     launch("chargpt.__main__")
 
+import difflib
 import importlib
 import sys
 
@@ -16,6 +17,7 @@ from chargpt.commands.verbs import VERBS
 from chargpt.interrupt import ending_at_once
 from chargpt.project import command
 from chargpt.terminal import UserError, best_effort_messages, notice_line
+from chargpt.version import version
 
 FIRST = {  # the commands of the first page: what follows the verb, and what it does
     "train": ("poems.txt --minutes 10", "train a model on your text; without a text, on the language reference of Python"),
@@ -39,8 +41,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"usage: {command('VERB')} ...\n")
         print(*(notice_line(verb, what) for verb, (_, what) in VERBS.items()), sep="\n")
         return 0
+    if argv[0] == "--version":
+        print(f"chargpt {version()}")
+        return 0
     if argv[0] not in VERBS:
-        raise UserError(f"{argv[0]}: no such verb; use one of {', '.join(VERBS)}")
+        close = difflib.get_close_matches(argv[0], VERBS, n=1)
+        what_to_do = f"did you mean {close[0]}?" if close else f"use one of {', '.join(VERBS)}"
+        raise UserError(f"{argv[0]}: no such verb; {what_to_do}")
     with ending_at_once():  # there is nothing to save or to finish yet
         if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before
             from chargpt.planning.cli import check_command_line

@@ -14,34 +14,39 @@ GIVEN = re.compile(r"^(?:--|command line: )?([a-z]+(?:[-_.][a-z]+)*): (\S.{0,200
 # Options whose value may follow in a message, and how that value looks there.
 VALUED = (
     r"--(run|minutes|config|device|start|init-from|vocab-from|lines|length|unknown) "
-    r"((?:'[^']*'|[A-Z]+\b|[a-z0-9/._-]*[a-z0-9]))"
+    r"((?:'[^']*'|[A-Z]+\b|[\w/.-]*\w))"
 )
 SECTION = r"(?:model|optim|train|data|checkpoint|runtime)\.[a-z_]+"
 # A setting in a sentence. At the beginning of a message, it is where the mistake is.
 SETTING = re.compile(rf"(?<= )({SECTION})=([\w.-]*\w)")
 # A command: of a program of ours, with its words, or of a module.
 COMMAND = re.compile(r"python (?:(train|sample)\.py((?: (?:'[^']*'|[^\s;()']+))*)|-m [^;()]+)")
+# A command of a verb that has no call of Python: it stays a command of the shell.
+VERB = re.compile(r"\b(?:python -m chargpt|chargpt(?= (?:import|export|score|text|bench|runs|starts|report|--)))[^;()]*")
 # The same programs, as an installed package names them.
 INSTALLED = re.compile(r"\bchargpt (train|sample)\b")
 # Options of train.py that are arguments of chargpt.train and have a value.
-CALLED = ("--run", "--minutes", "--config", "--device", "--start", "--init-from", "--vocab-from")
-WORDS = ("and", "or", "given", "is", "with", "which", "from", "if")  # of a sentence, after an option without a value
+CALLED = ("--run", "--minutes", "--epochs", "--config", "--device", "--start", "--init-from", "--vocab-from")
+# Words of a sentence, after an option without a value.
+WORDS = "and or given is with which from if out gives decides names sets has replaces".split()
 
 
 def in_python(message: str) -> str:
     """`message` with arguments of Python in place of command-line options: `temperature=-1: use ...`."""
-    message = INSTALLED.sub(r"python \1.py", message)
+    verbs = VERB.findall(message)
+    message = INSTALLED.sub(r"python \1.py", VERB.sub("\0", message))
     message = GIVEN.sub(lambda match: f"{match[1].replace('-', '_')}={_value(match[2])}: ", message)
     message = message.replace(", - for standard input", "")
     message = re.sub(r"--resume (?=--run )", "--resume, ", message)
     message = re.sub(VALUED, _argument, message)
     message = message.replace("--resume", "resume=True")
     message = SETTING.sub(lambda match: f"settings={{{match[1]!r}: {_literal(match[2])}}}", message)
-    message = re.sub(r"(?<=') (?=settings=)", ", ", message)
+    message = re.sub(r"('|\d|\bTrue) (?=(?:run|settings|init_from|vocab_from|start|minutes)=)", r"\1, ", message)
     message = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda match: match[1].replace("-", "_"), message)
     message = re.sub(r"\b(?:python )?train\.py TEXT\b", "chargpt.train(text)", message)
     message = re.sub(r"\b(?:python )?train\.py\b(?=[ ,;]|$)", "chargpt.train", message)
-    return re.sub(r"\bTEXT\b", "text", message)
+    message = re.sub(r"\bTEXT\b", "text", message)
+    return re.sub("\0", lambda _: verbs.pop(0), message)
 
 
 def notice_in_python(line: str) -> str:
@@ -66,8 +71,9 @@ def _call(match: re.Match) -> str:
     for word in given:
         if word == "--resume":
             arguments.append("resume=True")
-        elif word in CALLED:
-            arguments.append(f"{word[2:].replace('-', '_')}={_literal(next(given, ''))}")
+        elif word.partition("=")[0] in CALLED:
+            name, equals, value = word.partition("=")
+            arguments.append(f"{name[2:].replace('-', '_')}={_literal(value if equals else next(given, ''))}")
         elif word.startswith("--"):
             return match[0]
         elif re.match(f"{SECTION}=", word):
@@ -91,7 +97,8 @@ def _argument(match: re.Match) -> str:
     name, value = match[1].replace("-", "_"), match[2]
     if value in WORDS:
         return f"{name} {value}"
-    return f"{name}={value if value.isupper() else _value(value)}"
+    is_written = value in ("M", "N") or value.startswith("'")
+    return f"{name}={value if is_written else _literal(value)}"
 
 
 def _value(text: str) -> str:

@@ -92,11 +92,13 @@ UNUSED = {  # names without an equivalent, and what there is
     "compile": "sampling is not compiled by torch",
     "init_from": "a run is named as in sample.py RUN",
 }
+CONSTANT_RATE = ["optim.schedule=linear", "optim.decay_fraction=0", "optim.warmup_steps=0"]
 ON_OFF = {"True": "on", "False": "off"}
 PRECISIONS = {"float16": "bfloat16"}
 DATASETS = {"shakespeare_char": "shakespeare", "shakespeare": "shakespeare"}
 CHARACTERS = "a model of tokens, which are pieces of words; the models here read and write characters"
 MAX_BYTES, MAX_LINE = 100_000, 300  # of a configuration
+SHAKESPEARE = "train_shakespeare_char.py"  # its configuration for a first training
 CHECKPOINT = "ckpt.pt"  # in the folder that its train.py writes
 
 
@@ -112,7 +114,12 @@ def check_words(argv: Sequence[str], names: Mapping[str, str], *, known: Collect
         option, equals, value = word.partition("=")
         name = option.removeprefix("--").replace("-", "_")
         is_bare = bool(equals) and word in bare and not word.startswith("-")
-        if not (is_bare or (option.startswith("--") and option not in known)) or not (name in names or name in UNUSED):
+        if not (is_bare or (option.startswith("--") and option not in known)):
+            continue
+        if names is TRAIN and name in SAMPLE and name not in TRAIN:
+            sample = _written(SAMPLE[name], name, value if equals else None if following.startswith("--") else following)
+            raise UserError(f"{option}: an option of sample.py; after the training, write {command('sample')} {sample}")
+        if name not in names and name not in UNUSED:
             continue
         typed.append(option)
         found[name] = value if equals else None if following.startswith("--") else following
@@ -138,7 +145,9 @@ def in_our_words(values: Mapping[str, str | None], names: Mapping[str, str]) -> 
         elif name == "init_from" and is_gpt2(value):
             unused[name] = f"{value} is {CHARACTERS}"
         elif name == "decay_lr" and value in ON_OFF and names is TRAIN:
-            words += ["optim.schedule=cosine"] if value == "True" else ["optim.schedule=linear", "optim.decay_fraction=0"]
+            words += ["optim.schedule=cosine"] if value == "True" else CONSTANT_RATE
+        elif name in ("min_lr", "warmup_iters") and values.get("decay_lr") == "False":  # it has no effect there
+            continue
         elif name in ("beta1", "beta2") and names is TRAIN:
             betas = f"optim.betas={values.get('beta1') or DEFAULTS['beta1']},{values.get('beta2') or DEFAULTS['beta2']}"
             words += [] if betas in words else [betas]
@@ -223,6 +232,11 @@ def config_and_flags(argv: Sequence[str], *, known: Collection[str]) -> tuple[Pa
 
     `known` are our own options. A configuration is the value of --config, or a file in a folder `config`.
     """
+    for word in argv:
+        if Path(word).name == SHAKESPEARE and not Path(word.removeprefix("--config=")).exists():
+            raise UserError(
+                f"{word}: no such file; write shakespeare --config shakespeare-cpu, or -gpu, which has its settings"
+            )
     path: Path | None = None
     flags: dict[str, str | None] = {}
     others: list[str] = []
@@ -255,7 +269,8 @@ def refuse_config(
         words, unused = in_our_words({**DEFAULTS, **settings, **flags}, TRAIN)
         kept = [word for word in words if _decides(word) not in decided]
         print(f"{command('train')} {' '.join([*(shell_word(shown(word)) for word in ours), *kept])}", flush=True)
-        left_out = f"; left out: {', '.join(f'{name} ({why})' for name, why in unused.items())}" if unused else ""
+        reasons = ", ".join(f"{name} ({why})" for name, why in unused.items() if name in {**settings, **flags})
+        left_out = f"; left out: {reasons}" if reasons else ""
         raise UserError(f"{shown(path)}: a configuration of nanoGPT, which is not executed; use the command above{left_out}")
 
 

@@ -19,7 +19,7 @@ from chargpt.terminal import UserError
         ("lines: 2 given, but it writes no newlines; use --length", "lines=2: it writes no newlines; use length"),
         (
             "a: exists; continue it with --resume, or choose another --run NAME",
-            "a: exists; continue it with resume=True, or choose another run=NAME",
+            "a: exists; continue it with resume=True, or choose another run='NAME'",
         ),
         ("stopped; --resume --run p-teacher", "stopped; resume=True, run='p-teacher'"),
         (
@@ -29,7 +29,16 @@ from chargpt.terminal import UserError
         ("leave out --config, --init-from and --vocab-from", "leave out config, init_from and vocab_from"),
         ("change them, or skip them with --unknown skip", "change them, or skip them with unknown='skip'"),
         ("train one with python train.py", "train one with chargpt.train"),
-        ("start with train.py TEXT --init-from, or not", "start with chargpt.train(text) init_from, or not"),
+        ("leave --init-from out, or give a run", "leave init_from out, or give a run"),
+        (
+            "a: a checkpoint; make a run of it with python -m chargpt import ../out-nano --run NAME",
+            "a: a checkpoint; make a run of it with python -m chargpt import ../out-nano --run NAME",
+        ),
+        ("a: with chargpt import b --run NAME; or not", "a: with chargpt import b --run NAME; or not"),
+        (
+            "train on it from the weights of this one with --init-from python-docs --run NAME",
+            "train on it from the weights of this one with init_from='python-docs', run='NAME'",
+        ),
         ("a.txt: no such file; give a file, - for standard input, or b", "a.txt: no such file; give a file, or b"),
         (
             "step 2: nan; continue with a lower rate, or with train.on_nonfinite=rollback",

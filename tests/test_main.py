@@ -12,6 +12,7 @@ from chargpt.__main__ import FIRST, main
 from chargpt.commands.verbs import VERBS
 from chargpt.project import command
 from chargpt.terminal import UserError
+from chargpt.version import version
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +34,15 @@ def test_the_list_of_verbs_fits_the_terminal(monkeypatch, capsys, width):
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 2 + len(VERBS) and max(map(len, lines)) <= width
+
+
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"chargpt {version()}\n"
+
+
+def test_a_mistyped_verb_is_answered_with_the_nearest_one():
+    with pytest.raises(UserError, match="^trian: no such verb; did you mean train"):
+        main(["trian"])
 
 
 def test_a_wrong_verb_is_one_line():

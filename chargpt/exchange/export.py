@@ -91,7 +91,7 @@ def installed(package: str) -> bool:
 
 def require(package: str, *, target: str) -> None:
     """Raise UserError, with what to run, unless `package` is installed, which `--to target` needs."""
-    wanted = "-r requirements-export.txt" if is_checkout() else "chargpt[export]"
+    wanted = "-r requirements-export.txt" if is_checkout() else "'chargpt[export]'"
     if not installed(package):
         raise UserError(f"--to {target}: needs the package {package}; run {INSTALL} {wanted}")
 

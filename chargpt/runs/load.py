@@ -16,7 +16,7 @@ from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import TEACHER
 from chargpt.runs.sealed_json import CheckpointError
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import UserError, shell_word, shown
 from chargpt.text.corpus import Corpus, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import can_be_read_again
 from chargpt.text.tokenizer import Tokenizer
@@ -159,8 +159,8 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
     if state.fingerprint == NO_TEXT:
         run = shown(checkpoint.path.parent)
         raise UserError(
-            f"{run}: was imported without a text; start a new run with {command('train')} TEXT "
-            "--init-from, or import it with one"
+            f"{run}: was imported without a text; start a new run from its weights with "
+            f"--init-from {shell_word(run)}, or import it with a text"
         )
     texts = filter(None, [*state.texts, config.data.val_text])
     once = [text for text in texts if text == "-" or (Path(text).exists() and not can_be_read_again(text))]

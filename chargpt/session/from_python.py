@@ -1,13 +1,16 @@
 """`chargpt.train`: from arguments of Python to the command line of train.py, and from how it ended to a run or an error."""
 
+import contextlib
 import difflib
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from chargpt.arguments import in_python, python_errors
+from chargpt.arguments import in_python, notice_in_python, python_errors
 from chargpt.config import RENAMED, Config, to_dict
 from chargpt.nanogpt_words import TRAIN, UNUSED
+from chargpt.planning.cli import check_command_line
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.load import find_run
@@ -18,7 +21,10 @@ from chargpt.text.sources import DEFAULT, NAMES, run_name
 
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 ARGUMENTS = {  # by our names and by nanoGPT's
-    **{name: name for name in ("text", "minutes", "run", "resume", "config", "start", "init_from", "vocab_from", "device")},
+    **{
+        name: name
+        for name in ("text", "minutes", "epochs", "run", "resume", "config", "start", "init_from", "vocab_from", "device")
+    },
     **{"dataset": "text", "out_dir": "run", "wandb_run_name": "run"},
 }
 
@@ -38,6 +44,9 @@ def train_run(
     Raises UserError for a mistake, KeyboardInterrupt if an interrupt came before there was anything to save, and RuntimeError
     if the training failed.
     """
+    if not isinstance(resume, bool):
+        name = f", run={os.fspath(resume)!r}" if isinstance(resume, (str, os.PathLike)) else ""
+        raise UserError(f"resume={resume!r}: use True or False; to continue a run, write resume=True{name}")
     texts = _texts(text)
     _check_types({"run": run, **options}, settings)
     name = None if run is None else os.fspath(run)
@@ -48,7 +57,9 @@ def train_run(
             name = str(folder)
         else:
             folder = folder_of(run_name(texts) if name is None else name, checkpoints)
-    ended = train_in_child(command_line(texts, settings=settings or {}, resume=resume, options={"run": name, **options}))
+    arguments = command_line(texts, settings=settings or {}, resume=resume, options={"run": name, **options})
+    _check_arguments(arguments)
+    ended = train_in_child(arguments)
     if ended.code == 2:
         raise UserError(in_python(ended.error))
     trained = _newest(folder)
@@ -63,6 +74,17 @@ def train_run(
         raise RuntimeError(in_python(reason) + saved)
     assert trained is not None, folder
     return trained
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """Raise UserError for a mistake in the arguments of train.py; for a file of nanoGPT, with the call that it means."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            check_command_line(arguments)
+        except UserError as error:
+            call = notice_in_python(out.getvalue().strip())
+            message = in_python(str(error))
+            raise UserError(message.replace("the command above", call) if call else message) from None
 
 
 def _check_types(options: Mapping[str, object], settings: object) -> None:

@@ -32,7 +32,7 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_p
     assert done.returncode == 0, done.stderr
     ours, theirs = (tmp_path / name / "step-00000012" / "model.safetensors" for name in ("ours", "theirs"))
     assert ours.read_bytes() == theirs.read_bytes()
-    with pytest.raises(UserError, match="a run of this name exists; it is finished: choose another run=NAME, such as"):
+    with pytest.raises(UserError, match="a run of this name exists; it is finished: choose another run='NAME', such as"):
         chargpt.train(text, run=tmp_path / "ours")
 
 
@@ -97,6 +97,9 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
             "settings='train.max_steps=3': use a dict, for example {'train.max_steps': 500}",
         ),
         (None, {"settings": []}, "settings=[]: use a dict"),
+        (None, {"resume": "poems"}, "resume='poems': use True or False; to continue a run, write resume=True, run='poems'"),
+        (None, {"resume": 1}, "resume=1: use True or False"),
+        (None, {"epochs": 1, "minutes": 1}, "epochs: given together with minutes"),
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"init_from": ["a"]}, "init_from=['a']: use a name or a path"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
@@ -117,6 +120,17 @@ def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatc
     with pytest.raises(ValueError) as error:
         chargpt.train(text, **arguments)
     assert str(error.value).startswith(says) and "; " in f"{error.value}; " and "--" not in str(error.value)
+
+
+def test_a_configuration_of_nanogpt_is_answered_with_the_call_that_it_means(tmp_path, capsys):
+    path = tmp_path / "train_sea.py"
+    path.write_text("out_dir = 'out-sea'\nn_layer = 1\nmax_iters = 6\ndevice = 'cpu'\nlearning_rate = 1e-5\n")
+    with pytest.raises(UserError) as error:
+        chargpt.train("a.txt", config=path, settings={"model.n_layer": 2})
+    said = str(error.value)
+    assert "chargpt.train('a.txt', run='out-sea', device='cpu', settings={'model.n_layer': 2, " in said.replace("\\", "/")
+    assert "'train.max_steps': 6" in said and "min_lr" not in said and "command above" not in said
+    assert not capsys.readouterr().out
 
 
 def test_a_path_stays_a_path_and_settings_are_typed_as_on_the_command_line(tmp_path):
