@@ -1,7 +1,8 @@
 """Train a character-level GPT: text in, run out.
 
 The story: options -> plan -> session. A session is one run in training. Its loop: evaluate and save when that is due, stop
-when the run is finished or a signal came, take a step, record it, and plan the length of the run when its speed is known.
+when the run is finished or a signal came, take a step, record it. The length of the run is planned when its speed is known;
+with --minutes, it is planned again halfway through the rest, and when the speed changes.
 When the run has ended, its result is told. A student may follow: the next session.
 """
 
@@ -22,7 +23,7 @@ from chargpt.parallel.processes import join_group
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.session.processes import check_options
+from chargpt.session.processes import compare_options
 from chargpt.session.result import Result, conclude, give_up
 from chargpt.session.resumed import options_of_restart, read_run
 from chargpt.session.session import Session
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     started, root = time.perf_counter(), project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
         options = parse_options(argv)
-        check_options(options, group)
+        compare_options(options, group)
         if options.dry_run:
             print(make_plan(options, root=root).describe())
             return 0
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
             with group.interrupt() as interrupt:
                 while session is not None:
                     result = train(session, interrupt)
-                    session = session.next() if result.go_on else None
+                    session = session.next() if result.may_go_on else None
             return result.code
 
 
@@ -66,13 +67,13 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
 
 
 def train(session: Session, interrupt: Interrupt) -> Result:
-    """Train one run, and tell how it ended. After a step that was not finite, go back to a checkpoint if that is allowed."""
-    session.describe()
+    """Train one run, and tell how it ended. If numbers are not finite, go back to a checkpoint if that is allowed."""
+    session.write_description()
     with ThreadWaiting(session.trainer.runtime) as waiting:  # also for the last sample and the report
         while True:
             try:
                 take_steps(session, interrupt, waiting)
-                session.become_teacher(interrupt)
+                session.take_teacher_name(interrupt)
                 return conclude(session, interrupt)
             except NotFinite as problem:
                 if not session.can_roll_back:
@@ -81,7 +82,7 @@ def train(session: Session, interrupt: Interrupt) -> Result:
 
 
 def take_steps(session: Session, interrupt: Interrupt, waiting: ThreadWaiting) -> None:
-    """The loop, until the run is finished or a signal came. Raises NotFinite."""
+    """The loop, until the run is finished or a signal came. A step, an evaluation and a save may raise NotFinite."""
     trainer, progress = session.trainer, session.trainer.progress
     with session.recording() as clock:
         while True:

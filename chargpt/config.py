@@ -270,7 +270,11 @@ class RuntimeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of a run, in sections."""
+    """All settings of a run, in sections.
+
+    A run that was saved before a setting existed is resumed with the setting's default today. If that default changes what such
+    a run computes, the checkpoint format grows: docs/design.md, How to add, A setting.
+    """
 
     model: GPTConfig = field(default_factory=GPTConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

@@ -35,7 +35,10 @@ class Interrupt:
 
     @property
     def agreed(self) -> bool:
-        """Whether the processes that train together have agreed to stop; for one process, whether a signal came."""
+        """Whether the processes that train together have agreed to stop; for one process, whether a signal came.
+
+        Of several processes, only `exchange` in parallel/processes.py changes it; each step and each evaluation calls that.
+        """
         return self.exit_code != 0
 
     @property

@@ -1,4 +1,4 @@
-"""A new optimizer, kind of positions or sampling rule works everywhere, or is refused in one line."""
+"""A new optimizer, schedule, kind of positions or sampling rule works everywhere, or is refused in one line."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,41 +14,54 @@ import sample
 import train
 from chargpt import __main__ as verbs
 from chargpt.config import OptimConfig
+from chargpt.exchange.export import TARGETS
 from chargpt.kernels import attention, decode
 from chargpt.model import GPT, GPTConfig
 from chargpt.parallel.group import Group, even_cuts
 from chargpt.planning import law
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
-from chargpt.sampling import decoder
+from chargpt.sampling import rules
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import NEVER, Sampling, choose
+from chargpt.sampling.rules import NEVER, Sampling
 from chargpt.terminal import UserError
-from chargpt.training.optimizers import OPTIMIZERS, Optimizer, OptimizerKind, learning_rate
+from chargpt.training.optimizers import (
+    OPTIMIZERS,
+    SCHEDULES,
+    WITH_MINUTES,
+    WITHOUT_MINUTES,
+    Optimizer,
+    Schedule,
+    decay_start,
+    learning_rate,
+)
 
 
 class PlainDescent(Optimizer):
-    """Stochastic gradient descent: no state but the number of steps."""
+    """Stochastic gradient descent with momentum."""
 
     def __init__(self, weights, config, *, group=Group(), parts=1):
         super().__init__(weights, group, parts)
-        self.regions, self.shards = [even_cuts(0, len(weights.vector), parts)], []
+        self.regions = [even_cuts(0, len(weights.vector), parts)]
+        self.shards = [self._shard("momentum", self.regions[0])]
 
     @torch.no_grad()
     def step(self, rate):
-        cuts = self.regions[0]
+        cuts, momentum = self.regions[0], self.shards[0].own
         for part in self._own:
-            self._weights.vector[cuts[part] : cuts[part + 1]].sub_(
-                self._weights.gradient[cuts[part] : cuts[part + 1]], alpha=rate
-            )
+            here = slice(cuts[part], cuts[part + 1])
+            own = momentum[cuts[part] - cuts[self._own.start] : cuts[part + 1] - cuts[self._own.start]]
+            self._weights.vector[here].sub_(own.mul_(0.5).add_(self._weights.gradient[here]), alpha=rate)
         self._count += 1
 
 
 @pytest.fixture
 def plain(monkeypatch) -> str:
     """The name of a new optimizer, added in the two places that chargpt/training/optimizers.py names."""
-    kind = OptimizerKind(label="Plain", make=PlainDescent, rates=((math.inf, 0.1),), start_rates=(0.1, 0.1), learned=0.5)
+    kind = replace(
+        OPTIMIZERS["adamw"], label="Plain", make=PlainDescent, rates=((math.inf, 0.1),), start_rates=(0.1, 0.1), learned=0.5
+    )
     monkeypatch.setitem(OPTIMIZERS, "plain", kind)
     monkeypatch.setitem(OptimConfig.__annotations__, "name", Literal["adamw", "muon", "plain"])
     return "plain"
@@ -88,12 +101,28 @@ def works_or_is_refused(words: list[str]) -> bool:
     return True
 
 
-def test_the_two_lists_of_optimizers_are_equal():
-    assert set(get_args(get_type_hints(OptimConfig)["name"])) == set(OPTIMIZERS)
+def test_the_two_lists_of_optimizers_and_of_schedules_are_equal():
+    types = get_type_hints(OptimConfig)
+    assert set(get_args(types["name"])) == set(OPTIMIZERS) and set(get_args(types["schedule"])) == set(SCHEDULES)
+    assert {WITH_MINUTES, WITHOUT_MINUTES} <= set(OPTIMIZERS)
+
+
+def test_a_new_schedule_decides_when_and_how_the_rate_falls(monkeypatch, text, tmp_path):
+    halves = Schedule(begin=lambda config, max_steps: max_steps / 2, remaining=lambda done: 0.5)
+    monkeypatch.setitem(SCHEDULES, "halves", halves)
+    monkeypatch.setitem(OptimConfig.__annotations__, "schedule", Literal["linear", "cosine", "halves"])
+    config = OptimConfig(schedule="halves", warmup_steps=0, learning_rate=1.0)
+    assert decay_start(config, max_steps=100) == 50 and learning_rate(60, config, max_steps=100) == 0.5
+    assert chargpt.load(trained(text, tmp_path, "optim.schedule=halves")).step == 6
 
 
 def test_a_new_optimizer_trains_resumes_samples_and_exports(plain, text, tmp_path):
     run = trained(text, tmp_path, f"optim.name={plain}")
+    same = [f"optim.name={plain}", "optim.warmup_steps=0", "optim.decay_fraction=0"]
+    whole = trained(text, tmp_path / "whole", *same, "train.max_steps=6")
+    again = trained(text, tmp_path / "again", *same)
+    for name, weights in chargpt.load(whole).model.state_dict().items():
+        assert torch.equal(weights, chargpt.load(again).model.state_dict()[name]), "the state of the optimizer is not in shards"
     assert chargpt.load(run).step == 6 and len(chargpt.load(run).generate(length=5)) == 5
     assert works_or_is_refused(["export", str(run), "--to", "safetensors", f"{tmp_path}/weights.safetensors"])
 
@@ -125,13 +154,7 @@ def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["export", "RUN", "--to", "hf"],
-        ["export", "RUN", "--to", "gguf"],
-        ["export", "RUN", "--to", "onnx"],
-        ["export", "RUN", "--to", "html"],
-        ["compress", "RUN"],
-    ],
+    [*(["export", "RUN", "--to", name] for name, target in TARGETS.items() if target.positions), ["compress", "RUN"]],
     ids=" ".join,
 )
 def test_what_does_not_know_new_positions_refuses_them(ramp, text, tmp_path, monkeypatch, words):
@@ -148,8 +171,6 @@ def test_what_was_named_and_not_written_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(model, "POSITIONS", (*model.POSITIONS, "ramp"))
     with pytest.raises(ValueError, match="positions: 'ramp' has no table; add one to GPT._new_table"):
         GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8, positions="ramp"), 5)
-    with pytest.raises(ValueError, match="optim.schedule: 'steps' has no formula; add it to learning_rate and decay_start"):
-        learning_rate(50, OptimConfig(schedule="steps", warmup_steps=0), max_steps=100)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,12 +183,14 @@ class WithoutTheBest(Sampling):
 def test_a_sampling_rule_that_the_c_decoder_does_not_know_is_applied(compiled, monkeypatch):
     kernel = compiled(decode.load_kernel)
 
-    def choose_another(logits, sampling, *, generators):
+    known = rules.kept
+
+    def kept(logits, sampling):
         if getattr(sampling, "without_best", False):
             logits = logits.scatter(-1, logits.argmax(dim=-1, keepdim=True), NEVER)
-        return choose(logits, sampling, generators=generators)
+        return known(logits, sampling)
 
-    monkeypatch.setattr(decoder, "choose", choose_another)
+    monkeypatch.setattr(rules, "kept", kept)
     torch.manual_seed(0)
     gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True), 9).eval()
     prompt = torch.tensor([[1, 2, 3]])

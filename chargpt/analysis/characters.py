@@ -18,14 +18,14 @@ CLASSES = (
     "newline",
     "symbol and other",
 )
-# Indices of CLASSES.
-FIRST = 0
-REST = 1
-DIGIT = 2
-PUNCTUATION = 3
-SPACE = 4
-NEWLINE = 5
-OTHER = 6
+# Indices of CLASSES, by name: a class may be inserted anywhere.
+FIRST = CLASSES.index("first of a word")
+REST = CLASSES.index("rest of a word")
+DIGIT = CLASSES.index("digit")
+PUNCTUATION = CLASSES.index("punctuation")
+SPACE = CLASSES.index("space")
+NEWLINE = CLASSES.index("newline")
+OTHER = CLASSES.index("symbol and other")
 # By the first letter of the category in Unicode. A mark belongs to the letter before it.
 BY_CATEGORY = {"L": REST, "M": REST, "N": DIGIT, "P": PUNCTUATION, "Z": SPACE}
 

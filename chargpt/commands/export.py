@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import load_run, run_verb, verb_parser
-from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, publish, require
+from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_positions, publish, require
 from chargpt.project import project_root
 from chargpt.terminal import UserError, notice, one_line, shown
 
@@ -39,6 +39,7 @@ def export(options: Namespace) -> None:
     destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
     is_folder = not target.suffix.startswith(".")
     check_destination(destination, is_folder=is_folder, force=options.force)
+    check_positions(loaded.model.config.positions, options.to)
     notice("run", loaded.describe())
     with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
         ids, ids_from = reference_text(loaded, root=project_root(), length=CHECKED_IDS)

@@ -46,15 +46,19 @@ class Target(NamedTuple):
     module: str  # whose function `write`, an ExportWriter, makes the export; imported when it is used
     suffix: str  # of the default destination: the name of the run and this; with a dot, it is a file and not a folder
     what: str  # for --help
+    positions: tuple[str, ...]  # the kinds that it can compute; () for weights alone, which are of any kind
     package: str = ""  # that it needs, in addition to those of requirements.txt
 
 
+KNOWN = ("learned", "sinusoidal", "rotary")
+FOLDER = "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"
+GRAPH = "a folder with an ONNX graph, for onnxruntime and browsers"
 TARGETS = {
-    "hf": Target("chargpt.exchange.hugging_face", "-hf", "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"),
-    "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", "gguf"),
-    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", "a folder with an ONNX graph, for onnxruntime and browsers", "onnx"),
-    "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline"),
-    "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone"),
+    "hf": Target("chargpt.exchange.hugging_face", "-hf", FOLDER, KNOWN),
+    "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", KNOWN, "gguf"),
+    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", GRAPH, KNOWN, "onnx"),
+    "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline", KNOWN),
+    "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone", ()),
 }
 
 
@@ -82,6 +86,13 @@ class ExportWriter(Protocol):
         more than a bound.
         """
         ...
+
+
+def check_positions(positions: str, target: str) -> None:
+    """Raise UserError if a target cannot compute this kind of positions."""
+    known = TARGETS[target].positions
+    if known and positions not in known:
+        raise UserError(f"model.positions: {positions}; --to {target} holds {', '.join(known)} alone; use --to safetensors")
 
 
 def installed(package: str) -> bool:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from chargpt.exchange.export import ExportOptions
-from chargpt.exchange.layouts import check_positions
 from chargpt.files import SyncedFile
 from chargpt.markup import allowed, as_json
 from chargpt.model import GPT, SINUSOID_SCALE
@@ -57,7 +56,6 @@ MAX_SECONDS = 600
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     """Write the page to `path`; returns lines about it. Raises UserError, see `ExportWriter`."""
-    check_positions(loaded.model.config)
     _check_size(loaded.model)
     tensors = loaded.model.state_dict()
     packed_model = _packed_model(loaded.model, options.weights)

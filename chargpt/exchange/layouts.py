@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from chargpt.exchange.tensor_file import PlannedTensor, TensorSource, planned, transposed, zeros
 from chargpt.model import GPT, GPTConfig
-from chargpt.terminal import UserError
 
 # The epsilon of every LayerNorm.
 EPSILON = 1e-5
@@ -44,16 +43,7 @@ ARCHITECTURES = {"learned": "gpt2", "sinusoidal": "gpt2", "rotary": "starcoder2"
 
 def architecture(config: GPTConfig) -> str:
     """The architecture, as transformers and llama.cpp name it, that computes a model of this shape."""
-    check_positions(config)
     return ARCHITECTURES[config.positions]
-
-
-def check_positions(config: GPTConfig) -> None:
-    """Raise UserError if an export cannot hold this kind of positions."""
-    if config.positions not in ARCHITECTURES:
-        raise UserError(
-            f"model.positions: {config.positions}; this format holds {', '.join(ARCHITECTURES)} alone; use --to safetensors"
-        )
 
 
 def transformers_config(model: GPT) -> dict[str, Any]:

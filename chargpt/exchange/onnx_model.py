@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from chargpt.exchange.certificate import ROUNDING, certify
 from chargpt.exchange.export import ExportOptions, installed, not_checked, version_of, write_json
-from chargpt.exchange.layouts import EPSILON, check_positions
+from chargpt.exchange.layouts import EPSILON
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import PlannedTensor, content, planned, size, transposed
 from chargpt.exchange.tokenizer_json import to_tokenizer_json
@@ -182,7 +182,6 @@ NOTES = [
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     """Write the folder; see `chargpt/exchange/export.py`."""
-    check_positions(loaded.model.config)
     os.mkdir(path)
     write_json(path / "tokenizer.json", to_tokenizer_json(loaded.tokenizer))
     graph = onnx_graph(loaded.model)

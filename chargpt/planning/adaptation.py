@@ -22,7 +22,7 @@ from chargpt.runs.start_from import name_of_start, start_from
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
-from chargpt.training.optimizers import OPTIMIZERS
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
 # Epochs of a run, at most.
 EPOCHS = 6
@@ -118,7 +118,7 @@ def adapt(
     characters = len(corpus.train)
     is_small = len(corpus.val) < SMALL_SPLIT
     if chooses(given, minutes=minutes):
-        config = apply_overrides(config, _unless(given, {"optim.name": "muon"}))
+        config = apply_overrides(config, _unless(given, {"optim.name": WITH_MINUTES}))
         config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, characters)}))
         fewest = FEWEST_FOR_ANOTHER_KIND if start.is_of_another_kind else FEWEST_EPOCHS
         most = epochs or (min(EPOCHS, fewest + characters // EPOCH_FOR) if is_small else EPOCHS)
@@ -157,7 +157,7 @@ def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
 def expected_from_scratch(text: Text) -> float:
     """The validation loss of a training of this short `text` alone, in two runs, nats per character."""
     seen = MAX_EPOCHS * text.characters
-    losses = [expected_loss(text, parameters=12 * n * c * c, seen=seen, optimizer="muon") for n, c in SHAPES[:3]]
+    losses = [expected_loss(text, parameters=12 * n * c * c, seen=seen, optimizer=WITH_MINUTES) for n, c in SHAPES[:3]]
     return announced(text, min(losses), seen=seen, how=TWO_RUNS).loss
 
 

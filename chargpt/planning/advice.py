@@ -22,6 +22,7 @@ from chargpt.runs.starts import load_start, read_card, start_names
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.sources import can_be_read_again
+from chargpt.training.optimizers import WITH_MINUTES
 
 # Minutes in which a short text gets two runs; more do not lower its loss.
 ENOUGH = 2
@@ -223,11 +224,11 @@ def better_training(
         return ""
     elif not learned:
         words = ["--find-lr"]
-    elif config.optim.name != "muon" and with_minutes is None:  # --minutes uses Muon
+    elif config.optim.name != WITH_MINUTES and with_minutes is None:
         words = ["--minutes", str(ENOUGH if is_short_of_text else minutes)]
     elif not is_short_of_text:
         words = ["--minutes", str(2 * minutes)]
-    elif config.optim.name == "muon" and minutes <= ENOUGH and (given.minutes or 0) < ENOUGH:  # in two runs
+    elif config.optim.name == WITH_MINUTES and minutes <= ENOUGH and (given.minutes or 0) < ENOUGH:  # in two runs
         words = ["--minutes", str(ENOUGH)]
     else:
         return LONGER_TEXT if best_loss >= ngram_loss else ""

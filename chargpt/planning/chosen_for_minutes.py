@@ -33,7 +33,7 @@ from chargpt.terminal import Kind, Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import ngram_loss_and_copying
 from chargpt.training.evaluation import validation_split
-from chargpt.training.optimizers import OPTIMIZERS
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_waiting import ThreadWaiting
 from chargpt.training.trainer import Trainer
@@ -144,22 +144,21 @@ def choose(
     *,
     given: Collection[str],
     seconds: float,
-    muon: bool,
+    optimizer: str,
     processes: int = 1,
     teachers: Sequence[Teacher] = (),
 ) -> Choice:
     """Complete `config` for a run on `text` of this many `seconds`. What the user has `given`, as section.key, stays.
 
-    `muon` chooses Muon, rotary positions and biases, which learn more; otherwise AdamW and learned positions. The models that
+    `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. The models that
     are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
     fits what was given.
     """
-    names = ["optim.name=adamw", "model.positions=learned"]
-    if muon:
-        names = ["optim.name=muon", "model.positions=rotary", "model.bias=true"]
+    names = [f"optim.name={optimizer}", *OPTIMIZERS[optimizer].settings]
+    is_limited = optimizer == WITH_MINUTES
     shapes = shapes_of(config, corpus, names, given=given)
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes, teachers=teachers))
-    one_run = processes > 1 or not muon or config.train.teachers or "train.student_minutes" in given
+    one_run = processes > 1 or not is_limited or config.train.teachers or "train.student_minutes" in given
     if not one_run:
         students = [candidate.as_student(text) for candidate in candidates]
         best = _best(students)
@@ -171,17 +170,17 @@ def choose(
     if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
     how = best.config.optim.name
-    kind: Kind = "line" if muon else "detail"  # without --minutes, nobody asked for so much time
+    kind: Kind = "line" if is_limited else "detail"  # without --minutes, nobody asked for so much time
     expected, notices = _described(best, candidates, text, given=given, how=how)
     notices += _end(used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
     with_minutes = None
-    if expected is not None and not muon and "optim.name" not in given:
+    if expected is not None and not is_limited and "optim.name" not in given:
         with_minutes = _with_minutes(candidates, text, seconds=used)
     return Choice(best.config, seconds, notices, expected, with_minutes)
 
 
 def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) -> tuple[int, float]:
-    """What --minutes would give in about `seconds`: the number of minutes, and the expected loss with Muon.
+    """What --minutes would give in about `seconds`: the number of minutes, and the expected loss.
 
     A text that is short for the time gets two minutes or more, and with them two runs.
     """
@@ -191,8 +190,8 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) ->
     for candidate in candidates:
         speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
         seen = min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1)
-        loss = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer="muon")
-        losses.append(law.announced(text, loss, seen=seen, how="two runs" if is_short else "muon").loss)
+        loss = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer=WITH_MINUTES)
+        losses.append(law.announced(text, loss, seen=seen, how="two runs" if is_short else WITH_MINUTES).loss)
     return minutes, min(losses)
 
 

@@ -55,6 +55,7 @@ from chargpt.terminal import Notice, UserError, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.sources import check_found, run_name
 from chargpt.training.initialisation import initial_model
+from chargpt.training.optimizers import WITH_MINUTES, WITHOUT_MINUTES
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 
@@ -324,7 +325,7 @@ def _choose(
         text,
         given=given if minutes is None else given - {"train.max_steps"},  # minutes decide the length
         seconds=limit or DEFAULT_SECONDS,
-        muon=minutes is not None,
+        optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES,
         processes=processes,
         teachers=teachers,
     )

@@ -80,17 +80,22 @@ def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
     return logits.masked_fill(probs < min_p * probs.amax(dim=-1, keepdim=True), NEVER)
 
 
-def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The probabilities (B, V) that `sampling`, at a temperature above 0, draws from; logits (B, V)."""
-    # Subtracting the largest logit keeps very small temperatures from overflowing. The softmax is the same.
-    logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(sampling.temperature, 1e-30)
+def kept(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Logits (B, V) in which those of the ids that a rule forbids are NEVER. At temperature 0 these rules hold, too."""
     if sampling.top_k:
         logits = keep_top_k(logits, sampling.top_k)
     if sampling.top_p < 1:
         logits = keep_top_p(logits, sampling.top_p)
     if sampling.min_p:
         logits = keep_min_p(logits, sampling.min_p)
-    return logits.softmax(dim=-1)
+    return logits
+
+
+def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The probabilities (B, V) that `sampling`, at a temperature above 0, draws from; logits (B, V)."""
+    # Subtracting the largest logit keeps very small temperatures from overflowing. The softmax is the same.
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(sampling.temperature, 1e-30)
+    return kept(logits, sampling).softmax(dim=-1)
 
 
 def draw(probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
@@ -105,5 +110,5 @@ def draw(probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
 def choose(logits: Tensor, sampling: Sampling, *, generators: Sequence[torch.Generator]) -> Tensor:
     """The next id of each row of logits (B, V), by `sampling`; returns (B,)."""
     if sampling.temperature == 0:
-        return logits.argmax(dim=-1)
+        return kept(logits, sampling).argmax(dim=-1)
     return draw(distribution(logits, sampling), generators)

@@ -65,7 +65,7 @@ def corpus_of_others(start: Start, *, root: Path) -> Corpus:
     return corpus
 
 
-def check_options(options: TrainOptions, group: Group) -> None:
+def compare_options(options: TrainOptions, group: Group) -> None:
     """Raise UserError, naming the first difference, unless all processes got the same options: those of rank 0 decide.
 
     On another machine than rank 0's, paths may differ; texts are compared by their content when they are read.

@@ -39,7 +39,7 @@ class Result(NamedTuple):
     """How a session ended."""
 
     code: int  # the exit code of the program, if nothing follows
-    go_on: bool  # whether the next session may follow
+    may_go_on: bool  # whether the next session may follow
 
 
 def conclude(session: Session, interrupt: Interrupt) -> Result:
@@ -47,11 +47,11 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     trainer, run = session.trainer, session.run
     progress, train = trainer.progress, trainer.config.train
     if run is None:
-        return Result(interrupt.exit_code, go_on=not interrupt.agreed)
+        return Result(interrupt.exit_code, may_go_on=not interrupt.agreed)
     if interrupt.agreed:
         again = f"{command('train')} --resume --run {run.name(session.checkpoints)}"
         notice("stopped", f"at step {progress.step:,}, saved; continue with: {again}")
-        return Result(interrupt.exit_code, go_on=False)
+        return Result(interrupt.exit_code, may_go_on=False)
     name = run.name(session.checkpoints)
     if train.sample_length:
         print(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")
@@ -75,7 +75,7 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     second = f"   (for the second run: {command('train')} --resume --run {name})"
     notice("sample", f"{command('sample')} {name}{second if interrupt.came_here and train.student_minutes else ''}")
     code = interrupt.exit_code if train.student_minutes else 0  # after a late signal, do not start the student
-    return Result(code, go_on=code == 0)
+    return Result(code, may_go_on=code == 0)
 
 
 def give_up(session: Session, problem: NotFinite) -> Result:
@@ -83,7 +83,7 @@ def give_up(session: Session, problem: NotFinite) -> Result:
     if session.run is not None:
         name = session.run.name(session.checkpoints)
         log(f"error: {problem}; {after_divergence(session.run.checkpoint, session.trainer.config, name=name)}")
-    return Result(3, go_on=False)
+    return Result(3, may_go_on=False)
 
 
 def best_sample(session: Session, folder: Path, interrupt: Interrupt) -> str:

@@ -276,8 +276,8 @@ class Session:
 
     # What is said and recorded
 
-    def describe(self) -> None:
-        """Tell the user what will be trained and how long it takes, and write it into the folder of the run."""
+    def write_description(self) -> None:
+        """Tell the user what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
         trainer, journal, run = self.trainer, self.journal, self.run
         journal.add([*describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps), *self.advice])
         if run is None:
@@ -312,7 +312,7 @@ class Session:
     # What is due
 
     def due(self, interrupt: Interrupt) -> Due:
-        """What is due now. A signal that came is known to all processes."""
+        """What is due now. A signal makes saving due, and nothing else; all processes know of the same signal."""
         trainer = self.trainer
         return Due(
             progress=trainer.progress,
@@ -468,7 +468,7 @@ class Session:
             self.saved = dataclasses.replace(self.saved, progress=self.trainer.progress.copy())
         self.trainer.progress.skipped = skipped
 
-    def become_teacher(self, interrupt: Interrupt) -> None:
+    def take_teacher_name(self, interrupt: Interrupt) -> None:
         """Rename a run that has ended to NAME-teacher, if a student follows, which gets its name; else do nothing."""
         if self.run is None or interrupt.agreed or not self.trainer.config.train.student_minutes:
             return

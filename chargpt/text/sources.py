@@ -17,7 +17,7 @@ import tempfile
 import unicodedata
 import urllib.request
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,7 +29,6 @@ from chargpt.text.formats import DOCUMENTS, plain_name
 from chargpt.text.source_bytes import Source, Sources, walk
 
 DEFAULT = "python-docs"
-NAMES = (DEFAULT, "python-source", "shakespeare")
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
@@ -207,39 +206,40 @@ def _suggestion(path: Path) -> str:
 
 def named_corpus(name: str, *, root: Path) -> list[Source]:
     """The sources of the corpus `name`, one of NAMES. Raises UserError if it is not available."""
-    if name == "python-docs":
-        return [Source(label=name, content=_python_docs())]
-    if name == "python-source":
-        library = Path(sysconfig.get_path("stdlib"))
-        files = walk(library, skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
-        return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
-    return [_shakespeare(_shakespeare_path(root))]
+    return CORPORA[name](root)
 
 
 def needs_download(name: str, *, root: Path) -> bool:
     """Whether `named_corpus` would read the corpus from the network."""
-    return name == "shakespeare" and not _shakespeare_path(root).exists()
+    return CORPORA.get(name) is _shakespeare and not _shakespeare_path(root).exists()
 
 
 def _shakespeare_path(root: Path) -> Path:
     return root / "data" / "shakespeare.txt"
 
 
-def _python_docs() -> bytes:
+def _python_docs(root: Path) -> list[Source]:
     try:
         from pydoc_data.topics import topics  # large, and some distributions remove it
     except ImportError:
         raise UserError("python-docs: this Python has no pydoc_data; give a text file") from None
-    return "\n\n".join(topics.values()).encode()
+    return [Source(label="python-docs", content="\n\n".join(topics.values()).encode())]
 
 
-def _shakespeare(path: Path) -> Source:
+def _python_source(root: Path) -> list[Source]:
+    library = Path(sysconfig.get_path("stdlib"))
+    files = walk(library, skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
+    return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
+
+
+def _shakespeare(root: Path) -> list[Source]:
     """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked."""
+    path = _shakespeare_path(root)
     if not path.exists():
         _download(path)
     if not _is_shakespeare(path.read_bytes()):
         raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
-    return Source(label=shown(path), path=path)
+    return [Source(label=shown(path), path=path)]
 
 
 def _download(path: Path) -> None:
@@ -263,3 +263,13 @@ def _download(path: Path) -> None:
 
 def _is_shakespeare(content: bytes) -> bool:
     return hashlib.sha256(content).hexdigest() == SHAKESPEARE_SHA256
+
+
+# The corpora that have a name, and what gives their sources from the root of the project. A new one is an entry here; if it is
+# downloaded, `needs_download` knows it too.
+CORPORA: dict[str, Callable[[Path], list[Source]]] = {
+    DEFAULT: _python_docs,
+    "python-source": _python_source,
+    "shakespeare": _shakespeare,
+}
+NAMES = tuple(CORPORA)

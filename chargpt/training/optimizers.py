@@ -2,7 +2,8 @@
 
 An optimizer updates the vector of a `FlatWeights` from its gradient, or the parts of it that this process owns. It has a
 method `step(rate)`, the cuts of its `regions`, its state as `shards`, and `rehearse()` if an update has large matrix products.
-A new one is a class with these, an entry in `OPTIMIZERS`, and its name among the types of `OptimConfig.name`.
+A new one is a class with these, an entry in `OPTIMIZERS`, and its name among the types of `OptimConfig.name`. The learning-rate
+schedules are at the end.
 
 With several processes, each updates its own parts and keeps their state alone (ZeRO stage 1, arXiv 1910.02054). Every part is
 updated by itself, so that its bits do not depend on the number of processes: torch rounds the last numbers of a call, and
@@ -37,7 +38,11 @@ class Shard(NamedTuple):
 
 
 class Optimizer:
-    """What optimizers have in common: their state by name, whole, whatever the number of processes."""
+    """What optimizers have in common: their state by name, whole, whatever the number of processes.
+
+    A checkpoint holds the `shards` and the number of steps, and nothing else of an optimizer. A resumed run would
+    silently differ if an update used more that changes from step to step. tests/training/test_optimizers.py resumes every kind.
+    """
 
     regions: list[list[int]]  # the cuts of each region of the vector of weights; a part has a range in every region
     shards: list[Shard]
@@ -204,28 +209,34 @@ class Muon(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerKind:
-    """An optimizer, and what the choice of settings knows of it. docs/lab/choice.md has the experiments."""
+    """An optimizer, and what the choice of settings knows of it. docs/lab/choice.md has the experiments.
+
+    No figure has a default: those of one optimizer are wrong for another.
+    """
 
     label: str
     make: Callable[..., Optimizer]
+    settings: tuple[str, ...]  # that are chosen with it; the figures below hold for them
     rates: tuple[tuple[float, float], ...]  # the highest learning rate for up to this many parameters in the blocks
     # The highest learning rate of a training that begins with other weights: for a short text, and for a long one or one of
     # another kind.
     start_rates: tuple[float, float]
     learned: float  # share of the n-gram model's knowledge that a model learns from a short text
-    useful_parameters: float = math.inf  # parameters for each character of the text; more have no use
+    useful_parameters: float  # for each character of the text; more have no use
     # Of a long text, a model learns as much from a character as with Muon and rotary positions from so much of one.
-    sees: float = 1.0
-    short_contexts: tuple[tuple[int, int], ...] = ()  # the context for texts of up to this many characters
-    is_context_by_width: bool = False  # the context of a longer text depends on the width alone
-    small_dropout: float = 1.0  # the highest dropout of a small model
+    sees: float
+    short_contexts: tuple[tuple[int, int], ...]  # the context for texts of up to this many characters
+    is_context_by_width: bool  # the context of a longer text depends on the width alone
+    small_dropout: float  # the highest dropout of a small model
 
 
+# The kinds of optimizers. WITH_MINUTES below says which of them --minutes chooses.
 OPTIMIZERS = {
-    # The figures are those of AdamW with learned positions, which is the default. A short text teaches few positions.
+    # The default. A short text teaches few learned positions.
     "adamw": OptimizerKind(
         label="AdamW",
         make=AdamW,
+        settings=("model.positions=learned",),
         rates=((2e6, 3e-3), (math.inf, 2e-3)),
         start_rates=(3e-4, 3e-4),
         learned=0.88,
@@ -235,15 +246,23 @@ OPTIMIZERS = {
         is_context_by_width=True,
         small_dropout=0.1,
     ),
-    # With rotary positions.
     "muon": OptimizerKind(
         label="Muon",
         make=Muon,
+        settings=("model.positions=rotary", "model.bias=true"),
         rates=((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
         start_rates=(5e-4, 2e-3),
         learned=0.95,
+        useful_parameters=math.inf,
+        sees=1.0,
+        short_contexts=(),
+        is_context_by_width=False,
+        small_dropout=1.0,
     ),
 }
+# The optimizer that --minutes and a training from other weights choose, and that advice prefers: the one that learns most; and
+# the one that a training without --minutes chooses.
+WITH_MINUTES, WITHOUT_MINUTES = "muon", "adamw"
 
 
 def make_optimizer(weights: FlatWeights, config: OptimConfig, *, group: Group = Group(), parts: int = 1) -> Optimizer:
@@ -276,6 +295,26 @@ def _spans_within(weights: FlatWeights, part: slice) -> Iterator[tuple[str, slic
 # The learning rate as a function of the step
 
 
+class Schedule(NamedTuple):
+    """How the rate falls after the warm-up."""
+
+    begin: Callable[[OptimConfig, int], float]  # the step at which it begins to fall, in a run of so many steps
+    remaining: Callable[[float], float]  # the share of the fall that is left, from the share of the decay that is over; 1 to 0
+
+
+# A new schedule is an entry here, and its name among the types of `OptimConfig.schedule`.
+SCHEDULES = {
+    "linear": Schedule(
+        begin=lambda config, max_steps: max_steps * (1 - config.decay_fraction),
+        remaining=lambda done: 1 - done,
+    ),
+    "cosine": Schedule(
+        begin=lambda config, max_steps: 0,
+        remaining=lambda done: 0.5 * (1 + math.cos(math.pi * min(1.0, done))),
+    ),
+}
+
+
 def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     """The rate of step `step`, counted from 0, in a run of `max_steps`.
 
@@ -287,19 +326,14 @@ def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
     if step < warmup:
         return config.learning_rate * (step + 1) / (warmup + 1)
     done = decay_done(step, config, max_steps=max_steps)
-    if config.schedule == "linear":
-        remaining = 1 - done
-    elif config.schedule == "cosine":
-        remaining = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    else:
-        raise ValueError(f"optim.schedule: {config.schedule!r} has no formula; add it to learning_rate and decay_start")
-    return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * max(0.0, remaining))
+    remaining = max(0.0, SCHEDULES[config.schedule].remaining(done))
+    return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * remaining)
 
 
 def decay_start(config: OptimConfig, *, max_steps: int) -> float:
     """The step at which the rate begins to fall in a run of `max_steps` whose length was planned once."""
     warmup = min(config.warmup_steps, max_steps // 2)
-    return max(warmup, max_steps * (1 - config.decay_fraction)) if config.schedule == "linear" else warmup
+    return max(warmup, SCHEDULES[config.schedule].begin(config, max_steps))
 
 
 def decay_done(step: int, config: OptimConfig, *, max_steps: int) -> float:

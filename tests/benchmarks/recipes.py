@@ -275,7 +275,7 @@ def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Con
         settings = ("runtime.threads=1", "train.student_minutes=0", *settings)  # one run
         config = apply_overrides(Config(), settings)
         given = {setting.partition("=")[0] for setting in settings}
-        return choose(config, corpus, text_of(corpus), given=given, seconds=seconds, muon=True).config
+        return choose(config, corpus, text_of(corpus), given=given, seconds=seconds, optimizer="muon").config
 
     best = chosen()
     yield CHOSEN, best

@@ -48,11 +48,18 @@ def steady(monkeypatch) -> None:
     monkeypatch.setattr("chargpt.planning.chosen_for_minutes.training_speed", lambda config, corpus, teachers: 1e5)
 
 
-def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, muon: bool = True, processes: int = 1) -> Choice:
+def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", processes: int = 1) -> Choice:
     config, teachers, _ = find_teachers(apply_overrides(Config(), ["runtime.threads=1", *settings]), Path())
     given = {setting.partition("=")[0] for setting in settings}
     return choose(
-        config, corpus, text_of(corpus), given=given, seconds=seconds, muon=muon, processes=processes, teachers=teachers
+        config,
+        corpus,
+        text_of(corpus),
+        given=given,
+        seconds=seconds,
+        optimizer=optimizer,
+        processes=processes,
+        teachers=teachers,
     )
 
 
@@ -73,7 +80,7 @@ def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
 
 
 def test_without_muon_it_is_adamw_with_learned_positions(corpora):
-    config = choice_for(corpora[3000], muon=False).config
+    config = choice_for(corpora[3000], optimizer="adamw").config
     assert config.optim.name == "adamw" and config.model.positions == "learned"
 
 
@@ -128,7 +135,7 @@ def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
     shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1"]
     assert choice_for(corpus, *shape).config.model.block_size == 128
     assert choice_for(many, *shape).config.model.block_size == 256
-    alone, together = (choice_for(one, *shape, muon=False).config.model.block_size for one in (corpus, many))
+    alone, together = (choice_for(one, *shape, optimizer="adamw").config.model.block_size for one in (corpus, many))
     assert alone == together
     long = dataclasses.replace(corpus, train=np.tile(corpus.train, 60))
     assert choice_for(long, *shape, seconds=3600.0).config.model.block_size == 256
@@ -334,11 +341,11 @@ def test_presets_that_decide_everything_are_the_full_ones():
 
 def test_without_muon_the_choice_knows_what_minutes_would_give(corpora, steady):
     novel = dataclasses.replace(corpora[100_000], train=np.tile(corpora[100_000].train, 30))
-    short, long = (choice_for(corpus, seconds=60.0, muon=False) for corpus in (corpora[3000], novel))
+    short, long = (choice_for(corpus, seconds=60.0, optimizer="adamw") for corpus in (corpora[3000], novel))
     assert short.with_minutes[0] == 2 and long.with_minutes[0] == 1
     assert all(choice.with_minutes[1] < choice.expected.loss for choice in (short, long))
     assert choice_for(corpora[3000], seconds=60.0).with_minutes is None
-    assert choice_for(corpora[3000], "optim.name=adamw", seconds=60.0, muon=False).with_minutes is None
+    assert choice_for(corpora[3000], "optim.name=adamw", seconds=60.0, optimizer="adamw").with_minutes is None
 
 
 def test_epochs_that_the_user_gives_limit_each_of_two_runs(corpora):

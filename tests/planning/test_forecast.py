@@ -94,7 +94,9 @@ def test_the_outlook_agrees_with_the_choice(length, memorised, seconds, text, tm
     written = text.read_text(encoding="utf-8")
     (tmp_path / "text.txt").write_text((written * (1 + length // len(written)))[:length], encoding="utf-8")
     corpus = load_corpus([f"{tmp_path}/text.txt"], DataConfig(cache=str(tmp_path)), root=tmp_path, block_size=16)
-    config = choose(Config(), corpus, text_of(corpus), given={"train.student_minutes"}, seconds=seconds, muon=True).config
+    config = choose(
+        Config(), corpus, text_of(corpus), given={"train.student_minutes"}, seconds=seconds, optimizer="muon"
+    ).config
     for longer in (1.0, 1.1):
         steps = int(longer * config.train.max_steps)
         _, said, kind = outlook(corpus, config, steps=steps, parameters=in_blocks(config) + 10_000)

@@ -1,10 +1,12 @@
 """The schema of state.json: what is written comes back, everything else is refused, older formats are read."""
 
 import json
+from pathlib import Path
 
 import pytest
 from helpers import saved_state
 
+from chargpt.config import Config, to_dict
 from chargpt.runs.checkpoint_schema import FORMAT, Progress, SavedState
 
 
@@ -38,6 +40,18 @@ def test_format_1_is_still_read():
     del older["progress"]["without_gain"]
     older["val_loss"] = 1.5
     assert SavedState.from_json(older, written_as=1).seconds_left is None
+
+
+def test_a_new_setting_says_what_older_runs_had_in_its_place():
+    """A saved run without a setting gets its default today."""
+    here = Path(__file__).with_name("settings.json")
+    known = json.loads(here.read_text(encoding="utf-8"))
+    now = [f"{section}.{name}" for section, values in to_dict(Config()).items() for name in values]
+    assert (known["format"], known["settings"]) == (FORMAT, now), (
+        "A run that was saved before a setting existed is resumed with the default of the setting. Do old runs train to the "
+        "same bits with that default? If not, let FORMAT grow by one, and write what they had into a function of MIGRATIONS: "
+        f"_from_format_2 is the example. Then change {here.name} to format {FORMAT} and these settings:\n{json.dumps(now)}"
+    )
 
 
 @pytest.mark.parametrize("written_as", [0, FORMAT + 1, True, "1", None, 1.0])

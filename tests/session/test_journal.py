@@ -24,7 +24,7 @@ TINY = ["--config", "tiny", "train.max_steps=4", "train.sample_length=0", "runti
 
 def before_training(arguments: list[str], capsys) -> list[str]:
     """What train.py prints before the first step, by line."""
-    opened(arguments).describe()
+    opened(arguments).write_description()
     return capsys.readouterr().out.splitlines()
 
 

@@ -11,7 +11,7 @@ from chargpt.config import Config, RuntimeConfig, TrainConfig
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
-from chargpt.session.processes import _words_of, check_options, check_processes, compare
+from chargpt.session.processes import _words_of, check_processes, compare, compare_options
 from chargpt.session.resumed import options_of_restart
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
@@ -57,7 +57,7 @@ def test_on_another_machine_paths_may_differ_and_nothing_else():
         other = parse_options(words)
         published = [host, _words_of(other, paths=True), _words_of(other, paths=False)]
         options = parse_options(["a.txt", "--run", "a", "train.seed=1", "data.cache=a"])
-        check_options(options, Others(2, [published]))
+        compare_options(options, Others(2, [published]))
 
     compare_with(socket.gethostname(), "a.txt", "--run", "a", "train.seed=1", "data.cache=a")
     compare_with("elsewhere", "/b.txt", "--run", "/b", "train.seed=1", "data.cache=/b")

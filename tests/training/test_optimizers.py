@@ -7,7 +7,7 @@ from optimizer_reference import ReferenceOptimizer, quintics
 
 from chargpt.config import OptimConfig
 from chargpt.model import GPT, GPTConfig
-from chargpt.training.optimizers import AdamW, Muon, make_optimizer, orthogonalised
+from chargpt.training.optimizers import OPTIMIZERS, AdamW, Muon, make_optimizer, orthogonalised
 from chargpt.training.weights import FlatWeights
 
 NAMES = ("adamw", "muon")
@@ -141,7 +141,7 @@ def test_orthogonalised_matrices_have_singular_values_near_one(shape, precision)
     assert 0.3 < values.min() and values.max() < 1.35 and 0.7 < values.median() < 1.2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_state_put_back_continues_to_the_same_bits(name, precision):
     weights = make_weights(precision)
