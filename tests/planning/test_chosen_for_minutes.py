@@ -275,7 +275,7 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
 
-@pytest.mark.parametrize("more", [{"seconds": 110.0}, {"muon": False}, {"processes": 2}])
+@pytest.mark.parametrize("more", [{"seconds": 110.0}, {"optimizer": "adamw"}, {"processes": 2}])
 def test_little_time_adamw_and_several_processes_get_one_run(corpora, more):
     choice = choice_for(corpora[100_000], **{"seconds": 120.0, **more})
     assert choice.config.train.student_minutes == 0 and "two runs" not in said_by(choice.notices)
