@@ -7,26 +7,36 @@ tests/sampling/test_c_decoder.py compare with the references. QEMU and Wine are 
 import functools
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from chargpt.kernels import compiler
 from chargpt.kernels.build import build
 from chargpt.kernels.compiler import (
     ATTENTION_BFLOAT16,
     ATTENTION_FLOAT32,
     DECODE,
     EXACT,
+    SOURCES,
     Compiler,
     Source,
     _features,
     available_instructions,
     compilers,
     is_x86_64,
+    library_suffix,
 )
+from chargpt.kernels.decode import load_kernel
+from chargpt.model import GPT, GPTConfig
+from chargpt.sampling.c_decoder import CDecoder
+from chargpt.sampling.decoder import pieces
+from chargpt.sampling.rules import Sampling
 
 pytestmark = pytest.mark.nightly
 
@@ -55,17 +65,17 @@ CASES = [
 
 def zig() -> Compiler:
     """The compiler of the package ziglang; the test skips without it."""
-    found = [compiler for compiler in compilers() if compiler.is_zig]
+    found = [one for one in compilers() if one.is_zig]
     if not found:
         pytest.skip("needs the package ziglang")
     return found[0]
 
 
-def program(compiler: Compiler, driver: str, instructions: str, path: Path, *options: str) -> Path:
+def program(by: Compiler, driver: str, instructions: str, path: Path, *options: str) -> Path:
     """The driver, compiled as the library of its source is."""
     source, file, flags, _ = DRIVERS[driver]
     driver_source = Source(HERE / file, (*source.flags, *flags, "-Wno-psabi"), source.instructions)
-    compiler.compile(driver_source, instructions, path, options=options, shared=False)
+    by.compile(driver_source, instructions, path, options=options, shared=False)
     return path
 
 
@@ -98,9 +108,9 @@ def test_another_system_gives_the_results_of_this_one(target, driver, instructio
         pytest.skip(f"needs {RUNNERS[target]} (Debian: qemu-user, wine)")
     if instructions not in available_instructions():
         pytest.skip(f"needs a processor with {' and '.join(_features(instructions))}")
-    compiler = Compiler((*zig().command, "-target", target), is_zig=True)
+    for_target = Compiler((*zig().command, "-target", target), is_zig=True)
     path = tmp_path / f"drive{'.exe' * windows}"
-    program(compiler, driver, instructions, path, *() if windows else ("-static", "-lm"))
+    program(for_target, driver, instructions, path, *() if windows else ("-static", "-lm"))
     printed, results = output([runner, str(path)], tmp_path, WINEPREFIX=str(folder / "wine"), WINEDEBUG="-all")
     expected_printed, expected_results = expected(driver, instructions, folder)
     assert printed == expected_printed
@@ -115,6 +125,27 @@ def test_the_libraries_of_a_wheel_are_compiled_for_its_system(target, tmp_path):
     assert all(library.read_bytes()[at : at + len(start)] == start for library in libraries)
     assert len(libraries) == (11 if is_x86_64(target.partition("-")[0]) else 4)
     assert sorted(tmp_path.iterdir()) == sorted(libraries)
+    for source in SOURCES:
+        names = re.findall(r"^EXPORT (?:const )?\w+ \*?(\w+)[ (]", source.path.read_text(), re.MULTILINE)
+        for library in tmp_path.glob(f"{source.path.stem}-*"):
+            assert names and all(name.encode() + b"\0" in library.read_bytes() for name in names), library.name
+
+
+def test_a_wheel_that_ziglang_compiled_writes_the_text_of_this_machines_compiler(tmp_path, monkeypatch):
+    if len(compilers()) < 2:
+        pytest.skip("needs a C compiler of the machine, and the package ziglang")
+    torch.manual_seed(0)
+    model, kernels = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=64, block_size=64), 65).eval(), [load_kernel(tmp_path)]
+    instructions = available_instructions()[: len(DECODE.instructions)][-1]
+    zig().compile(DECODE, instructions, tmp_path / (DECODE.name(instructions) + library_suffix()))
+    monkeypatch.setattr(compiler, "PACKAGED", tmp_path)
+    kernels.append(load_kernel(tmp_path / "none"))
+    texts = []
+    for kernel in kernels:
+        start, generator = torch.zeros(1, 1, dtype=torch.long), torch.Generator().manual_seed(1)
+        written = pieces(CDecoder(model, 1, kernel=kernel), start, 1000, Sampling(), generator=generator)
+        texts.append(torch.cat([piece.ids for piece in written]))
+    assert kernels[0]._name != kernels[1]._name and torch.equal(*texts)
 
 
 def test_the_libraries_of_this_machines_wheel_are_those_that_it_compiles(tmp_path, monkeypatch):
