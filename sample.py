@@ -23,8 +23,8 @@ from chargpt.project import project_root
 from chargpt.sampling.options import SampleOptions, parse_options
 from chargpt.terminal import UserError, best_effort_messages, enable_colours, log, wants_colours
 
-if TYPE_CHECKING:  # importing torch takes a second or two; --help and a mistyped option are answered before
-    from chargpt.sampling.loaded_model import LoadedModel
+if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
+    from chargpt.sampling.loaded_run import LoadedRun
     from chargpt.sampling.printing import TextPrinter
     from chargpt.sampling.rules import Sampling
     from chargpt.sampling.text_generator import TextGenerator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # importing torch takes a second or two; --help and a mistype
 class Writing(NamedTuple):
     """What writes the text."""
 
-    loaded: "LoadedModel"
+    loaded: "LoadedRun"
     generator: "TextGenerator"
     samplings: "list[Sampling]"  # one for each temperature
     prompt: list[int]  # ids
@@ -73,17 +73,13 @@ def write(options: SampleOptions) -> int:
 def prepare(options: SampleOptions) -> Writing:
     """The model, and how it writes. Raises UserError."""
     from chargpt.config import RuntimeConfig
-    from chargpt.device import choose_device
     from chargpt.sampling.item_output import beginning_of_items, writes_items
-    from chargpt.sampling.known_lines import known_lines
-    from chargpt.sampling.loaded_model import load_model
+    from chargpt.sampling.load_run import load_run
     from chargpt.sampling.prompt import encode_prompt, read_prompt
     from chargpt.sampling.rules import Sampling
 
     with named_options():
-        name = RuntimeConfig(device=options.device).device
-    device, root = choose_device(name), project_root()
-    with named_options():
+        device = RuntimeConfig(device=options.device).device
         samplings = [
             Sampling(
                 temperature=temperature,
@@ -94,8 +90,9 @@ def prepare(options: SampleOptions) -> Writing:
             )
             for temperature in options.temperatures
         ]
-    loaded, warnings = load_model(
-        options.run, root / "checkpoints", start=options.start, device=str(device), precision=options.precision
+    root = project_root()
+    loaded, warnings = load_run(
+        options.run, root / "checkpoints", start=options.start, device=device, precision=options.precision, samplings=samplings
     )
     for warning in warnings:
         log(f"warning: {warning}")
@@ -106,6 +103,8 @@ def prepare(options: SampleOptions) -> Writing:
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.unknown)
     excluded = None
     if options.unseen:
+        from chargpt.sampling.known_lines import known_lines
+
         excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=root)
     with named_options():
         generator = loaded.text_generator(

@@ -1,4 +1,4 @@
-"""Settings: one tree of frozen dataclasses, read strictly from YAML and `section.key=value`.
+"""Settings: one tree of frozen dataclasses, read strictly from YAML and `section.key=value`. Importing this imports no torch.
 
 Precedence: the defaults below, which are those of configs/cpu.yaml, < a YAML file < the command line. Every mistake is a
 UserError in one line that names the key, the value given and what is allowed.
@@ -6,24 +6,18 @@ UserError in one line that names the key, the value given and what is allowed.
 
 import dataclasses
 import difflib
-import io
 import math
 import re
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
-from chargpt.model import GPTConfig
 from chargpt.nanogpt_words import TRAIN
-from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError, shown
+from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
 
+POSITIONS = ("learned", "sinusoidal", "rotary")  # as in model.py
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
-MAX_DIGITS = 100  # of a whole number; Python refuses to read some thousands
-MAX_BYTES = 1_000_000  # a larger YAML file is not a configuration
 # Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
 RENAMED = {"train.pupil_minutes": "train.student_minutes", "train.second_run_gap": "train.student_gap"}
 
@@ -31,6 +25,42 @@ RENAMED = {"train.pupil_minutes": "train.student_minutes", "train.second_run_gap
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
     if not ok:
         raise ValueError(f"{name}: {value!r} given; use {allowed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a GPT. Raises ValueError, beginning with the field's name, for a shape that cannot be built.
+
+    These are the fields of `GPTConfig` in model.py, which imports torch; `gpt_config` makes one of them.
+    """
+
+    # number of blocks
+    n_layer: int = 4
+    # attention heads in each block; n_embd is a multiple of it
+    n_head: int = 4
+    # width of the model: channels of the residual stream
+    n_embd: int = 128
+    # context: how many characters the model sees at once
+    block_size: int = 128
+    # fraction of the activations that is set to zero in training
+    dropout: float = 0.0
+    # biases in linear layers and norms, as in GPT-2
+    bias: bool = False
+    # how the model encodes positions: learned, sinusoidal or rotary
+    positions: str = "learned"
+
+    def __post_init__(self) -> None:
+        for name in ("n_layer", "n_head", "n_embd", "block_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} given; use a whole number of 1 or more")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout: {self.dropout} given; use a number from 0 up to, not including, 1")
+        if self.n_embd % self.n_head:
+            raise ValueError(f"n_embd: {self.n_embd} given; use a multiple of n_head, {self.n_head}")
+        if self.positions not in POSITIONS:
+            raise ValueError(f"positions: {self.positions!r} given; use one of {', '.join(POSITIONS)}")
+        if self.positions == "rotary" and self.n_embd // self.n_head % 2:
+            raise ValueError(f"n_embd: rotary positions turn pairs, so the head size {self.n_embd // self.n_head} must be even")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +306,7 @@ class Config:
     a run computes, the checkpoint format grows: docs/design.md, How to add, A setting.
     """
 
-    model: GPTConfig = field(default_factory=GPTConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -301,36 +331,6 @@ class Config:
         if self.train.min_evaluations == 0:
             return self.train.eval_interval
         return min(self.train.eval_interval, -(-self.train.max_steps // self.train.min_evaluations))
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The settings in a YAML file, section by section, unchecked. Raises UserError if it is not a mapping."""
-    path = Path(path)
-    with open(path, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise UserError(f"{shown(path)}: larger than {MAX_BYTES:,} bytes; give a YAML file of settings")
-    try:
-        tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    except RecursionError:
-        raise UserError(f"{shown(path)}: nested too deeply; a configuration has sections and keys") from None
-    except yaml.reader.ReaderError as error:
-        number = 1 + data.decode("utf-8")[: error.position].count("\n")
-        problem = f"the character U+{error.character:04X} is not allowed"
-        raise UserError(f"{shown(path)}: line {number}: not valid YAML, {problem}; correct it there") from None
-    except Exception as error:  # a tag with a value that does not fit it raises anything
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}:" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise UserError(f"{shown(path)}:{line} not valid YAML, {problem}; correct it there") from None
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        kind = "a list" if isinstance(tree, list) else "a single value"
-        raise UserError(f"{shown(path)}: holds {kind}; write sections such as `train:` with keys below them")
-    return tree
 
 
 def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
@@ -363,11 +363,6 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
     return apply(config, tree, where="command line")
 
 
-def to_yaml(config: Config) -> str:
-    """The whole tree as YAML that `read_yaml` and `apply` turn back into an equal Config."""
-    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
-
-
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     """The whole tree as plain dictionaries, lists, strings and numbers."""
     sections = dataclasses.asdict(config)
@@ -383,50 +378,6 @@ def difference(old: Config, new: Config) -> list[str]:
         for key, value in keys.items()
         if value != after[section][key]
     ]
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader without aliases (a few lines of them can fill the memory), repeated keys, and octal numbers."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=self.peek_event().start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark)
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
-
-    def construct_decimal(self, node: yaml.ScalarNode) -> int:
-        """YAML 1.1 would read 010 as 8 and 1:30 as 90."""
-        if len(node.value) > MAX_DIGITS:
-            problem = f"a number of {len(node.value):,} digits"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        if not WHOLE_NUMBER.fullmatch(node.value):
-            problem = f"{node.value} is not a decimal number, write it without leading zeros, colons or prefixes"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        return self.construct_yaml_int(node)
-
-    def construct_real(self, node: yaml.ScalarNode) -> float:
-        """YAML 1.1 would read 1:30.5 as 90.5."""
-        if not (NUMBER.fullmatch(node.value) or node.value.lstrip("+-").lower() in (".inf", ".nan")):
-            problem = f"{node.value} is not a decimal number, write it without leading zeros or colons"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        return self.construct_yaml_float(node)
-
-    yaml_constructors = {
-        **yaml.SafeLoader.yaml_constructors,
-        "tag:yaml.org,2002:int": construct_decimal,
-        "tag:yaml.org,2002:float": construct_real,
-    }
-    yaml_implicit_resolvers = {  # without dates: no setting is one, and an error shows what was typed
-        first: [(tag, form) for tag, form in forms if tag != "tag:yaml.org,2002:timestamp"]
-        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
 
 
 class _FromCommandLine(str):

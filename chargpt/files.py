@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import filelock
-
 ASIDE_NAME = re.compile(r"\.(?P<target>.+)\.tmp-(?P<pid>[0-9]{1,9})")
 LOCK_NAME = ".lock"
 # Names that Windows keeps for devices, and characters that it does not allow or that separate folders there.
@@ -195,6 +193,8 @@ class FolderLock:
     """Keeps other processes from locking a folder until it is released, is deleted, or the process ends."""
 
     def __init__(self, folder: Path, *, wait: bool) -> None:
+        import filelock  # to read a run needs no lock
+
         path = folder / LOCK_NAME
         if path.is_symlink():
             raise OSError(errno.ELOOP, "a symbolic link, not a lock file; delete it", str(path))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chargpt.config import Config, TrainConfig
+from chargpt.config import Config, ModelConfig, TrainConfig
 from chargpt.model import GPT, GPTConfig
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress, SavedState
@@ -74,7 +74,9 @@ def saved_state(
     evaluated = None if val_loss is None else step
     progress = Progress(step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, best_step=evaluated)
     state = {
-        "config": Config(model=shape, train=TrainConfig(batch_size=1)),  # so that any block_size is allowed
+        "config": Config(
+            model=ModelConfig(**vars(shape)), train=TrainConfig(batch_size=1)
+        ),  # so that any block_size is allowed
         "tokenizer": tokenizer,
         "texts": ["poems.txt"],
         "fingerprint": "0" * 64,

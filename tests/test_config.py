@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.config import MAX_BYTES, RENAMED, Config, apply, apply_overrides, difference, read_yaml, to_dict, to_yaml
+from chargpt.config import RENAMED, Config, apply, apply_overrides, difference, to_dict
 from chargpt.terminal import UserError
+from chargpt.yaml_settings import MAX_BYTES, read_yaml, to_yaml
 
 PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 

@@ -13,6 +13,7 @@ import model
 import sample
 import train
 from chargpt import __main__ as verbs
+from chargpt import config
 from chargpt.config import OptimConfig
 from chargpt.exchange.export import TARGETS
 from chargpt.kernels import attention, decode
@@ -78,7 +79,8 @@ def ramp(monkeypatch) -> str:
         return known(self, rows)
 
     monkeypatch.setattr(GPT, "_new_table", table)
-    monkeypatch.setattr(model, "POSITIONS", (*model.POSITIONS, "ramp"))
+    for module in (model, config):
+        monkeypatch.setattr(module, "POSITIONS", (*module.POSITIONS, "ramp"))
     return "ramp"
 
 
@@ -168,7 +170,8 @@ def test_what_does_not_know_new_positions_refuses_them(ramp, text, tmp_path, mon
 
 
 def test_what_was_named_and_not_written_is_one_clear_error(monkeypatch):
-    monkeypatch.setattr(model, "POSITIONS", (*model.POSITIONS, "ramp"))
+    for module in (model, config):
+        monkeypatch.setattr(module, "POSITIONS", (*module.POSITIONS, "ramp"))
     with pytest.raises(ValueError, match="positions: 'ramp' has no table; add one to GPT._new_table"):
         GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8, positions="ramp"), 5)
 

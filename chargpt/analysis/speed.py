@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.config import Config, TrainConfig, apply_overrides
-from chargpt.model import GPT, GPTConfig
+from chargpt.config import Config, ModelConfig, TrainConfig, apply_overrides
+from chargpt.model import GPT
+from chargpt.runs.blank_model import gpt_config
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import pieces
 from chargpt.sampling.rules import Sampling
@@ -130,19 +131,19 @@ class Floor(NamedTuple):
         return self.flop / self.seconds / 1e9
 
 
-def weight_count(model: GPTConfig, vocab_size: int) -> int:
+def weight_count(model: ModelConfig, vocab_size: int) -> int:
     """The numbers in the matrices that every character is multiplied with."""
     return 12 * model.n_layer * model.n_embd**2 + vocab_size * model.n_embd
 
 
-def training_flop(model: GPTConfig, *, batch_size: int, vocab_size: int) -> float:
+def training_flop(model: ModelConfig, *, batch_size: int, vocab_size: int) -> float:
     """The operations of the products of one step, forward and backward. Those of attention count half, for causality."""
     attention = 6 * model.n_layer * batch_size * model.block_size**2 * model.n_embd
     return 6.0 * batch_size * model.block_size * weight_count(model, vocab_size) + attention
 
 
 def training_floor(
-    model: GPTConfig, *, batch_size: int, vocab_size: int, dtype: torch.dtype, device: torch.device, seconds: float = 0.1
+    model: ModelConfig, *, batch_size: int, vocab_size: int, dtype: torch.dtype, device: torch.device, seconds: float = 0.1
 ) -> Floor:
     """The matrix products of one training step, forward and backward, each timed by itself at its own shape.
 
@@ -168,7 +169,7 @@ def training_floor(
 
 
 def sampling_floor(
-    model: GPTConfig, texts: int, *, vocab_size: int, device: torch.device, gflops: float, seconds: float = 0.1
+    model: ModelConfig, texts: int, *, vocab_size: int, device: torch.device, gflops: float, seconds: float = 0.1
 ) -> float:
     """The seconds that the next character of this many texts takes in float32, at least.
 
@@ -183,7 +184,7 @@ def sampling_floor(
     return max(reading, 2 * (texts * weights + cached) / gflops / 1e9)
 
 
-def _matrices(model: GPTConfig, vocab_size: int) -> list[tuple[int, int, int]]:
+def _matrices(model: ModelConfig, vocab_size: int) -> list[tuple[int, int, int]]:
     """The matrices of weights: inputs, outputs, and how many there are of this shape."""
     C, L = model.n_embd, model.n_layer
     return [(C, 3 * C, L), (C, C, L), (C, 4 * C, L), (4 * C, C, L), (C, vocab_size, 1)]
@@ -193,7 +194,7 @@ def _matrices(model: GPTConfig, vocab_size: int) -> list[tuple[int, int, int]]:
 class Size:
     """A model and the batches that it is trained on."""
 
-    model: GPTConfig
+    model: ModelConfig
     batch_size: int
     vocab_size: int = 65
 
@@ -213,7 +214,7 @@ def runtime_for(size: Size, device: torch.device, *, mode: str = "off") -> tuple
 def training_seconds(size: Size, config: Config, runtime: Runtime, *, seconds: float = 2.0, least: int = 5) -> float:
     """The median time of a training step on random characters, from at least `least` steps and for at least `seconds`."""
     ids = np.random.default_rng(0).integers(0, size.vocab_size, max(TEXT, 2 * size.characters)).astype(np.uint16)
-    trainer = Trainer(GPT(size.model, size.vocab_size), ids, config, runtime=runtime)
+    trainer = Trainer(GPT(gpt_config(size.model), size.vocab_size), ids, config, runtime=runtime)
     times: list[float] = []
     with ThreadWaiting(runtime) as waiting:
         while len(times) < WARM_UP + least or sum(times[WARM_UP:]) < seconds:

@@ -18,7 +18,7 @@ from chargpt.archive.compression import Coding, decode, encode, join_units, segm
 from chargpt.archive.exact_model import Engine
 from chargpt.files import leb128
 from chargpt.model import GPT
-from chargpt.sampling.decoder import first_id
+from chargpt.sampling.prompt import first_id
 from chargpt.text.tokenizer import Tokenizer
 
 MAGIC = b"CGPT\x01"

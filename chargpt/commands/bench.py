@@ -57,12 +57,12 @@ def tables(
     import torch
 
     from chargpt.analysis import speed
-    from chargpt.model import GPTConfig
+    from chargpt.config import ModelConfig
 
     on_cpu = device.type == "cpu"
     shapes = {}
     for name, (layers, heads, width, context, *batches) in sizes.items():
-        model = GPTConfig(n_layer=layers, n_head=heads, n_embd=width, block_size=context)
+        model = ModelConfig(n_layer=layers, n_head=heads, n_embd=width, block_size=context)
         shapes[name] = speed.Size(model=model, batch_size=batches[0 if on_cpu else 1])
     _, runtime = speed.runtime_for(next(iter(shapes.values())), device)
     yield f"### {speed.machine_name(device)}, torch {torch.__version__}, {_name(runtime.precision)}\n\n| machine | |\n|---|---|"
@@ -126,8 +126,9 @@ def _sampling(name: str, size: "Size", device: "torch.device", *, gflops: float,
     """The rows of one size: one text, and several together."""
     from chargpt.analysis import speed
     from chargpt.model import GPT
+    from chargpt.runs.blank_model import gpt_config
 
-    model = GPT(size.model, size.vocab_size).to(device).eval()
+    model = GPT(gpt_config(size.model), size.vocab_size).to(device).eval()
     for texts in TEXTS:
         _progress(f"sampling, {name}, {texts} at once")
         rate = speed.sampling_speed(model, texts, seconds=seconds)

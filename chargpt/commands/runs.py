@@ -122,7 +122,7 @@ def _cells(run: Listed, state: "SavedState", *, star: str) -> list[str]:
     from chargpt.runs.checkpoint_schema import NO_TEXT
 
     progress, train = state.progress, state.config.train
-    size = sum(tensor.numel() for tensor in state.expected_weights().values())
+    size = sum(map(math.prod, state.weight_shapes().values()))
     done = f"{progress.step:,} of {train.max_steps:,}"
     if progress.step < train.max_steps and 0 < train.patience <= progress.without_gain:
         done += ", ended early"

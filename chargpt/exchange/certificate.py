@@ -10,8 +10,9 @@ from torch import Tensor
 
 from chargpt.exchange.export import ExportOptions
 from chargpt.runs.load import corpus_in_cache, without_cache
-from chargpt.sampling.decoder import first_id, stream
+from chargpt.sampling.decoder import stream
 from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
 

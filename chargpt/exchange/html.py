@@ -23,10 +23,11 @@ from chargpt.exchange.export import ExportOptions
 from chargpt.files import SyncedFile
 from chargpt.markup import allowed, as_json
 from chargpt.model import GPT, SINUSOID_SCALE
-from chargpt.runs.model_shape import blank_model
+from chargpt.runs.blank_model import blank_model
 from chargpt.sampling import stored_weights
-from chargpt.sampling.decoder import first_id, stream
+from chargpt.sampling.decoder import stream
 from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
 from chargpt.text.items import ItemMarks, end_in

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chargpt.config import ModelConfig
 from chargpt.exchange.certificate import certify
 from chargpt.exchange.export import ExportOptions, installed, not_checked, version_of, write_json
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
@@ -26,7 +27,6 @@ from chargpt.exchange.layouts import (
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import TensorSource, check_file, open_tensors, write_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
-from chargpt.model import GPTConfig
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import JSON_LIMIT, read_bounded
 from chargpt.sampling.loaded_model import LoadedModel
@@ -155,7 +155,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _gpt2_shape(config: dict[str, Any], where: str, vocab_size: int) -> GPTConfig:
+def _gpt2_shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
     _check_fixed(config, GPT2_FIXED, where)
     fields = {"block_size": config.get("n_positions", 1024)}
     fields |= {name: config.get(name, default) for name, default in (("n_layer", 12), ("n_head", 12), ("n_embd", 768))}
@@ -165,7 +165,7 @@ def _gpt2_shape(config: dict[str, Any], where: str, vocab_size: int) -> GPTConfi
     return shape
 
 
-def _starcoder2_shape(config: dict[str, Any], where: str, vocab_size: int) -> GPTConfig:
+def _starcoder2_shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
     _check_fixed(config, STARCODER2_FIXED, where)
     names = {
         "n_layer": "num_hidden_layers",

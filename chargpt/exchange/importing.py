@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.config import Config, apply, apply_overrides
+from chargpt.config import Config, ModelConfig, apply, apply_overrides
 from chargpt.exchange.layouts import with_biases
-from chargpt.model import GPT, SINUSOID_SCALE, GPTConfig, sinusoids
+from chargpt.model import GPT, SINUSOID_SCALE, sinusoids
 from chargpt.planning.cli import given_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import command, presets_folder
+from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
-from chargpt.runs.model_shape import blank_model, check_size
+from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import Run, new_folder
 from chargpt.terminal import UserError, notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
@@ -33,7 +34,7 @@ class ImportedModel:
     """A model from another program."""
 
     program: str
-    shape: GPTConfig
+    shape: ModelConfig
     tokenizer: Tokenizer
     weights: dict[str, Tensor]  # by our names, float32
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # of its training, {section: {key: value}}, unchecked
@@ -51,13 +52,13 @@ def brief(value: object) -> str:
     return f"{value!s:.40}" if plain else f"of type {type(value).__name__}"
 
 
-def checked_shape(where: str, *, vocab_size: int, **fields: Any) -> GPTConfig:
-    """A GPTConfig from numbers that anybody may have written. Raises UserError unless a model of that size may be built."""
+def checked_shape(where: str, *, vocab_size: int, **fields: Any) -> ModelConfig:
+    """A shape from numbers that anybody may have written. Raises UserError unless a model of that size may be built."""
     for name in ("n_layer", "n_head", "n_embd", "block_size"):
         if type(fields[name]) is not int or not 1 <= fields[name] < 2**31:
             raise UserError(f"{where}: {name} is {brief(fields[name])}; a whole number of 1 or more is needed")
     try:
-        shape = GPTConfig(**fields)
+        shape = ModelConfig(**fields)
     except (TypeError, ValueError) as error:
         raise UserError(f"{where}: {error}") from None
     check_size(shape, vocab_size)
@@ -65,7 +66,7 @@ def checked_shape(where: str, *, vocab_size: int, **fields: Any) -> GPTConfig:
 
 
 def imported(
-    program: str, shape: GPTConfig, tokenizer: Tokenizer, weights: dict[str, Tensor], *, ids: Sequence[int], **others: Any
+    program: str, shape: ModelConfig, tokenizer: Tokenizer, weights: dict[str, Tensor], *, ids: Sequence[int], **others: Any
 ) -> ImportedModel:
     """An ImportedModel of `weights` whose rows of embeddings are in the order of `ids`. `others` are its further fields.
 

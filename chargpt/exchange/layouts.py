@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from chargpt.config import ModelConfig
 from chargpt.exchange.tensor_file import PlannedTensor, TensorSource, planned, transposed, zeros
 from chargpt.model import GPT, GPTConfig
 
@@ -144,7 +145,7 @@ def renamed(name: str, blocks: str, names: Mapping[str, str]) -> str:
     return f"{blocks}.{number}.{names[layer]}"
 
 
-def weights_from_gpt2(source: TensorSource, shape: GPTConfig, vocab_size: int, *, is_transposed: bool) -> dict[str, Tensor]:
+def weights_from_gpt2(source: TensorSource, shape: ModelConfig, vocab_size: int, *, is_transposed: bool) -> dict[str, Tensor]:
     """The weights of a GPT with learned positions, from tensors with GPT-2's names; biases as `with_biases` expects them.
 
     `is_transposed`: whether linear layers hold the transpose, as in transformers; in nanoGPT they do not. Raises UserError.
@@ -160,7 +161,7 @@ def weights_from_gpt2(source: TensorSource, shape: GPTConfig, vocab_size: int, *
     return weights
 
 
-def weights_from_starcoder2(source: TensorSource, shape: GPTConfig, vocab_size: int) -> dict[str, Tensor]:
+def weights_from_starcoder2(source: TensorSource, shape: ModelConfig, vocab_size: int) -> dict[str, Tensor]:
     """The weights of a GPT with rotary positions; see `weights_from_gpt2`."""
     weights = {"token_embedding.weight": source.read("model.embed_tokens.weight", (vocab_size, shape.n_embd))}
     for name, rows, columns in _expected(shape, STARCODER2):
@@ -186,7 +187,7 @@ def with_biases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
     return {**missing, **weights}, True
 
 
-def _expected(shape: GPTConfig, names: Mapping[str, str]) -> Iterable[tuple[str, int, int]]:
+def _expected(shape: ModelConfig, names: Mapping[str, str]) -> Iterable[tuple[str, int, int]]:
     """Our name of every layer, and the rows and columns of its matrix; a norm has 0 columns."""
     C = shape.n_embd
     sizes = {"attn.qkv": (3 * C, C), "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C), "norm_1": (C, 0), "norm_2": (C, 0)}

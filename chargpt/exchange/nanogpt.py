@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chargpt.config import ModelConfig
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.plain_pickle import Name, build
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
-from chargpt.model import GPTConfig
 from chargpt.nanogpt_words import CHECKPOINT, TRAINING
 from chargpt.runs.checkpoint_schema import MAX_STEPS
 from chargpt.runs.model_shape import MAX_NUMBERS
@@ -199,7 +199,7 @@ def _tensors(model: object, where: str) -> dict[str, Tensor]:
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in found.items()}
 
 
-def _shape(arguments: object, where: str, vocab_size: int) -> GPTConfig:
+def _shape(arguments: object, where: str, vocab_size: int) -> ModelConfig:
     """The shape in model_args."""
     if not isinstance(arguments, Mapping):
         raise UserError(f"{where}: holds no model_args; give the folder that nanoGPT's train.py wrote")
@@ -235,7 +235,7 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     return settings, notes
 
 
-def _moments(optimizer: Any, tensors: dict[str, Tensor], shape: GPTConfig, ids: list[int]) -> dict[str, Tensor] | None:
+def _moments(optimizer: Any, tensors: dict[str, Tensor], shape: ModelConfig, ids: list[int]) -> dict[str, Tensor] | None:
     """The state of nanoGPT's AdamW in our names; None if it is not as its train.py writes it.
 
     Its parameters are numbered: first the matrices and embeddings in the order of the model, then all others.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from chargpt.config import ModelConfig
 from chargpt.kernels.compiler import ATTENTION_BFLOAT16, ATTENTION_FLOAT32, check_sizes, load
 from chargpt.model import GPTConfig
 
@@ -44,7 +45,7 @@ class _Shape(Structure):
     ]
 
 
-def supports(config: GPTConfig) -> bool:
+def supports(config: ModelConfig | GPTConfig) -> bool:
     """Whether a kernel computes this model's attention. Other models keep the attention of model.py."""
     if config.n_embd % config.n_head or config.block_size * (config.n_embd // config.n_head + PANEL) >= 2**31:
         return False

@@ -6,9 +6,13 @@ chargpt/sampling/c_decoder.py is the decoder that uses it.
 import ctypes
 from ctypes import POINTER, Structure, c_float, c_int, c_void_p
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from chargpt.config import ModelConfig
 from chargpt.kernels.compiler import DECODE, check_sizes, load
-from chargpt.model import GPTConfig
+
+if TYPE_CHECKING:  # to write with this kernel needs no torch
+    from chargpt.model import GPTConfig
 
 MAX_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
 
@@ -37,7 +41,7 @@ class Rules(Structure):
 RULES = {"temperature", "top_k", "top_p", "min_p"}  # the fields of Sampling that decode.c applies
 
 
-def supports(config: GPTConfig) -> bool:
+def supports(config: "ModelConfig | GPTConfig") -> bool:
     """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
     if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:
         return False

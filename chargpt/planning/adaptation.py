@@ -14,10 +14,10 @@ from chargpt.config import Config, apply_overrides
 from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, chooses, training_speed
 from chargpt.planning.law import MAX_EPOCHS, SHAPES, TWO_RUNS, Expected, Text, announced, expected_loss
 from chargpt.planning.teachers import Teacher
+from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
-from chargpt.runs.model_shape import blank_model
 from chargpt.runs.start_from import name_of_start, start_from
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus

@@ -28,7 +28,7 @@ from chargpt.planning.clock import EVALUATION_SHARE
 from chargpt.planning.law import Expected, Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_of
-from chargpt.runs.model_shape import blank_model
+from chargpt.runs.blank_model import blank_model, gpt_config
 from chargpt.terminal import Kind, Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import ngram_loss_and_copying
@@ -355,7 +355,7 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
         micro = max(1, MOST_TIMED // (windows * config.model.block_size))
         fewer = [f"train.batch_size={windows}", f"train.accumulate={min(config.train.accumulate, micro)}"]
         config = apply_overrides(config, fewer)
-    model = GPT(config.model, corpus.tokenizer.vocab_size)
+    model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
     trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
     seconds: list[float] = []
     with ThreadWaiting(runtime):

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import RENAMED, Config, DataConfig, apply, apply_overrides, read_yaml
+from chargpt.config import RENAMED, Config, DataConfig, apply, apply_overrides
 from chargpt.device import choose_device
 from chargpt.nanogpt_words import refuse_config
 from chargpt.planning.chosen_for_minutes import chooses
 from chargpt.terminal import WHOLE_NUMBER, UserError, shown
+from chargpt.yaml_settings import read_yaml
 
 MOST = 4096  # heads or chunks; more are a mistake
 

@@ -15,22 +15,25 @@ model. One process writes a run; any number may read it meanwhile.
 import errno
 import hashlib
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import safetensors.torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.checkpoint_schema import FORMAT, SavedState
 from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, UnreadableError, read_bounded, seal, unseal
-from chargpt.runs.tensor_header import in_file_order, tensor_bytes, tensor_header
+from chargpt.runs.stored_tensor import StoredTensor, read_tensors
+from chargpt.runs.tensor_header import dtype_name, in_file_order, tensor_bytes, tensor_header
 from chargpt.terminal import shown
+
+if TYPE_CHECKING:  # to read a checkpoint needs no torch
+    from torch import Tensor
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
@@ -46,16 +49,24 @@ class Checkpoint:
     """A checkpoint that has passed every check, with its tensors on the CPU."""
 
     path: Path
-    weights: dict[str, Tensor]
-    training: dict[str, Tensor]  # empty when only the weights were read
+    stored_weights: dict[str, StoredTensor]
+    stored_training: dict[str, StoredTensor]  # empty when only the weights were read
     state: SavedState
+
+    @cached_property
+    def weights(self) -> "dict[str, Tensor]":
+        return {name: stored.tensor() for name, stored in self.stored_weights.items()}
+
+    @cached_property
+    def training(self) -> "dict[str, Tensor]":
+        return {name: stored.tensor() for name, stored in self.stored_training.items()}
 
     @property
     def step(self) -> int:
         return self.state.progress.step
 
 
-def publish(run: Path, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor], state: SavedState) -> Path:
+def publish(run: Path, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]", state: SavedState) -> Path:
     """Write a checkpoint of `run` and return its folder, which appears complete or not at all.
 
     Existing checkpoints are not touched. Raises CheckpointError if a tensor is not finite, or if the disk is full, read-only
@@ -71,7 +82,7 @@ def publish(run: Path, *, weights: Mapping[str, Tensor], training: Mapping[str, 
     return path
 
 
-def publish_copies(path: Path, models: Sequence[tuple[Mapping[str, Tensor], SavedState]]) -> None:
+def publish_copies(path: Path, models: "Sequence[tuple[Mapping[str, Tensor], SavedState]]") -> None:
     """Write a folder of checkpoints without an optimizer's state, named 1, 2 and so on, all or none. Raises CheckpointError."""
     size = sum(tensor.nbytes for weights, _ in models for tensor in weights.values())
     with _publishing(path, size=size) as folder:
@@ -82,7 +93,7 @@ def publish_copies(path: Path, models: Sequence[tuple[Mapping[str, Tensor], Save
         sync_folder(folder)
 
 
-def _write_checkpoint(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: SavedState, *, target: Path) -> None:
+def _write_checkpoint(folder: Path, tensors: "Mapping[str, Mapping[str, Tensor]]", state: SavedState, *, target: Path) -> None:
     """Write and sync the files of a checkpoint in a new folder, which becomes `target`. Raises OSError or CheckpointError."""
     os.mkdir(folder)
     files = {name: _write_tensors(folder / name, content) for name, content in tensors.items()}
@@ -233,18 +244,27 @@ def best(run: Path) -> tuple[Checkpoint, list[str]]:
     ]
 
 
-def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, where: str) -> None:
+def check_tensors(found: "Mapping[str, Tensor]", expected: "Mapping[str, Tensor]", *, where: str) -> None:
     """Raise CheckpointError, naming the first few, if names, shapes or dtypes in `found` differ from `expected`."""
+    _check_same(*({name: _described(tensor) for name, tensor in each.items()} for each in (found, expected)), where=where)
 
-    def described(tensors: Mapping[str, Tensor], name: str) -> str:
-        if name not in tensors:
-            return "nothing"
-        return f"{str(tensors[name].dtype).removeprefix('torch.')} {list(tensors[name].shape)}"
 
+def check_weights(weights: Mapping[str, StoredTensor], state: SavedState, *, where: str) -> None:
+    """Raise CheckpointError, naming the first few, if the weights are not of the model in `state`."""
+    expected = {name: f"float32 {list(shape)}" for name, shape in state.weight_shapes().items()}
+    _check_same({name: _described(tensor) for name, tensor in weights.items()}, expected, where=where)
+
+
+def _described(tensor: "Tensor | StoredTensor") -> str:
+    return f"{dtype_name(tensor.dtype)} {list(tensor.shape)}"
+
+
+def _check_same(found: Mapping[str, str], expected: Mapping[str, str], *, where: str) -> None:
+    """Raise CheckpointError if two sets of tensors, each described by its type and shape, differ."""
     different = [
-        f"{name:.80} is {described(found, name)}, not {described(expected, name)}"
+        f"{name:.80} is {found.get(name, 'nothing')}, not {expected.get(name, 'nothing')}"
         for name in sorted(found.keys() | expected.keys())
-        if described(found, name) != described(expected, name)
+        if found.get(name) != expected.get(name)
     ]
     if different:
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
@@ -297,7 +317,7 @@ def _publishing(target: Path, *, size: int) -> Iterator[Path]:
         ) from error
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> dict[str, Any]:
     """Write a safetensors file, with one tensor at a time in memory besides those given. Returns its fingerprint."""
     ordered, digest, size = in_file_order(tensors), hashlib.sha256(), 0
 
@@ -318,7 +338,7 @@ def _fingerprint(data: bytes) -> dict[str, Any]:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+def _check_finite(tensors: "Mapping[str, Tensor]", path: Path) -> None:
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise CheckpointError(f"{shown(path)}: {name:.80} is not finite")
@@ -330,10 +350,10 @@ def _load(path: Path, *, training: bool) -> Checkpoint:
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise CheckpointError(f"{shown(path / STATE)}: belongs to step {state.progress.step:,}, unlike its folder's name")
-    shapes = state.expected_weights()
-    weight_bytes = sum(tensor.nbytes for tensor in shapes.values())
+    shapes = state.weight_shapes()
+    weight_bytes = 4 * sum(map(math.prod, shapes.values()))
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
-    check_tensors(weights, shapes, where=shown(path / WEIGHTS))
+    check_weights(weights, state, where=shown(path / WEIGHTS))
     moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 
@@ -350,16 +370,16 @@ def _read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
     return state, document["files"]
 
 
-def _unpack(path: Path, files: dict[str, Any], *, limit: int) -> dict[str, Tensor]:
+def _unpack(path: Path, files: dict[str, Any], *, limit: int) -> dict[str, StoredTensor]:
     """The tensors of a safetensors file with the right fingerprint. safetensors itself checks no values."""
     data = read_bounded(path, limit=limit)
     if files.get(path.name) != _fingerprint(data):
         raise CheckpointError(f"{shown(path)}: damaged, its checksum differs")
     try:
-        tensors = safetensors.torch.load(data)
-        _check_finite(tensors, path)
-    except CheckpointError:
-        raise
+        tensors = read_tensors(data)
     except Exception as error:  # any kind of invalid data is reported in the same way
         raise CheckpointError(f"{shown(path)}: not a valid safetensors file ({str(error):.200})") from error
+    for name, tensor in tensors.items():
+        if not tensor.is_finite():
+            raise CheckpointError(f"{shown(path)}: {name:.80} is not finite")
     return tensors

@@ -6,14 +6,11 @@ value is checked, because anybody may have written the file.
 
 import dataclasses
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
 from chargpt.config import Config, TrainConfig, apply, to_dict
-from chargpt.runs.model_shape import blank_model, check_size
+from chargpt.runs.model_shape import check_size, weight_shapes
 from chargpt.text.tokenizer import Tokenizer
 
 FORMAT = 4
@@ -111,9 +108,9 @@ class SavedState:
             seconds_left=None if left is None else _number(left, "seconds_left", most=MAX_SECONDS),
         )
 
-    def expected_weights(self) -> Mapping[str, Tensor]:
-        """Tensors of the names, shapes and dtypes that the weights must have; their values mean nothing."""
-        return blank_model(self.config.model, self.tokenizer.vocab_size).state_dict()
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The names and shapes that the weights must have; all are float32."""
+        return weight_shapes(self.config.model, self.tokenizer.vocab_size)
 
 
 def _from_format_1(data: dict[str, Any]) -> dict[str, Any]:

@@ -6,20 +6,21 @@ import fnmatch
 import glob
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chargpt.config import Config
-from chargpt.model import GPT
 from chargpt.nanogpt_words import refuse_checkpoint
 from chargpt.project import command
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, newest, steps
 from chargpt.runs.checkpoint_schema import NO_TEXT
-from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import TEACHER
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shell_word, shown
-from chargpt.text.corpus import Corpus, cache_folders, cached_corpus, load_corpus
-from chargpt.text.sources import can_be_read_again
 from chargpt.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # to find a run and read it needs neither torch nor a text
+    from chargpt.model import GPT
+    from chargpt.text.corpus import Corpus
 
 MAX_LISTED = 10  # checkpoints that an error message names
 MAX_RUNS = 5
@@ -123,8 +124,10 @@ def find_checkpoint(name: str | None, checkpoints: Path) -> tuple[Checkpoint, li
     return checkpoint, warnings
 
 
-def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
+def restore_model(checkpoint: Checkpoint) -> "tuple[GPT, Tokenizer, Config]":
     """The model of a checkpoint, on the CPU; its tokenizer; its settings."""
+    from chargpt.runs.blank_model import blank_model
+
     state = checkpoint.state
     model = blank_model(state.config.model, state.tokenizer.vocab_size)
     model.load_state_dict(checkpoint.weights)
@@ -136,12 +139,14 @@ def without_cache(config: Config) -> Config:
     return dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
 
 
-def corpus_in_cache(config: Config, tokenizer: Tokenizer, fingerprint: str, *, root: Path) -> Corpus | None:
+def corpus_in_cache(config: Config, tokenizer: Tokenizer, fingerprint: str, *, root: Path) -> "Corpus | None":
     """The encoded text that a run was trained on; None if it is in no cache.
 
     Only caches are read, the project's and then that of `config`: a checkpoint from elsewhere may name any file as its text,
     and that file is neither opened nor encoded.
     """
+    from chargpt.text.corpus import cached_corpus
+
     for settings in (without_cache(config), config):
         corpus = cached_corpus([], settings.data, root=root, fingerprint=fingerprint)
         if corpus is not None and corpus.tokenizer == tokenizer:
@@ -149,12 +154,15 @@ def corpus_in_cache(config: Config, tokenizer: Tokenizer, fingerprint: str, *, r
     return None
 
 
-def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> Corpus:
+def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> "Corpus":
     """The corpus that a run was trained on, by its settings. Raises UserError if its text has changed or is gone.
 
     Standard input and pipes cannot be read again; their encoded copy is looked for in the cache of `config`, the default one
     and the one that the run recorded.
     """
+    from chargpt.text.corpus import cache_folders, cached_corpus, load_corpus
+    from chargpt.text.sources import can_be_read_again
+
     state = checkpoint.state
     if state.fingerprint == NO_TEXT:
         run = shown(checkpoint.path.parent)

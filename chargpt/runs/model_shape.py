@@ -1,11 +1,6 @@
-"""The model that a saved state describes: how large it may be, and a model of that shape without weights."""
+"""The model that a saved state describes: how large it may be, and the shapes of its weights."""
 
-from collections.abc import Callable
-from typing import Any
-
-from torch.overrides import TorchFunctionMode
-
-from chargpt.model import GPT, GPTConfig
+from chargpt.config import ModelConfig
 from chargpt.terminal import UserError
 
 # The largest model that a checkpoint may describe. Training refuses larger models too, so that every checkpoint can be read.
@@ -15,7 +10,7 @@ MAX_NUMBERS = 1 << 28
 MAX_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
 
 
-def check_size(shape: GPTConfig, vocab_size: int) -> None:
+def check_size(shape: ModelConfig, vocab_size: int) -> None:
     """Raise UserError for a model larger than any run may be."""
     positions = shape.block_size * shape.n_embd
     numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + vocab_size * shape.n_embd
@@ -28,17 +23,17 @@ def check_size(shape: GPTConfig, vocab_size: int) -> None:
         )
 
 
-def blank_model(shape: GPTConfig, vocab_size: int) -> GPT:
-    """A model whose weights are still to be loaded. Initial ones would cost seconds and change the global random state."""
-    with _WithoutInitialisation():
-        return GPT(shape, vocab_size)
-
-
-class _WithoutInitialisation(TorchFunctionMode):
-    """Leaves new weights uninitialised. (torch's meta device would do as well, but takes more than a second to import.)"""
-
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            return kwargs.get("tensor", *args[:1])
-        return func(*args, **kwargs)
+def weight_shapes(shape: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:
+    """The names and shapes of the weights of a model, all of which are float32."""
+    C = shape.n_embd
+    shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (vocab_size, C)}
+    if shape.positions == "learned":
+        shapes["position_embedding.weight"] = (shape.block_size, C)
+    for i in range(shape.n_layer):
+        matrices = {"attn.qkv": (3 * C, C), "attn.proj": (C, C), "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C)}
+        for name, size in {"norm_1": (C,), "norm_2": (C,), **matrices}.items():
+            shapes[f"blocks.{i}.{name}.weight"] = size
+            if shape.bias:
+                shapes[f"blocks.{i}.{name}.bias"] = size[:1]
+    shapes["norm.weight"] = (C,)
+    return {**shapes, "norm.bias": (C,)} if shape.bias else shapes

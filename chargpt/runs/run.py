@@ -7,11 +7,9 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from torch import Tensor
-
-from chargpt.config import Config, to_yaml
+from chargpt.config import Config
 from chargpt.files import LOCK_NAME, FolderLock, is_portable, lock_folder, publish_file, sync_folder
 from chargpt.runs.checkpoint import (
     Checkpoint,
@@ -29,6 +27,9 @@ from chargpt.runs.checkpoint import (
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
+
+if TYPE_CHECKING:  # to find a run needs no torch
+    from torch import Tensor
 
 # What a run that died before its first checkpoint leaves in its folder.
 LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teachers-.*|\..*\.tmp-\d+")
@@ -58,7 +59,7 @@ class Run:
         self.saved_again = False  # whether the last save was of a step that had been saved before
         remove_orphans(folder)
 
-    def save(self, state: SavedState, *, weights: Mapping[str, Tensor], training: Mapping[str, Tensor]) -> list[str]:
+    def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
         """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each problem with the rest.
 
         Raises CheckpointError when nothing could be saved; earlier checkpoints are then unchanged.
@@ -102,6 +103,8 @@ class Run:
 
     def write_config(self, config: Config) -> str | None:
         """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem."""
+        from chargpt.yaml_settings import to_yaml
+
         return self._write("config.yaml", to_yaml(config), otherwise="the checkpoints hold the settings as well")
 
     def write_details(self, lines: Sequence[str]) -> str | None:

@@ -9,15 +9,17 @@ docs/starts.md says how a start is made.
 import difflib
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
+import numpy as np
 
-from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_tensors
+from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_weights
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, read_bounded
+from chargpt.runs.stored_tensor import StoredTensor, read_tensors
 from chargpt.terminal import UserError, shown
 
 STARTS = Path(__file__).resolve().parents[1] / "starts"
@@ -44,7 +46,7 @@ class StartCard:
     @property
     def parameters(self) -> int:
         """The numbers of its model."""
-        return sum(tensor.numel() for tensor in self.state.expected_weights().values())
+        return sum(map(math.prod, self.state.weight_shapes().values()))
 
 
 def start_names() -> list[str]:
@@ -78,6 +80,7 @@ def load_start(name: str) -> Checkpoint:
     data = read_bounded(path, limit=LARGEST)
     if hashlib.sha256(data).hexdigest() != card.sha256:
         raise CheckpointError(f"{shown(path)}: damaged, its checksum differs; install the program again")
-    weights = {key: tensor.float() for key, tensor in safetensors.torch.load(data).items()}
-    check_tensors(weights, card.state.expected_weights(), where=shown(path))
+    stored = {key: tensor.numbers.astype(np.float32) for key, tensor in read_tensors(data).items()}
+    weights = {key: StoredTensor("float32", numbers) for key, numbers in stored.items()}
+    check_weights(weights, card.state, where=shown(path))
     return Checkpoint(path, weights, {}, card.state)

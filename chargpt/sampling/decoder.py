@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -10,9 +11,7 @@ from torch import Tensor
 from chargpt.model import GPT
 from chargpt.sampling.repetition import Repetition
 from chargpt.sampling.rules import NEVER, Sampling, choose
-from chargpt.text.tokenizer import Tokenizer
-
-OVERFLOWS = ("refill", "exact")
+from chargpt.sampling.text_generator import OVERFLOWS
 
 
 class Piece(NamedTuple):
@@ -134,7 +133,25 @@ def stream(
     return (ids for piece in pieces(new, prompt, length, sampling, **options) for ids in piece.ids)
 
 
-def first_id(tokenizer: Tokenizer) -> int:
-    """The id that a text without a prompt starts from: a newline, or the first id that may be sampled if there is none."""
-    newline, _ = tokenizer.encode_known("\n")
-    return next(int(i) for i in (*newline, *range(tokenizer.vocab_size)) if i not in tokenizer.never_sampled)
+@dataclass(frozen=True)
+class ModelWriter:
+    """A model in torch and a class of decoders, as a `Writer`."""
+
+    model: GPT
+    decoder: Callable[..., Decoder] = Decoder
+
+    def pieces(
+        self,
+        prompts: Sequence[Sequence[int]],
+        length: int,
+        sampling: Sampling,
+        *,
+        seeds: Sequence[int],
+        never_sampled: Sequence[int],
+        overflow: str,
+    ) -> Iterator[Piece]:
+        prompt = torch.tensor(prompts, device=self.model.token_embedding.weight.device)  # (B, T)
+        with torch.inference_mode():
+            decoder = self.decoder(self.model, len(seeds), overflow=overflow)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        return pieces(decoder, prompt, length, sampling, generator=generators, never_sampled=never_sampled)

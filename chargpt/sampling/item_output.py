@@ -13,7 +13,7 @@ from typing import TextIO
 from chargpt.files import WINDOWS
 from chargpt.runs.load import corpus_in_cache
 from chargpt.sampling.items import ATTEMPTS, LONGEST, Tally, Wanted, write_items
-from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.loaded_run import LoadedRun
 from chargpt.sampling.options import SampleOptions
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import UserError, escape_controls, log, shell_word
@@ -29,7 +29,7 @@ LISTED = 12
 NOT_IN_CACHE = "the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
 
 
-def writes_items(options: SampleOptions, loaded: LoadedModel) -> bool:
+def writes_items(options: SampleOptions, loaded: LoadedRun) -> bool:
     """Whether these options ask for items. Raises UserError if this run has none."""
     is_list = bool(loaded.config.data.items)
     asked = options.items or options.label is not None or options.new or options.validator is not None
@@ -40,7 +40,7 @@ def writes_items(options: SampleOptions, loaded: LoadedModel) -> bool:
     return is_list and not of_text
 
 
-def labels_of(options: SampleOptions, loaded: LoadedModel, corpus: EncodedText | None) -> Mapping[str, int]:
+def labels_of(options: SampleOptions, loaded: LoadedRun, corpus: EncodedText | None) -> Mapping[str, int]:
     """The labels to write, and how often each: the one that is given, or those of the training text. Raises UserError."""
     known = {} if corpus is None or corpus.items is None else corpus.items.labels
     if not loaded.config.data.label_fields:
@@ -62,7 +62,7 @@ def labels_of(options: SampleOptions, loaded: LoadedModel, corpus: EncodedText |
     return {label: 1}
 
 
-def beginning_of_items(options: SampleOptions, loaded: LoadedModel, *, root: Path) -> tuple[list[int], list[str]]:
+def beginning_of_items(options: SampleOptions, loaded: LoadedRun, *, root: Path) -> tuple[list[int], list[str]]:
     """With --interactive: the ids before an item, and what ends it. Raises UserError without a label where there are some."""
     labels = labels_of(options, loaded, text_of_run(loaded, root=root))
     if len(labels) > 1:
@@ -71,14 +71,14 @@ def beginning_of_items(options: SampleOptions, loaded: LoadedModel, *, root: Pat
     return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
 
 
-def text_of_run(loaded: LoadedModel, *, root: Path) -> EncodedText | None:
+def text_of_run(loaded: LoadedRun, *, root: Path) -> EncodedText | None:
     """The encoded text of the run, if it is in a cache."""
     return corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
 
 
 def print_items(
     options: SampleOptions,
-    loaded: LoadedModel,
+    loaded: LoadedRun,
     generator: TextGenerator,
     *,
     file: TextIO,
@@ -163,10 +163,13 @@ def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:
 
 
 def _print_json(
-    loaded: LoadedModel, items: Sequence[Item], known: frozenset[str] | None, valid: Sequence[bool] | None, file: TextIO
+    loaded: LoadedRun, items: Sequence[Item], known: frozenset[str] | None, valid: Sequence[bool] | None, file: TextIO
 ) -> None:
     """A JSON object for each item, with its log-probability given the label, in nats, before any sampling rule."""
-    for number, (item, loss) in enumerate(zip(items, loaded.item_losses(items).tolist())):
+    from chargpt.sampling.loaded_model import LoadedModel, load_model  # imports torch, which computes losses
+
+    model = loaded if isinstance(loaded, LoadedModel) else load_model(str(loaded.path), loaded.path, device="cpu")[0]
+    for number, (item, loss) in enumerate(zip(items, model.item_losses(items).tolist())):
         value: dict[str, object] = {"label": item.label} if item.label else {}
         value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
         value |= {} if known is None else {"new": item.text not in known}

@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.text.items import TAB, Item, end_in, item_prompt
@@ -60,6 +58,8 @@ def write_items(
     The label of each item is drawn by the numbers in `labels`; without any, items have none. `known` are the items of the
     training text, if they are known. `generator` gets its length and its end from here.
     """
+    import torch
+
     tokenizer, random = generator.tokenizer, torch.Generator().manual_seed(seed)
     writer = replace(generator, length=wanted.max_length + 1, stop=[end_in(tokenizer)])
     names, weights = list(labels) or [""], torch.tensor(list(labels.values()) or [1], dtype=torch.float64)

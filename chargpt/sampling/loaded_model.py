@@ -14,73 +14,48 @@ import torch
 from torch import Tensor
 
 from chargpt.arguments import check_number, in_python, python_errors, whole_number
-from chargpt.config import Config, RuntimeConfig
+from chargpt.config import RuntimeConfig
 from chargpt.device import choose_device, one_thread
 from chargpt.model import GPT
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.starts import load_start
 from chargpt.sampling.c_decoder import choose_decoder
-from chargpt.sampling.decoder import OVERFLOWS, Decoder
+from chargpt.sampling.decoder import Decoder, ModelWriter
+from chargpt.sampling.loaded_run import LoadedRun, facts_of
 from chargpt.sampling.options import default_length
 from chargpt.sampling.printing import text_of, too_few_lines
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stored_weights import round_weights
 from chargpt.sampling.surprisal import surprisals, total_losses
-from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import UserError, one_line
+from chargpt.sampling.text_generator import OVERFLOWS
+from chargpt.terminal import UserError
 from chargpt.text.items import Item, end_in, item_prompt
-from chargpt.text.tokenizer import MAX_LISTED, Tokenizer, UnknownCharacters, character_name
+from chargpt.text.tokenizer import MAX_LISTED, UnknownCharacters, character_name
 
 UNKNOWN = ("error", "skip")  # what to do with characters that the model does not know
 SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class LoadedModel:
+class LoadedModel(LoadedRun):
     """The model of a checkpoint, in evaluation mode, with its tokenizer and settings."""
 
-    path: Path  # the folder of the checkpoint
-    step: int
-    val_loss: float | None  # at this step, in nats per character; None if it was not evaluated there
-    texts: list[str]  # what it was trained on, as train.py was given it; paths are absolute
-    fingerprint: str  # of the encoded text
     model: GPT
-    tokenizer: Tokenizer
-    config: Config
     decoder: Callable[..., Decoder]  # the fastest class of decoder for the model on its device
-    engine: str  # the decoder in words, for people
-    environment: Mapping[str, str | int | bool]  # what it was trained with: the version of torch, the device, the threads
-
-    @property
-    def run(self) -> str:
-        """The name of the run."""
-        return self.path.resolve().parent.name
 
     def __repr__(self) -> str:
         return f"<chargpt.LoadedModel {self.describe()}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle or a copy: the precision in place of a compiled decoder, which belongs to this process."""
-        decoder = self.decoder
-        return vars(self) | ({"decoder": decoder.keywords["precision"]} if isinstance(decoder, functools.partial) else {})
+        decoder, state = self.decoder, {name: value for name, value in vars(self).items() if name != "writer"}
+        return state | ({"decoder": decoder.keywords["precision"]} if isinstance(decoder, functools.partial) else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if isinstance(precision := state["decoder"], str):
-            place = state["model"].token_embedding.weight.device
-            decoder, _ = choose_decoder(place, state["config"].model, precision=precision)
-            state = state | {"decoder": decoder}
-        vars(self).update(state)
-
-    def describe(self) -> str:
-        """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
-        loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
-        return f"{one_line(self.run)}, step {self.step:,}{loss}, {self.model.parameter_count():,} parameters, {self.engine}"
-
-    def text_generator(self, sampling: Sampling, *, length: int, **options: Any) -> TextGenerator:
-        """The TextGenerator of this model. `options` are its other fields. Raises ValueError as it does."""
-        return TextGenerator(
-            model=self.model, tokenizer=self.tokenizer, decoder=self.decoder, sampling=sampling, length=length, **options
-        )
+        model, decoder = state["model"], state["decoder"]
+        if isinstance(decoder, str):
+            decoder, _ = choose_decoder(model.token_embedding.weight.device, state["config"].model, precision=decoder)
+        vars(self).update(state | {"decoder": decoder, "writer": ModelWriter(model, decoder)})
 
     @overload
     def generate(
@@ -324,21 +299,10 @@ def load_model(
     place = choose_device(RuntimeConfig(device=device).device)
     with one_thread():
         checkpoint, warnings = find_checkpoint(run, checkpoints) if start is None else (load_start(start), list[str]())
-        model, tokenizer, config = restore_model(checkpoint)
+        model, _, config = restore_model(checkpoint)
         round_weights(model, precision)
+    model = model.to(place).eval()
     decoder, engine = choose_decoder(place, config.model, precision=precision)
-    state = checkpoint.state
-    loaded = LoadedModel(
-        path=checkpoint.path,
-        step=checkpoint.step,
-        val_loss=state.progress.val_loss if state.progress.evaluated == checkpoint.step else None,
-        texts=state.texts,
-        fingerprint=state.fingerprint,
-        model=model.to(place).eval(),
-        tokenizer=tokenizer,
-        config=config,
-        decoder=decoder,
-        engine=engine if precision == "float32" else f"{engine}, weights in {precision}",
-        environment=state.environment,
-    )
-    return loaded, warnings
+    engine = engine if precision == "float32" else f"{engine}, weights in {precision}"
+    writer = ModelWriter(model, decoder)
+    return LoadedModel(model=model, decoder=decoder, writer=writer, engine=engine, **facts_of(checkpoint)), warnings

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import ATTEMPTS, Character
-from chargpt.sampling.surprisal import level
+from chargpt.sampling.surprise import level
 from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.terminal import escape_controls
 

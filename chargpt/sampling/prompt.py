@@ -1,4 +1,4 @@
-"""The prompt: reading it, and turning it into ids."""
+"""The prompt: reading it, turning it into ids, and where a text without one begins."""
 
 import sys
 from pathlib import Path
@@ -47,3 +47,9 @@ def _distinct(characters: str) -> str:
     distinct = list(dict.fromkeys(characters))
     more = f" and {len(distinct) - MAX_LISTED:,} more" if len(distinct) > MAX_LISTED else ""
     return " ".join(distinct[:MAX_LISTED]) + more
+
+
+def first_id(tokenizer: Tokenizer) -> int:
+    """The id that a text without a prompt starts from: a newline, or the first id that may be sampled if there is none."""
+    newline, _ = tokenizer.encode_known("\n")
+    return next(int(i) for i in (*newline, *range(tokenizer.vocab_size)) if i not in tokenizer.never_sampled)

@@ -13,10 +13,11 @@ tests/exchange/test_page_check.py compare the copies with this file. A rule that
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+if TYPE_CHECKING:  # to check the rules needs no torch
+    import torch
+    from torch import Tensor
 
 NEVER = -math.inf  # the logit of an id that cannot be drawn
 
@@ -57,30 +58,32 @@ def rules_in_use(sampling: Sampling) -> set[str]:
     return {field.name for field in fields(sampling) if getattr(sampling, field.name) != field.default}
 
 
-def keep_top_k(logits: Tensor, k: int) -> Tensor:
+def keep_top_k(logits: "Tensor", k: int) -> "Tensor":
     """Keep the k largest of each row of logits (B, V), and what ties with the k-th; the others become NEVER."""
     kth = logits.topk(min(k, logits.size(-1)), dim=-1).values[:, -1:]
     return logits.masked_fill(logits < kth, NEVER)
 
 
-def keep_top_p(logits: Tensor, p: float) -> Tensor:
+def keep_top_p(logits: "Tensor", p: float) -> "Tensor":
     """Keep the fewest ids of each row of logits (B, V) whose probabilities sum to p or more; the others become NEVER.
 
     Nucleus sampling (arXiv 1904.09751). At least one id is kept. Of equally likely ids, the lower ones are kept first.
     """
+    import torch.nn.functional as F
+
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
     mass = ordered.softmax(dim=-1).cumsum(dim=-1)
     before = F.pad(mass[:, :-1], (1, 0))  # the total probability of all more likely ids, (B, V)
     return logits.masked_fill((before >= p).gather(-1, order.argsort(dim=-1)), NEVER)
 
 
-def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
+def keep_min_p(logits: "Tensor", min_p: float) -> "Tensor":
     """Keep ids at least min_p times as likely as the most likely id of their row; logits (B, V). arXiv 2407.01082."""
     probs = logits.softmax(dim=-1)
     return logits.masked_fill(probs < min_p * probs.amax(dim=-1, keepdim=True), NEVER)
 
 
-def kept(logits: Tensor, sampling: Sampling) -> Tensor:
+def kept(logits: "Tensor", sampling: Sampling) -> "Tensor":
     """Logits (B, V) in which those of the ids that a rule forbids are NEVER. At temperature 0 these rules hold, too."""
     if sampling.top_k:
         logits = keep_top_k(logits, sampling.top_k)
@@ -91,15 +94,17 @@ def kept(logits: Tensor, sampling: Sampling) -> Tensor:
     return logits
 
 
-def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+def distribution(logits: "Tensor", sampling: Sampling) -> "Tensor":
     """The probabilities (B, V) that `sampling`, at a temperature above 0, draws from; logits (B, V)."""
     # Subtracting the largest logit keeps very small temperatures from overflowing. The softmax is the same.
     logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(sampling.temperature, 1e-30)
     return kept(logits, sampling).softmax(dim=-1)
 
 
-def draw(probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+def draw(probs: "Tensor", generators: "Sequence[torch.Generator]") -> "Tensor":
     """Draw an id for each row of probs (B, V) with the row's own generator, which is a CPU's; returns (B,)."""
+    import torch
+
     uniform = torch.stack([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])  # (B, 1)
     exact = torch.float32 if probs.device.type == "mps" else torch.float64  # MPS has no float64
     cumulative = probs.to(exact).cumsum(dim=-1)
@@ -107,7 +112,7 @@ def draw(probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
     return (cumulative < (1 - uniform).to(probs.device, exact) * cumulative[:, -1:]).sum(dim=-1)
 
 
-def choose(logits: Tensor, sampling: Sampling, *, generators: Sequence[torch.Generator]) -> Tensor:
+def choose(logits: "Tensor", sampling: Sampling, *, generators: "Sequence[torch.Generator]") -> "Tensor":
     """The next id of each row of logits (B, V), by `sampling`; returns (B,)."""
     if sampling.temperature == 0:
         return kept(logits, sampling).argmax(dim=-1)

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from chargpt.config import ModelConfig
 from chargpt.interrupt import Interrupt
-from chargpt.model import GPT, GPTConfig
+from chargpt.model import GPT
 from chargpt.sampling.c_decoder import choose_decoder
-from chargpt.sampling.decoder import Decoder, first_id, stream
+from chargpt.sampling.decoder import Decoder, ModelWriter, stream
 from chargpt.sampling.items import sampled_items
+from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.text.items import end_in
@@ -26,7 +28,7 @@ class SampleWriter:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        config: GPTConfig,
+        config: ModelConfig,
         *,
         device: torch.device,
         length: int,
@@ -70,9 +72,8 @@ class SampleWriter:
 
     def _items(self, model: GPT) -> str:
         """Items, one after the other, in at most `length` characters."""
-        generator = TextGenerator(
-            model=model, tokenizer=self._tokenizer, sampling=SAMPLING, length=self._length, decoder=self._decoder
-        )
+        writer = ModelWriter(model, self._decoder)
+        generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, sampling=SAMPLING, length=self._length)
         labels = list(itertools.islice(itertools.cycle(self._labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(self._seed, self._seed + MAX_ITEMS))
         return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: self._length]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.model import GPT
+from chargpt.sampling.c_texts import PRECISIONS
 
-PRECISIONS = ("float32", "bfloat16", "int8")
 LARGEST = 127  # of the whole numbers of int8; -128 is not used
 
 

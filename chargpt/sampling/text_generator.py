@@ -1,19 +1,39 @@
 """Text from a model: which characters it may write, when a sample ends, several samples at a time."""
 
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-import torch
-
-from chargpt.model import GPT
-from chargpt.sampling.decoder import Decoder, first_id, pieces
+from chargpt.sampling.prompt import first_id
+from chargpt.sampling.random_numbers import RandomNumbers
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import Character, StopRules, UniqueLines
 from chargpt.text.tokenizer import Tokenizer
 
 Batches = Generator[list[list[Character]], None, None]  # the next characters of each sample, again and again
 
+OVERFLOWS = ("refill", "exact")  # what to do when the block is full: see `Decoder`
 BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
+
+
+class Writer(Protocol):
+    """A model that continues texts."""
+
+    def pieces(
+        self,
+        prompts: Sequence[Sequence[int]],
+        length: int,
+        sampling: Sampling,
+        *,
+        seeds: Sequence[int],
+        never_sampled: Sequence[int],
+        overflow: str,
+    ) -> Iterator[Any]:
+        """Continue the ids of B `prompts` of one length above 0 by `length` ids, each with the random numbers of its seed.
+
+        `never_sampled` are ids that are never chosen. The new ids come as they are made, n of each text at a time: `ids`
+        (n, B) and their `log_probabilities` (n, B) under the model itself, both arrays of numpy or tensors of torch.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +43,7 @@ class TextGenerator:
     Raises ValueError, beginning with the field's name, for settings that this model's vocabulary cannot satisfy.
     """
 
-    model: GPT
+    writer: Writer
     tokenizer: Tokenizer
     sampling: Sampling
     length: int  # in ids: characters, or bytes if the tokenizer's ids are bytes
@@ -34,7 +54,6 @@ class TextGenerator:
     ban: str | None = None  # characters that are never written
     overflow: str = "refill"
     excluded: Container[str] | None = None  # lines that are removed from a sample
-    decoder: Callable[..., Decoder] = Decoder  # the class of the decoder: called with the model, the number of texts, overflow
 
     def __post_init__(self) -> None:
         self._stop_texts()
@@ -76,9 +95,9 @@ class TextGenerator:
         """
         newline = set(self.tokenizer.encode_known("\n")[0].tolist())
         sample, left = self._stop_rules(prompt), self.length
-        random, first = torch.Generator().manual_seed(seed), [seed]
+        random, first = RandomNumbers(seed), [seed]
         while left > 0 and not sample.stopped:
-            drawn = torch.randint(2**62, (min(BATCH, self.lines) - len(first),), generator=random).tolist()
+            drawn = random.below(2**62, min(BATCH, self.lines) - len(first))
             batch, first = first + drawn, []
             lines: list[list[tuple[int, float]]] = [[] for _ in batch]
             for made in self._steps([prompt] * len(batch), batch, left):
@@ -100,17 +119,8 @@ class TextGenerator:
     ) -> Iterator[list[list[tuple[int, float]]]]:
         """For each of the `prompts` of one length, the next ids with their log-probabilities, up to `length` in all."""
         ids = [list(prompt) or [first_id(self.tokenizer)] for prompt in prompts]
-        start = torch.tensor(ids, device=self.model.token_embedding.weight.device)  # (B, T)
-        with torch.inference_mode():
-            decoder = self.decoder(self.model, len(seeds), overflow=self.overflow)
-        for piece in pieces(
-            decoder,
-            start,
-            length,
-            self.sampling,
-            generator=[torch.Generator().manual_seed(seed) for seed in seeds],
-            never_sampled=sorted(self._forbidden()),
-        ):
+        never = sorted(self._forbidden())
+        for piece in self.writer.pieces(ids, length, self.sampling, seeds=seeds, never_sampled=never, overflow=self.overflow):
             yield [list(zip(new, values)) for new, values in zip(piece.ids.T.tolist(), piece.log_probabilities.T.tolist())]
 
     def continuations(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[list[Character]]:

@@ -29,9 +29,9 @@ from chargpt.planning.teachers import (
     teacher_folder,
 )
 from chargpt.project import command
+from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, check_tensors
 from chargpt.runs.checkpoint_schema import Progress, SavedState
-from chargpt.runs.model_shape import blank_model
 from chargpt.runs.run import DETAILS, Run, check_free, check_other_run
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.sampling.sample_writer import SampleWriter

@@ -12,7 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-from chargpt.model import EMBEDDING_STD, GPT, SINUSOID_SCALE, GPTConfig, rotary_table, rotate, sinusoids
+from chargpt.config import ModelConfig
+from chargpt.model import EMBEDDING_STD, GPT, SINUSOID_SCALE, rotary_table, rotate, sinusoids
+from chargpt.runs.blank_model import gpt_config
 
 RANDOM_SHARE = 0.1  # the random queries and keys of the first layer are scaled by this
 # The score of a head's own distance minus that of the next one, before the softmax. Learned and sinusoidal positions are read
@@ -20,9 +22,9 @@ RANDOM_SHARE = 0.1  # the random queries and keys of the first layer are scaled 
 SCORE_DIFFERENCE = {"rotary": 3.0, "learned": 0.27, "sinusoidal": 0.27}
 
 
-def initial_model(config: GPTConfig, vocab_size: int) -> GPT:
+def initial_model(config: ModelConfig, vocab_size: int) -> GPT:
     """A model to train, from torch's random state. Its first layer attends to previous characters."""
-    model = GPT(config, vocab_size)
+    model = GPT(gpt_config(config), vocab_size)
     attend_to_previous(model)
     return model
 

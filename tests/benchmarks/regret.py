@@ -50,8 +50,8 @@ from chargpt.planning import chosen_for_minutes, clock  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
 from chargpt.planning.plan import Plan, make_plan  # noqa: E402
+from chargpt.runs.blank_model import blank_model  # noqa: E402
 from chargpt.runs.checkpoint import best  # noqa: E402
-from chargpt.runs.model_shape import blank_model  # noqa: E402
 from chargpt.runs.run import TEACHER  # noqa: E402
 from chargpt.session import session, student  # noqa: E402
 from chargpt.training.trainer import Step, Trainer  # noqa: E402

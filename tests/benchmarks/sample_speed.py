@@ -35,10 +35,11 @@ sys.path.insert(0, str(ROOT))
 
 from chargpt.analysis.speed import limits, machine_name  # noqa: E402
 from chargpt.model import GPT, GPTConfig  # noqa: E402
-from chargpt.sampling.c_decoder import choose_decoder, in_large_pages  # noqa: E402
+from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
+from chargpt.sampling.c_texts import PRECISIONS, in_large_pages  # noqa: E402
 from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
 from chargpt.sampling.rules import Sampling  # noqa: E402
-from chargpt.sampling.stored_weights import PRECISIONS, round_weights  # noqa: E402
+from chargpt.sampling.stored_weights import round_weights  # noqa: E402
 
 VOCAB = 65
 BEYOND_CACHES = 75_000_000  # numbers
@@ -221,7 +222,7 @@ def llamacpp_rate(path: Path, context: int, texts: int, *, threads: int) -> floa
 
 def reading(numbers: int) -> Callable[[], float]:
     """A function -> how often a second as many float32 numbers can be read."""
-    memory = in_large_pages(4 * numbers).view(torch.float32).zero_()
+    memory = torch.from_numpy(in_large_pages(4 * numbers)).view(torch.float32).zero_()
     return lambda: statistics.median(rate(1, memory.sum) for _ in range(max(3, 100_000_000 // numbers)))
 
 

@@ -12,7 +12,7 @@ from chargpt.analysis import speed
 from chargpt.analysis.speed import Floor
 from chargpt.commands import bench
 from chargpt.model import GPTConfig
-from chargpt.runs.model_shape import blank_model
+from chargpt.runs.blank_model import blank_model
 from chargpt.terminal import UserError
 
 SMALL = {"small": (2, 2, 64, 32, 4, 4)}

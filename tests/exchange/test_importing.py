@@ -6,6 +6,7 @@ from exchange_helpers import options_of
 from nanogpt_files import SHAPE, Model, new_optimizer, take_step, write_files
 from session_helpers import opened
 
+from chargpt.config import ModelConfig
 from chargpt.exchange import hugging_face
 from chargpt.exchange.hugging_face import read_folder
 from chargpt.exchange.importing import checked_shape, imported, save_run
@@ -142,7 +143,7 @@ def test_a_text_with_other_characters_is_one_line(tmp_path, root, nanogpt):
 @pytest.mark.parametrize("value", [0, -1, 2**40, True, "2", None, 1.0])
 def test_only_sensible_whole_numbers_make_a_shape(value):
     fields = {"n_layer": 1, "n_head": 1, "n_embd": 8, "block_size": 8}
-    assert checked_shape("x", vocab_size=5, **fields) == GPTConfig(**fields)
+    assert checked_shape("x", vocab_size=5, **fields) == ModelConfig(**fields)
     with pytest.raises(UserError, match="n_layer is"):
         checked_shape("x", vocab_size=5, **{**fields, "n_layer": value})
 

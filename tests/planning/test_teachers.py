@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from helpers import bits, last_step
 
 import train
-from chargpt.config import Config, TrainConfig, apply, apply_overrides, read_yaml
+from chargpt.config import Config, TrainConfig, apply, apply_overrides
 from chargpt.device import choose_device
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.law import STUDENT_DECAY
@@ -31,6 +31,7 @@ from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, DistillationLoss, digest
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.trainer import Trainer
+from chargpt.yaml_settings import read_yaml
 
 SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8)
 RUNTIME = Runtime(device=choose_device("cpu"), precision=torch.float32, threads=1)

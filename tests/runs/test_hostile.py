@@ -485,7 +485,7 @@ def fuzz(run: Path, count: int) -> tuple[int, int]:
             assert len(str(error)) < 1000
             refused += 1
         else:
-            checkpoint.check_tensors(found.weights, found.state.expected_weights(), where="weights")
+            assert {name: tuple(tensor.shape) for name, tensor in found.weights.items()} == found.state.weight_shapes()
             assert all(tensor.isfinite().all() for tensor in [*found.weights.values(), *found.training.values()])
             accepted += 1
         slowest = max(slowest, time.monotonic() - started)

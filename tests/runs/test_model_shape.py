@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from chargpt.model import GPT, GPTConfig
-from chargpt.runs.model_shape import blank_model, check_size
+from chargpt.runs.blank_model import blank_model
+from chargpt.runs.model_shape import check_size
 from chargpt.terminal import UserError
 
 

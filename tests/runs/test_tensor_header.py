@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from chargpt.runs.tensor_header import DTYPES, in_file_order, tensor_bytes, tensor_header
 
 shapes = st.lists(st.integers(0, 4), max_size=3)
-tensors = st.dictionaries(st.text(max_size=5), st.tuples(st.sampled_from(list(DTYPES)), shapes), max_size=6)
+types = st.sampled_from([getattr(torch, name) for name in DTYPES])
+tensors = st.dictionaries(st.text(max_size=5), st.tuples(types, shapes), max_size=6)
 
 
 def written(content: dict[str, torch.Tensor], metadata: dict[str, str]) -> bytes:

@@ -15,7 +15,8 @@ from programs import Programs
 from chargpt.kernels.compiler import PACKAGED
 from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
-from chargpt.sampling.c_decoder import LARGE_PAGE, CDecoder, choose_decoder, in_large_pages
+from chargpt.sampling.c_decoder import CDecoder, choose_decoder
+from chargpt.sampling.c_texts import LARGE_PAGE, in_large_pages
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
 
@@ -202,11 +203,13 @@ def test_log_probabilities_are_the_models_own(c_decoder):
 
 @pytest.mark.parametrize("size", [1, 1000, LARGE_PAGE - 1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
 def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size):
-    vectors = [in_large_pages(size).fill_(value) for value in (1, 2)]
-    assert all(len(vector) == size and vector.data_ptr() % 64 == 0 for vector in vectors)
+    vectors = [in_large_pages(size) for _ in range(2)]
+    for value, vector in enumerate(vectors, 1):
+        vector.fill(value)
+    assert all(len(vector) == size and vector.ctypes.data % 64 == 0 for vector in vectors)
     ends = [vector[-1:] for vector in vectors]
     del vectors
-    assert [int(end) for end in ends] == [1, 2]
+    assert [end.item() for end in ends] == [1, 2]
 
 
 def test_many_uniform_numbers_are_those_that_are_drawn_one_by_one():

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from chargpt.model import GPT, POSITIONS, GPTConfig
-from chargpt.sampling.decoder import Decoder, first_id, stream
+from chargpt.sampling.decoder import Decoder, stream
+from chargpt.sampling.prompt import first_id
 from chargpt.sampling.repetition import Repetition
 from chargpt.sampling.rules import Sampling
 from chargpt.text.tokenizer import Tokenizer

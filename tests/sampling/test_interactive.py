@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from chargpt.model import GPT, GPTConfig
+from chargpt.sampling.decoder import ModelWriter
 from chargpt.sampling.interactive import COMMANDS, HELP, HINT, Session
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.rules import Sampling
@@ -24,7 +25,7 @@ TOKENIZER = Tokenizer("\n /abcdefgh")
 def generator() -> TextGenerator:
     torch.manual_seed(0)
     model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16, bias=True), TOKENIZER.vocab_size)
-    return TextGenerator(model=model, tokenizer=TOKENIZER, sampling=Sampling(), length=10)
+    return TextGenerator(writer=ModelWriter(model), tokenizer=TOKENIZER, sampling=Sampling(), length=10)
 
 
 @pytest.fixture

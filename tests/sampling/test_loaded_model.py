@@ -247,7 +247,7 @@ def test_a_model_is_shown_in_one_line(model):
 def test_an_editor_sees_every_option_with_its_type_and_default():
     expected = {field.name: field.default for field in dataclasses.fields(Sampling)}
     expected |= {field.name: field.default for field in dataclasses.fields(TextGenerator)}
-    for name in ("model", "tokenizer", "sampling", "decoder", "excluded"):  # not for the user
+    for name in ("writer", "tokenizer", "sampling", "excluded"):  # not for the user
         del expected[name]
     parameters = inspect.signature(chargpt.LoadedModel.generate).parameters
     assert expected.keys() <= parameters.keys()

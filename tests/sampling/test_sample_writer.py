@@ -10,7 +10,8 @@ from chargpt.interrupt import Interrupt
 from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling import sample_writer
-from chargpt.sampling.decoder import Decoder, first_id, stream
+from chargpt.sampling.decoder import Decoder, stream
+from chargpt.sampling.prompt import first_id
 from chargpt.sampling.sample_writer import SAMPLING, SampleWriter
 from chargpt.text.tokenizer import Tokenizer
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.model import GPT, GPTConfig
-from chargpt.sampling.surprisal import LEVELS, NOT_PREDICTED, level, predictions_of, stretches, surprisals
+from chargpt.sampling.surprisal import predictions_of, surprisals
+from chargpt.sampling.surprise import LEVELS, NOT_PREDICTED, level, stretches
 from chargpt.text import windows
 from chargpt.training.evaluation import evaluate
 

@@ -1,0 +1,46 @@
+"""What is known of this machine without torch: whether torch may find a GPU, and how many threads it would use."""
+
+import ctypes
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+
+DRIVERS = ("nvcuda.dll", "amdhip64.dll") if os.name == "nt" else ("libcuda.so.1",)
+AMD = Path("/dev/kfd")  # the driver of AMD's GPUs on Linux
+TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+
+
+def may_have_gpu() -> bool:
+    """Whether torch may find another device than the CPU. If not, it need not be asked."""
+    torch = importlib.util.find_spec("torch")  # imports nothing
+    if torch is None or torch.origin is None:
+        return False
+    if sys.platform == "darwin":
+        return True
+    version = Path(torch.origin).with_name("version.py")
+    try:
+        is_for_gpus = re.search(r"^(cuda|hip)\b[^=]*= *['\"]", version.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return True
+    return bool(is_for_gpus) and (AMD.exists() or any(map(_can_be_loaded, DRIVERS)))
+
+
+def _can_be_loaded(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def core_count() -> int:
+    """The processor cores that this process may use, where Linux tells; elsewhere the threads that they can run at once."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    threads = os.sched_getaffinity(0)
+    try:
+        return len({Path(TOPOLOGY.format(thread)).read_text() for thread in threads})
+    except OSError:
+        return len(threads)

@@ -1,0 +1,265 @@
+"""Texts that decode.c reads and continues: the weights as it reads them, and one call of it. All on arrays, without torch.
+
+Tried and left out because the gain was below a third: speculative decoding from the text so far (at temperature 0.8 a step of
+four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, also while a thread waits for another.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import time
+import weakref
+from collections.abc import Callable
+from ctypes import Array, byref, c_int
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chargpt.config import ModelConfig
+from chargpt.kernels.decode import Rules, Shape, Share
+from chargpt.sampling.rules import Sampling
+
+if TYPE_CHECKING:
+    from chargpt.model import GPTConfig
+
+# How the weights may be stored: see stored_weights.py.
+PRECISIONS = ("float32", "bfloat16", "int8")
+SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
+MAX_PIECE = 64  # ids in a piece
+LARGE_PAGE = 2**21  # bytes
+ALIGNMENT = 64  # bytes of the longest vectors of a processor, which decode.c reads at once
+
+# A matrix (N, K) as it is stored: float32, the bits of bfloat16 as int16, or int8 with the scale (N,) of each row.
+Stored = tuple[np.ndarray, np.ndarray | None]
+
+
+class Weights(NamedTuple):
+    """The weights of a model, float32, by name."""
+
+    numbers: Callable[[str], np.ndarray | None]  # None: the model has no weights of this name
+    matrix: Callable[[str], Stored]
+    table: np.ndarray  # of positions: see `GPT.position_table`
+
+
+class NewIds(NamedTuple):
+    """The next n characters of B texts."""
+
+    ids: np.ndarray  # (n, B), int64
+    log_probabilities: np.ndarray  # of each id under the model itself, before any sampling rule, in nats, (n, B), float32
+
+
+class CTexts:
+    """B texts in the memory of decode.c. Its weights, if they are rounded to `precision`, are read in as few bytes."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        config: "ModelConfig | GPTConfig",
+        vocab_size: int,
+        texts: int,
+        *,
+        kernel: ctypes.CDLL,
+        precision: str,
+        threads: int,
+    ) -> None:
+        """`threads` is the largest number of them. Raises MemoryError."""
+        ranks = min(threads, config.n_head)
+        tokens = weights.numbers("token_embedding.weight")
+        assert tokens is not None and tokens.dtype == np.float32
+        tokens, table = _aligned(tokens), _aligned(weights.table)
+        layout = _Layout(weights, config, vocab_size, ranks, kernel=kernel)
+        self._kernel, self._vocab_size, self._texts = kernel, vocab_size, texts
+        self._logits = _aligned(np.zeros((texts, _padded(vocab_size, layout.panel)), np.float32))
+        self._steps = 4  # ids in the next piece
+        self._used_by_kernel = (layout, tokens, table)
+        shape = Shape(
+            config.n_layer,
+            config.n_head,
+            config.n_embd,
+            config.block_size,
+            vocab_size,
+            texts,
+            ranks,
+            PRECISIONS.index(precision),
+            tokens=tokens.ctypes.data,
+            logits=self._logits.ctypes.data,
+            **{"rotary" if config.positions == "rotary" else "positions": table.ctypes.data},
+        )
+        self._decoder = kernel.decoder_new(byref(shape), layout.shares())
+        if not self._decoder:
+            raise MemoryError(f"{texts} texts at once: no memory, or no more threads allowed; ask for fewer")
+        weakref.finalize(self, kernel.decoder_free, self._decoder)
+
+    def read(self, start: int, ids: np.ndarray) -> np.ndarray:
+        """Read `ids` (B, T) at positions from `start`. Returns the logits (B, V) of the next character."""
+        self._run(Rules(), start, ids)
+        return self._logits[:, : self._vocab_size].copy()
+
+    def write(
+        self,
+        start: int,
+        ids: np.ndarray,
+        limit: int,
+        sampling: Sampling,
+        *,
+        uniform: Callable[[int], np.ndarray],
+        forbidden: np.ndarray,
+    ) -> NewIds:
+        """Read `ids` (B, T) at positions from `start`, and choose from 1 to `limit` ids that follow.
+
+        `uniform(n)` draws the next n numbers of each text, uniform in [0, 1), float64, (n, B). `forbidden` are ids that are
+        never chosen.
+        """
+        started, V, B = time.perf_counter(), self._vocab_size, self._texts
+        steps = min(limit, self._steps)
+        drawn = np.ascontiguousarray(uniform(steps)) if sampling.temperature > 0 else None
+        mask = np.zeros(V, np.uint8)
+        mask[forbidden] = 1
+        temperature = max(sampling.temperature, 1e-30) if sampling.temperature else 0.0
+        rules = Rules(temperature, sampling.top_p, sampling.min_p, min(sampling.top_k, V), mask.ctypes.data)
+        new = NewIds(np.empty((steps, B), np.int64), np.empty((steps, B), np.float32))
+        self._run(rules, start, ids, drawn, new)
+        if time.perf_counter() - started < SMOOTH / 2:
+            self._steps = min(2 * self._steps, MAX_PIECE)
+        else:
+            self._steps = max(1, self._steps // 2)
+        return new
+
+    def _run(
+        self, rules: Rules, start: int, ids: np.ndarray, uniform: np.ndarray | None = None, new: NewIds | None = None
+    ) -> None:
+        ids = np.ascontiguousarray(ids)
+        chosen, log_probabilities = (array.ctypes.data for array in new) if new else (None, None)
+        failed = self._kernel.decoder_run(
+            self._decoder,
+            byref(rules),
+            start,
+            ids.shape[1],
+            ids.ctypes.data,
+            len(new.ids) if new else 0,
+            None if uniform is None else uniform.ctypes.data,
+            chosen,
+            log_probabilities,
+        )
+        if failed:
+            raise MemoryError(f"{len(ids)} texts at once: not enough memory for their keys and values; ask for fewer")
+
+
+class _Layout:
+    """The weights of a model as decode.c reads them: a vector of bytes for each rank (thread), in the order of use."""
+
+    def __init__(
+        self, weights: Weights, config: "ModelConfig | GPTConfig", vocab_size: int, ranks: int, *, kernel: ctypes.CDLL
+    ) -> None:
+        self._weights, self._config = weights, config
+        sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
+        self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
+        self.heads = _split(config.n_head, ranks)
+        self.hidden = _split(4 * config.n_embd, ranks, self.panel)
+        self.ids = _split(vocab_size, ranks, self.panel)
+        self.vectors = [self._vector(rank) for rank in range(ranks)]
+
+    def shares(self) -> Array:
+        """Each rank's part of the model. It points into the vectors."""
+        columns = zip(self.heads, self.hidden, self.ids, self.vectors)
+        shares = [
+            Share(heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start, vector.ctypes.data)
+            for heads, hidden, ids, vector in columns
+        ]
+        return (Share * len(shares))(*shares)
+
+    def _vector(self, rank: int) -> np.ndarray:
+        C, d = self._config.n_embd, self._config.n_embd // self._config.n_head
+        own = slice(self.heads[rank].start * d, self.heads[rank].stop * d)
+        hidden, ids, first = self.hidden[rank], self.ids[rank], rank == 0
+        qkv = np.arange(3 * C).reshape(3, C)[:, own].ravel()
+        parts = []
+        for i in range(self._config.n_layer):
+            block = f"blocks.{i}"
+            parts += [self._norm(f"{block}.norm_1"), self._matrix(f"{block}.attn.qkv", outputs=qkv)]
+            # The ranks' outputs are summed, so only the first one adds the bias.
+            parts += [self._matrix(f"{block}.attn.proj", inputs=own, with_bias=first)]
+            parts += [self._norm(f"{block}.norm_2"), self._matrix(f"{block}.mlp.up", outputs=hidden)]
+            parts += [self._matrix(f"{block}.mlp.down", inputs=hidden, with_bias=first)]
+        parts += [self._norm("norm"), self._matrix("token_embedding", outputs=ids)]
+        return np.concatenate(parts, out=in_large_pages(sum(map(len, parts))))
+
+    def _norm(self, name: str) -> np.ndarray:
+        weight, bias = (self._weights.numbers(f"{name}.{kind}") for kind in ("weight", "bias"))
+        assert weight is not None
+        rows = np.zeros((2, _padded(len(weight), self.panel)), np.float32)
+        rows[0, : len(weight)] = weight
+        if bias is not None:
+            rows[1, : len(bias)] = bias
+        return rows.ravel().view(np.uint8)
+
+    def _matrix(
+        self,
+        name: str,
+        *,
+        outputs: np.ndarray | slice = slice(None),
+        inputs: slice = slice(None),
+        with_bias: bool = True,
+    ) -> np.ndarray:
+        """Panels of `outputs` of a weight (N, K): the weights of `inputs`, input by input, then the biases, then any scales."""
+        numbers, scales = self._weights.matrix(f"{name}.weight")
+        numbers = numbers[outputs][:, inputs]
+        N, K = numbers.shape
+        panels, width = -(-N // self.panel), _padded(K, self._step)  # a rank may have no outputs or no inputs
+        padded = np.zeros((panels * self.panel, width), numbers.dtype)
+        padded[:N, :K] = numbers
+        words = self._words(padded.reshape(panels, self.panel, width).transpose(0, 2, 1))
+        words = words.reshape(panels, width * self.panel * numbers.itemsize // words.itemsize)
+        rows = np.zeros((1 if scales is None else 2, panels * self.panel), np.float32)
+        bias = self._weights.numbers(f"{name}.bias") if with_bias else None
+        if bias is not None:
+            rows[0, :N] = bias[outputs]
+        if scales is not None:
+            rows[1, :N] = scales[outputs]
+        columns = [words.view(np.uint8), *(row.reshape(panels, self.panel).view(np.uint8) for row in rows)]
+        return np.concatenate(columns, axis=1).ravel()
+
+    def _words(self, numbers: np.ndarray) -> np.ndarray:
+        """The numbers of several vectors, lane by lane, in words of 32 bits, the first one in the lowest bits."""
+        if numbers.dtype == np.float32:
+            return np.ascontiguousarray(numbers)
+        bits, per_word = 8 * numbers.itemsize, 4 // numbers.itemsize
+        integers = numbers.astype(np.uint32) & np.uint32(2**bits - 1)
+        vectors = integers.reshape(*integers.shape[:-1], self.panel // (per_word * self._lanes), per_word, self._lanes)
+        shifts = (bits * np.arange(per_word, dtype=np.uint32))[:, None]
+        return (vectors << shifts).sum(axis=-2, dtype=np.uint32)
+
+
+def in_large_pages(size: int) -> np.ndarray:
+    """Memory for `size` bytes, in large pages where Linux has them.
+
+    Reading 42 MB was a third faster in them. A CPU stops reading ahead at the end of a page, and knows the addresses of few.
+    """
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(size, np.uint8)
+    memory = mmap.mmap(-1, _padded(size, LARGE_PAGE) + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a system without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    vector = np.frombuffer(memory, np.uint8)
+    return vector[-vector.ctypes.data % LARGE_PAGE :][:size]
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """`array`, row by row, at an address for whole vectors; a copy if it is at another one."""
+    if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
+        return array
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    copy = memory[-memory.ctypes.data % ALIGNMENT :][: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def _padded(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def _split(n: int, ranks: int, unit: int = 1) -> list[slice]:
+    """`n` items divided among the ranks as evenly as possible, in multiples of `unit`."""
+    units = -(-n // unit)
+    ends = [min(n, unit * (units * rank // ranks)) for rank in range(ranks + 1)]
+    return [slice(start, end) for start, end in zip(ends, ends[1:])]

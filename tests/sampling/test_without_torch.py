@@ -1,0 +1,159 @@
+"""Writing on a CPU needs numpy and safetensors alone, and gives the text that it gives with torch."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import publish_run
+
+import model as model_file
+import sample
+from chargpt import config, processor
+from chargpt.config import ModelConfig
+from chargpt.kernels.decode import load_kernel
+from chargpt.model import GPT, GPTConfig
+from chargpt.runs.load import find_checkpoint, restore_model
+from chargpt.sampling import c_writer
+from chargpt.sampling.c_decoder import choose_decoder
+from chargpt.sampling.c_writer import CWriter, position_table
+from chargpt.sampling.decoder import ModelWriter
+from chargpt.sampling.random_numbers import RandomNumbers
+from chargpt.sampling.rules import Sampling
+from chargpt.terminal import UserError
+
+ROOT = Path(__file__).parents[2]
+SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 12, "bias": True}
+# What a run that writes must do without.
+OTHERS = ("torch", "yaml", "tqdm", "filelock", "tensorboard", "PIL", "jinja2")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 1337, 2**32 + 5, 2**62 + 12345])
+def test_the_random_numbers_are_those_of_torch(seed):
+    ours, theirs = RandomNumbers(seed), torch.Generator().manual_seed(seed)
+    for count in (1, 5, 700):
+        assert np.array_equal(ours.uniform(count), torch.rand(count, dtype=torch.float64, generator=theirs).numpy())
+        assert ours.below(2**62, count) == torch.randint(2**62, (count,), generator=theirs).tolist()
+
+
+def test_the_settings_of_a_model_are_the_fields_of_its_config():
+    ours, theirs = (
+        [(field.name, field.type, field.default) for field in dataclasses.fields(shape)] for shape in (ModelConfig, GPTConfig)
+    )
+    assert ours == theirs and config.POSITIONS == model_file.POSITIONS
+    for wrong in (
+        {"n_layer": 0},
+        {"n_embd": 130},
+        {"dropout": 1.0},
+        {"positions": "none"},
+        {"n_embd": 12, "positions": "rotary"},
+    ):
+        errors = []
+        for shape in (ModelConfig, GPTConfig):
+            with pytest.raises(ValueError) as error:
+                shape(**wrong)
+            errors.append(str(error.value))
+        assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("positions", config.POSITIONS)
+def test_the_positions_are_those_of_the_model(positions):
+    shape = ModelConfig(**SHAPE, positions=positions)
+    gpt = GPT(GPTConfig(**vars(shape)), 7)
+    weights = {name: tensor.numpy() for name, tensor in gpt.state_dict().items()}
+    expected = gpt.position_table(shape.block_size).detach().numpy()
+    assert np.abs(position_table(weights, shape) - expected).max() < 1e-7
+    assert c_writer.SINUSOID_SCALE == model_file.SINUSOID_SCALE
+
+
+@pytest.mark.parametrize("positions", config.POSITIONS)
+@pytest.mark.parametrize("overflow", ["refill", "exact"])
+def test_the_ids_are_those_of_the_decoder_with_torch(compiled, tmp_path, positions, overflow):
+    kernel = compiled(load_kernel)
+    run = publish_run(tmp_path / "run", shape=GPTConfig(**SHAPE, positions=positions))
+    checkpoint, _ = find_checkpoint(str(run), tmp_path)
+    gpt, tokenizer, settings = restore_model(checkpoint)
+    decoder, _ = choose_decoder(torch.device("cpu"), settings.model)
+    weights = {name: tensor.numbers for name, tensor in checkpoint.stored_weights.items()}
+    ours = CWriter(weights=weights, config=settings.model, vocab_size=tokenizer.vocab_size, kernel=kernel)
+    for sampling in (Sampling(temperature=0), Sampling(temperature=1.5, top_k=5, top_p=0.9, min_p=0.01)):
+        for prompt in ([1], [1, 2, 3] * 10):
+            options = {"seeds": [3, 4, 5], "never_sampled": [2, 4], "overflow": overflow}
+            written = [
+                [piece.ids.T.tolist() for piece in writer.pieces([prompt] * 3, 40, sampling, **options)]
+                for writer in (ours, ModelWriter(gpt.eval(), decoder))
+            ]
+            joined = [[sum((piece[text] for piece in pieces), []) for text in range(3)] for pieces in written]
+            assert joined[0] == joined[1] and len(joined[0][0]) == 40
+
+
+def run_without_torch(folder: Path, *words: str, keys: str = "") -> subprocess.CompletedProcess:
+    """`sample.py` where nothing but numpy and safetensors can be imported."""
+    (folder / "sitecustomize.py").write_text(f"import sys\nfor name in {OTHERS}:\n    sys.modules[name] = None\n")
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "sample.py", *words]
+    return subprocess.run(command, cwd=ROOT, env=environment, input=keys, capture_output=True, text=True, timeout=60)
+
+
+def test_a_text_and_a_turn_need_no_torch_and_are_those_of_torch(compiled, tmp_path, capsys):
+    compiled(load_kernel)
+    run = publish_run(tmp_path / "run")
+    options = [str(run), "--device", "cpu", "--seed", "1", "--length", "60"]
+    for more in ([], ["--samples", "3", "--top-p", "0.8", "--json"], ["--lines", "2", "--unique"]):
+        done = run_without_torch(tmp_path, *options, *more)
+        assert done.returncode == 0 and "cpu (compiled)" in done.stderr, done.stderr
+        assert sample.main([*options, *more]) == 0 and capsys.readouterr().out == done.stdout
+    done = run_without_torch(tmp_path, *options, "--interactive", keys="abc\n/temperature 0.5\n\n/quit\n")
+    assert done.returncode == 0 and len(done.stdout) > 60
+
+
+@pytest.mark.parametrize("words", [["--repetition-penalty", "2"], ["--precision", "int8"]], ids=" ".join)
+def test_what_needs_torch_says_so_where_it_is_missing(compiled, tmp_path, words):
+    compiled(load_kernel)
+    run = publish_run(tmp_path / "run")
+    done = run_without_torch(tmp_path, str(run), "--device", "cpu", "--length", "5", *words)
+    assert done.returncode == 2 and done.stderr.startswith("error: torch: not installed") and done.stderr.count("\n") == 1
+
+
+def test_the_damaged_run_is_the_same_error_without_torch(tmp_path):
+    run = publish_run(tmp_path / "run")
+    (path,) = run.glob("step-*/model.safetensors")
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    with pytest.raises(UserError) as error:
+        find_checkpoint(str(run), tmp_path)
+    done = run_without_torch(tmp_path, str(run), "--device", "cpu")
+    assert done.returncode == 2 and done.stderr == f"error: {error.value}\n"
+
+
+def test_a_gpu_is_looked_for_only_if_torch_may_use_one(tmp_path, monkeypatch):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    version = tmp_path / "torch" / "version.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(processor.sys, "platform", "linux")
+    monkeypatch.setattr(processor, "AMD", tmp_path / "kfd")
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(processor, "DRIVERS", ("no-such-library.so",))
+    for text, drivers, expected in (
+        ("cuda: Optional[str] = None\nhip: Optional[str] = None\n", True, False),
+        ("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n", False, False),
+        ("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n", True, True),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n", True, True),
+    ):
+        version.write_text(text)
+        (tmp_path / "kfd").touch() if drivers else (tmp_path / "kfd").unlink(missing_ok=True)
+        assert processor.may_have_gpu() == expected
+    monkeypatch.setattr(processor.sys, "platform", "darwin")
+    assert processor.may_have_gpu()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells the cores")
+def test_it_uses_as_many_threads_as_torch():
+    code = "import torch; from chargpt.processor import core_count; print(torch.get_num_threads() == core_count())"
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout == "True\n"
