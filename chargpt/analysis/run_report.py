@@ -79,6 +79,7 @@ class RunReport:
     log: MetricsLog
     corpus: list[str] = field(default_factory=list)  # lines about the text: a label in 12 columns and what it is
     training_characters: int | None = None
+    fingerprint: str = ""  # of the text and its split
     excerpt: str = ""
     ngram_loss: float | None = None  # the loss of an n-gram model, nats per character
     scored: int = 0  # characters that the losses and the lines are measured on
@@ -116,6 +117,7 @@ def measure_run(
         "texts": ["unknown (imported)"] if is_imported else [text if text == "-" else Path(text).name for text in loaded.texts],
         "config": loaded.config,
         "environment": loaded.environment,
+        "fingerprint": loaded.fingerprint,
         "log": read_metrics(folder),
     }
     if corpus is None:

@@ -5,6 +5,7 @@
 
 import ctypes
 import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref
 from typing import Protocol
@@ -21,6 +22,8 @@ from chargpt.terminal import UserError
 
 # The most likely character has a frequency of 2^24 + 1, and none has less than 1.
 FREQUENCY_BITS = 24
+# The name of the fast engine.
+COMPILED = "compiled"
 
 
 class Engine(Protocol):
@@ -151,9 +154,18 @@ def choose_engine(model: GPT, symbols: int) -> tuple[Engine, str]:
     """The fastest engine for the first `symbols` ids of a model, and its name for the user. All give the same bits."""
     weights = ExactWeights(model, symbols)
     try:
-        return CEngine(weights, exact.load_kernel(), threads=torch.get_num_threads()), "compiled"
+        return CEngine(weights, exact.load_kernel(), threads=torch.get_num_threads()), COMPILED
     except Unavailable as reason:
         return TorchEngine(weights), f"not compiled: {reason}"
+
+
+def seconds_for_next(engine: Engine, context: int, *, texts: int) -> float:
+    """How long the engine takes for the next character of this many texts, in the middle of a context; measured."""
+    ids = torch.zeros(texts, 1, dtype=torch.int64)
+    engine.read(ids, start=0, wanted=1)
+    started = time.perf_counter()
+    engine.read(ids, start=context // 2, wanted=1)
+    return max(1e-6, time.perf_counter() - started)
 
 
 class CEngine:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from chargpt.commands.frame import load_run, run_verb, stride_within, verb_parser
 from chargpt.files import publish_file
-from chargpt.terminal import Parser, UserError, log, shown, whole_number
+from chargpt.terminal import Parser, UserError, clock, log, shown, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.archive.compressed_file import Compressor
@@ -49,7 +49,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
 def compress(options: Namespace) -> None:
     """Compress the file."""
     data = Path(options.file).read_bytes()
-    loaded, compressor, engine = open_compressor(options.run)
+    loaded, compressor, engine = open_compressor(options.run, size=len(data))
     stride = stride_within(options.stride, loaded.model.config.block_size)
     started = time.perf_counter()
     with tqdm(total=2 * len(data), unit="B", unit_scale=True, delay=1, leave=False, disable=None) as bar:
@@ -80,12 +80,20 @@ def free_target(path: Path) -> Path:
     return path
 
 
-def open_compressor(run: str) -> tuple["LoadedModel", "Compressor", str]:
-    """The LoadedModel of a run, its Compressor and the engine in words. Raises UserError."""
+def open_compressor(run: str, *, size: int | None = None) -> tuple["LoadedModel", "Compressor", str]:
+    """The LoadedModel of a run, its Compressor and the engine in words. Raises UserError.
+
+    Warns before the slow engine begins; for a file to compress, of `size` bytes, with the time to expect.
+    """
     from chargpt.archive.compressed_file import Compressor
-    from chargpt.archive.compression import symbols_of
-    from chargpt.archive.exact_model import choose_engine
+    from chargpt.archive.compression import segment_lengths, symbols_of
+    from chargpt.archive.exact_model import COMPILED, choose_engine, seconds_for_next
 
     loaded = load_run(run, device="cpu", described=False)
     engine, name = choose_engine(loaded.model, symbols_of(loaded.tokenizer))
+    if name != COMPILED:
+        segments = len(segment_lengths(size or 0))
+        speed = segments / seconds_for_next(engine, loaded.model.config.block_size, texts=segments)
+        takes = f"; {size:,} bytes take about {clock(size / speed)}" if size else ""
+        log(f"warning: {name}; about {speed:,.0f} bytes a second{takes}")
     return loaded, Compressor(loaded.model, loaded.tokenizer, engine=engine), name

@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     """Write the projector's files, and print which characters are alike. Returns the exit code. Raises UserError."""
     parser = verb_parser(
         "embeddings",
-        None,
+        "RUN [option ...]",
         "Write the embeddings of the characters for TensorBoard's projector, with the characters as labels, and "
         "list the characters that the model treats alike: those whose embeddings point in similar directions.",
     )

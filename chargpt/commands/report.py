@@ -42,13 +42,15 @@ def main(argv: Sequence[str]) -> int:
 def write_report(options: Namespace) -> None:
     """Write the page."""
     from chargpt.pages.page import publish_page
-    from chargpt.pages.report_page import report_page
+    from chargpt.pages.report_page import report_page, same_text
     from chargpt.runs.load import expand_patterns
 
     names = expand_patterns(options.runs, project_root() / "checkpoints")
     if len(names) > MAX_RUNS:
         raise UserError(f"RUN: {len(names)} given; a report compares at most {MAX_RUNS}")
     runs = [measured(name, device=options.device) for name in names]
+    if not same_text(runs):
+        log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
     content, path = report_page(runs), options.out or Path(ONE if len(runs) == 1 else SEVERAL)
     if path.exists():
         log(f"{shown(path)}: replaces an older page; --out gives the page another name")

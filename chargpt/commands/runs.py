@@ -111,6 +111,11 @@ def table(runs: Sequence[Listed]) -> list[str]:
         is_lowest = len(of_text) > 1 and run.loss == min(of_text)
         rows.append([*_cells(run, state, star="*" if is_lowest else " "), run.problem and f"({run.problem})"])
     note = "newest first; the loss is the lowest of the validation, in nats per character; *: the lowest loss of its text"
+    splits: dict[tuple[str, ...], set[str]] = {}
+    for _, state in read:
+        splits.setdefault(tuple(state.texts), set()).add(state.fingerprint)
+    if any(texts and len(fingerprints) > 1 for texts, fingerprints in splits.items()):
+        note += "; runs of one text that was changed, or read or split in another way, cannot be compared"
     return [*_aligned([[*HEAD, ""], *rows]), note, *unread]
 
 

@@ -87,9 +87,8 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     add(
         "--top",
         type=whole_number(1),
-        default=20,
         metavar="N",
-        help="how many lines (--compare) or items (--items) are printed (default: 20)",
+        help="how many lines (--compare) or items (--items) are printed (default: 20); with --lines, the N lines of most bits",
     )
     output = parser.add_argument_group("what is printed, besides the totals, which then go to standard error")
     either = output.add_mutually_exclusive_group().add_argument
@@ -115,6 +114,10 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     if options.compare is not None and any(unused.values()):
         other = next(name for name, given in unused.items() if given)
         raise UserError(f"--compare: {other} given as well; leave out one of the two")
+    if options.top is not None and not (options.compare or options.items or options.lines):
+        raise UserError("--top: given without --compare, --items or --lines; add one of them, or leave it out")
+    if options.top is None and not options.lines:
+        options.top = 20
     return options
 
 
@@ -177,6 +180,8 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
             summary.texts.append((text.label, total))
             for listener in listeners:
                 listener.begin(text.label)
+            if options.lines and text.has_fields(loaded):
+                log(f"{text.label}: the lines are those of the field that was read; their numbers are not those of the file")
             pieces = _watched(text.pieces(loaded), loaded.tokenizer, summary, others, ngram, bar)
             for line in lines_of(score_pieces(loaded.model, loaded.tokenizer, pieces, stride=stride, total=total)):
                 for listener in listeners:
@@ -267,6 +272,13 @@ class Text:
     def size(self) -> int | None:
         """The number of bytes to read, or of ids; None if it is known only after reading."""
         return self.content.size if isinstance(self.content, Source) else len(self.content.val)
+
+    def has_fields(self, loaded: "LoadedModel") -> bool:
+        """Whether one field of its records is read, and not the file as it is."""
+        from chargpt.text.structure import fields_of, read_head
+
+        config = reading_of(loaded, self.settings)
+        return isinstance(self.content, Source) and fields_of(self.content, read_head(self.content), config) is not None
 
     def pieces(self, loaded: "LoadedModel") -> Iterator[str | bytes]:
         """The text, normalised for a model, in parts of at most PIECE characters: bytes for a vocabulary of bytes.

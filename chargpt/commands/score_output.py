@@ -1,5 +1,6 @@
 """What `score` prints: the text as lines, in colour or as JSON, notes on the totals, and the comparison of two models."""
 
+import heapq
 import json
 import math
 import sys
@@ -17,23 +18,37 @@ from chargpt.text.tokenizer import Tokenizer
 
 
 class LinePrinter:
-    """Prints the bits per character, the bits, and the beginning of each line."""
+    """Prints the bits per character, the bits, and the beginning of each line; or of the `top` lines of most bits."""
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, *, top: int | None = None) -> None:
+        self._file, self._top = file, top
+        self._most: list[tuple[float, int, str]] = []  # a heap: bits, minus the place among all lines, and what is printed
+        self._label, self._lines = "", 0
         print(f"{'bits/char':>9}{'bits':>10}  line", file=file)
 
     def begin(self, label: str) -> None:
         """Begin a text."""
-        print(f"{'':>19}  {one_line(label)}", file=self._file)
+        self._label = one_line(label)
+        if self._top is None:
+            print(f"{'':>19}  {self._label}", file=self._file)
 
     def add(self, line: Line) -> None:
-        """Print a line."""
+        """Print a line, or keep it if it may be one of the `top` lines."""
         mean = "" if math.isnan(line.mean) else f"{line.mean:.3f}"
-        print(f"{mean:>9}{line.total:>10.1f}  {line.number}: {one_line(line.text.rstrip())}", file=self._file)
+        where = f"{line.number}" if self._top is None else f"{self._label}:{line.number}"
+        row = f"{mean:>9}{line.total:>10.1f}  {where}: {one_line(line.text.rstrip())}"
+        self._lines += 1
+        if self._top is None:
+            print(row, file=self._file)
+        elif len(self._most) < self._top:
+            heapq.heappush(self._most, (line.total, -self._lines, row))
+        else:
+            heapq.heappushpop(self._most, (line.total, -self._lines, row))
 
     def end(self, summary: Summary) -> None:
-        """The totals are printed elsewhere."""
+        """Print the `top` lines; the totals are printed elsewhere."""
+        for _, _, row in sorted(self._most, reverse=True):
+            print(row, file=self._file)
 
 
 class ColourPrinter:
@@ -87,7 +102,7 @@ def new_printer(options: Namespace) -> Printer | None:
     if options.json:
         return JsonLinePrinter(sys.stdout)
     if options.lines:
-        return LinePrinter(sys.stdout)
+        return LinePrinter(sys.stdout, top=options.top)
     if options.surprise:
         log(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
         return ColourPrinter(sys.stdout)

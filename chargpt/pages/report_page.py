@@ -100,12 +100,17 @@ def report_page(runs: Sequence[RunReport]) -> str:
         title=title,
         shown=[ShownRun.of(run, map_bytes=MAP_BYTES // len(runs)) for run in runs],
         compared=comparison(runs),
-        same_text=len({(tuple(run.texts), run.training_characters) for run in runs}) == 1,
+        same_text=same_text(runs),
         differences=differences(runs),
         curves=curves(runs),
         levels=[0, *LEVELS],
     )
     return page(title, body=body, style=source("report.css"))
+
+
+def same_text(runs: Sequence[RunReport]) -> bool:
+    """Whether these runs have the same text, split and vocabulary, so that their losses can be compared."""
+    return len({(tuple(run.texts), run.training_characters, run.fingerprint) for run in runs}) == 1
 
 
 # One run

@@ -313,7 +313,7 @@ def _publishing(target: Path, *, size: int) -> Iterator[Path]:
     except OSError as error:
         space = f"{size / 1e6:,.1f} MB in a writable folder" if size >= MUCH else "a writable folder, and space on its disk"
         raise CheckpointError(
-            f"{shown(target)}: not saved ({error.strerror}); it needs {space}, earlier checkpoints are unchanged"
+            f"{shown(target)}: not saved ({error.strerror}); it needs {space}; earlier checkpoints are unchanged"
         ) from error
 
 

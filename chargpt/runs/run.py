@@ -72,11 +72,18 @@ class Run:
         return problems + prune(path, state.config.checkpoint.keep)
 
     def check_space(self, size: int) -> None:
-        """Raise UserError unless the disk has room for as many checkpoints of `size` bytes as a run needs at least."""
+        """Raise UserError unless the disk has room for as many checkpoints of `size` bytes as a run needs at least.
+
+        A new run that has no room leaves no folder.
+        """
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
             ways = "free some space there, give a path on another disk with --run PATH, or train a smaller model"
+            self._lock.release()
+            with suppress(OSError):  # a folder that holds something stays
+                (self.folder / LOCK_NAME).unlink(missing_ok=True)
+                self.folder.rmdir()
             raise UserError(f"{shown(self.folder)}: no room for {what}; {ways}")
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:

@@ -135,6 +135,9 @@ def _text_of(record: object, field: str, where: str, *, setting: str = "data.fie
         what_to_do = f"name the one with the text in {setting}"
         what_to_do += f", for example {setting}={shell_word(longest)}" if longest else ""
         what_to_do = f"did you mean {setting}={shell_word(close[0])}?" if close else what_to_do
+        first = field.partition(".")[0]
+        if "." in field and isinstance(record.get(first), list):
+            what_to_do = f"{first!r} is a list; write the texts in it into one field first"
         raise UserError(f"{where}: no field {field!r}, its fields are: {named(names)}; {what_to_do}")
     if not isinstance(text, str):
         inside = _texts_in(text) if isinstance(text, dict) else {}

@@ -163,7 +163,8 @@ def recognise(suffix: str, head: str, *, field: str = "") -> Structure | None:
         return _json(kind, start)
     if kind in DELIMITERS:
         tables = [_table(kind, head, delimiter) for delimiter in DELIMITERS[kind]]
-        return max(tables, key=lambda found: (field in found[0].fields, len(found[0].fields) > 1, found[1]))[0]
+        alone = not set(field) & set(DELIMITERS[kind])  # not several names, which would be a header without a delimiter
+        return max(tables, key=lambda found: (alone and field in found[0].fields, len(found[0].fields) > 1, found[1]))[0]
     if kind is not None:
         return Structure(kind=kind)
     return _unnamed_table(head, field)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from chargpt.terminal import UserError, shell_word
 from chargpt.text.json_lines import MAX_LINE, labelled
-from chargpt.text.structure import Structure, csv_reader, named
+from chargpt.text.structure import NAME, Structure, csv_reader, named
 
 MAX_FIELD = 2**24  # characters; more are a sign of a quote that is never closed
 CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it means here
@@ -62,6 +62,10 @@ def _column(header: list[str], field: str, *, label: str, setting: str = "data.f
         raise UserError(f"{label}: {header.count(field)} columns are named {field!r}; give each of them its own name")
     close = difflib.get_close_matches(field, header, n=1)
     what_to_do = f"did you mean {setting}={shell_word(close[0])}?" if close else f"name the one with the text in {setting}"
+    if "," in field and set(field.split(",")) <= set(header):
+        what_to_do = f"give one alone, for example {setting}={shell_word(field.partition(',')[0])}"
+    elif not close and not all(map(NAME.fullmatch, header)):
+        what_to_do += ", or add a first line with the names of the columns if there is none"
     raise UserError(f"{label}: no column {field!r}, its columns are: {named(header)}; {what_to_do}")
 
 

@@ -5,6 +5,7 @@ from helpers import publish_run
 
 from chargpt.__main__ import main
 from chargpt.commands.compress import describe_speed, free_target
+from chargpt.kernels.compiler import Unavailable
 from chargpt.terminal import UserError
 
 
@@ -35,6 +36,18 @@ def test_mistakes_are_one_line_and_nothing_is_written(run, tmp_path):
     with pytest.raises(UserError, match="its folder does not exist or cannot be written to"):
         main(["compress", run, str(tmp_path / "a.txt"), "--output", str(tmp_path / "none" / "a.cgpt")])
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_without_a_compiler_it_says_at_the_start_how_slow_it_is(run, tmp_path, monkeypatch, capsys):
+    def unavailable():
+        raise Unavailable("no C compiler found; to install one: sudo apt install gcc")
+
+    monkeypatch.setattr("chargpt.kernels.exact.load_kernel", unavailable)
+    (tmp_path / "a.txt").write_bytes(b"abc def")
+    assert main(["compress", run, str(tmp_path / "a.txt")]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("warning: not compiled: no C compiler found; to install one: sudo apt install gcc; about ")
+    assert "bytes a second; 7 bytes take about " in first
 
 
 def test_a_link_is_not_replaced(tmp_path):

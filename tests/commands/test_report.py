@@ -27,6 +27,18 @@ def test_the_page_of_several_runs_replaces_none_of_one(tmp_path, monkeypatch, ca
     assert capsys.readouterr().out.split() == ["report.html", "comparison.html"]
 
 
+def test_losses_of_different_splits_are_not_compared(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    a, b, c = (
+        str(publish_run(tmp_path / name, fingerprint=split * 64)) for name, split in (("a", "1"), ("b", "1"), ("c", "2"))
+    )
+    report.main([a, b, "--device", "cpu"])
+    assert "cannot be compared" not in capsys.readouterr().err + (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    report.main([a, c, "--device", "cpu"])
+    page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert "their losses cannot be compared" in capsys.readouterr().err and "cannot be compared" in page
+
+
 def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, capsys):
     run = publish_run(tmp_path / "run", texts=[], fingerprint=NO_TEXT)
     assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0

@@ -47,6 +47,8 @@ def test_the_newest_run_is_first_and_the_lowest_loss_of_a_text_has_a_star(checkp
     lines = listed(capsys)[1:5]
     assert [line.split()[0] for line in lines] == ["d", "c", "b", "a"]
     assert ["*" in line for line in lines] == [False, False, True, False]  # c is the only run of its text
+    assert "split in another way, cannot be compared" in listed(capsys)[-1]
+    assert "cannot be compared" not in listed(capsys, "a", "b")[-1]
 
 
 def test_a_run_that_was_imported_without_a_text_names_none(checkpoints, capsys):

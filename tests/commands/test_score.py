@@ -89,6 +89,24 @@ def test_lines_and_colours_go_to_standard_output_and_totals_elsewhere(run, file,
     assert re.sub(r"\033\[\d+m", "", out) == TEXT and "\033[31m" in out and "without colours" not in err
 
 
+def test_the_most_surprising_lines_come_first(run, file, capsys):
+    main(["score", str(run), str(file), "--lines"])
+    every = capsys.readouterr().out.splitlines()[2:]
+    main(["score", str(run), str(file), "--lines", "--top", "2"])
+    head, *most = capsys.readouterr().out.splitlines()
+    bits = [float(line[9:19]) for line in most]
+    assert len(most) == 2 and bits == sorted((float(line[9:19]) for line in every), reverse=True)[:2]
+    assert all("a.txt:" in line for line in most)
+    with pytest.raises(UserError, match="--top: given without"):
+        main(["score", str(run), str(file), "--top", "2"])
+
+
+def test_lines_of_a_field_are_said_to_be_numbered_otherwise_than_the_file(run, tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("id,text\n1,feed a cab\n2,a bad cafe\n")
+    main(["score", str(run), str(tmp_path / "a.csv"), "data.field=text", "--lines"])
+    assert "their numbers are not those of the file" in capsys.readouterr().err
+
+
 def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsys):
     file.write_text(HOSTILE, encoding="utf-8")
     main(["score", str(run), str(file), "--lines"])

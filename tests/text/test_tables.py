@@ -85,6 +85,7 @@ WRONG = {
         "a.csv: no column 'body', its columns are: id, bodies; did you mean data.field=bodies",
     ),
     "nothing like it": ("id,x\n1,a\n", "no column 'body', its columns are: id, x; name the one with the text in data.field"),
+    "no header": ("1,the sea.\n2,a stone\n", "no column 'body', .*, or add a first line with the names of the columns"),
     "a column twice": ("body,body\n1,a\n", "a.csv: 2 columns are named 'body'"),
     "an open quote": ('id,body\n1,a\n2,"b\n3,c\n', "a.csv: line 3: a field in quotes has no closing quote; close it"),
     "a quote inside quotes": ('id,body\n1,"a "b" c"\n', "a.csv: line 2: a quote inside a field in quotes; write it twice"),
@@ -94,6 +95,12 @@ WRONG = {
     "a huge field": ('id,body\n1,"' + "a" * 3000, "a.csv: line 2: a field of more than 2,000 characters"),
     "a header alone": ("id,body\n", "a.csv: empty; give"),
 }
+
+
+def test_several_columns_are_answered_with_one(load, tmp_path):
+    (tmp_path / "a.csv").write_text("body,date\na,1\n")
+    with pytest.raises(UserError, match="no column 'body,date', .*; give one alone, for example data.field=body$"):
+        load(tmp_path / "a.csv", field="body,date", format="fields")
 
 
 @pytest.mark.parametrize("case", WRONG)
