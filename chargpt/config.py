@@ -17,6 +17,7 @@ from chargpt.nanogpt_words import TRAIN
 from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
 
 POSITIONS = ("learned", "sinusoidal", "rotary")  # as in model.py
+COMMAND_LINE = "command line"  # where a setting was given, in errors
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 # Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
 RENAMED = {"train.pupil_minutes": "train.student_minutes", "train.second_run_gap": "train.student_gap"}
@@ -337,9 +338,7 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
     """`config` with the settings of `tree`, {section: {key: value}}. `where` begins the error messages."""
     changed = {}
     for section, values in tree.items():
-        known = [f.name for f in dataclasses.fields(Config)]
-        if section not in known:
-            raise UserError(f"{where}: {section}: no such section; {_nearest_section(str(section), known)}")
+        section = _known_section(section, where)
         if values is None:
             continue
         if not isinstance(values, Mapping):
@@ -353,6 +352,20 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
 
 def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
     """`config` with the settings of `section.key=value` strings, the later ones winning."""
+    return apply(config, _tree_of(overrides), where=COMMAND_LINE)
+
+
+def check_overrides(overrides: Iterable[str]) -> None:
+    """Raise UserError for a `section.key=value` that is no setting, or whose value is of another type.
+
+    What also depends on other settings is left to `apply_overrides`.
+    """
+    for section, values in _tree_of(overrides).items():
+        _typed_values(type(getattr(Config(), _known_section(section, COMMAND_LINE))), section, values, COMMAND_LINE)
+
+
+def _tree_of(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """`section.key=value` strings as {section: {key: value}}, the later ones winning."""
     tree: dict[str, dict[str, Any]] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -360,7 +373,7 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
         if not (equals and dot and section and name):
             raise UserError(f"{override}: not a setting; write section.key=value, for example train.max_steps=500")
         tree.setdefault(section, {})[name] = _FromCommandLine(value.strip())
-    return apply(config, tree, where="command line")
+    return tree
 
 
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:
@@ -384,8 +397,25 @@ class _FromCommandLine(str):
     """A value typed on the command line: text, to be read as its key's declared type."""
 
 
+def _known_section(section: str, where: str) -> str:
+    known = [f.name for f in dataclasses.fields(Config)]
+    if section not in known:
+        raise UserError(f"{where}: {section}: no such section; {_nearest_section(str(section), known)}")
+    return section
+
+
 def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: str) -> Any:
-    hints = typing.get_type_hints(type(section))
+    try:
+        return dataclasses.replace(section, **_typed_values(type(section), name, values, where))
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{where}: {name}.{error}") from None
+
+
+def _typed_values(section: type, name: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values of a section, each as the type of its key."""
+    hints = typing.get_type_hints(section)
     changed = {}
     for key, value in values.items():
         key = RENAMED.get(f"{name}.{key}", str(key)).removeprefix(f"{name}.")
@@ -397,10 +427,7 @@ def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: st
         except ValueError as error:
             given = str(value) if isinstance(value, _FromCommandLine) else value
             raise UserError(f"{where}: {name}.{key}: {_brief(given)} given; use {error}") from None
-    try:
-        return dataclasses.replace(section, **changed)
-    except ValueError as error:
-        raise UserError(f"{where}: {name}.{error}") from None
+    return changed
 
 
 def _nearest_section(given: str, known: list[str]) -> str:

@@ -134,6 +134,8 @@ def test_help_needs_no_torch(words, tmp_path):
     [
         (["train.py", "--resum"], "--resum: no such option; did you mean --resume?"),
         (["train.py", "train.seed"], "train.seed: a setting without a value"),
+        (["train.py", "train.max_step=5"], "command line: train.max_step: no such key; did you mean train.max_steps?"),
+        (["train.py", "train.max_steps=five"], "command line: train.max_steps: 'five' given; use a whole number"),
         (["train.py", "--resume", "--config", "best"], "--resume: settings and weights come from the run"),
         (["sample.py", "--lenght", "5"], "--lenght: no such option; did you mean --length?"),
     ],

@@ -46,8 +46,10 @@ def chargpt(scripts, tmp_path_factory) -> Callable[..., subprocess.CompletedProc
     folder = tmp_path_factory.mktemp("work")
     (folder / "sea.txt").write_text("The sea and the stone keep their own hours.\n" * 200)
 
-    def run(*words: str, command: str = "chargpt", code: int = 0) -> subprocess.CompletedProcess:
+    def run(*words: str, command: str = "chargpt", code: int = 0, path: str | None = None) -> subprocess.CompletedProcess:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        if path is not None:  # without a compiler and what it has compiled
+            environment |= {"PATH": path, "XDG_CACHE_HOME": str(folder / "cache")}
         done = subprocess.run(
             [str(scripts / command), *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
         )
@@ -71,6 +73,9 @@ def test_it_trains_writes_exports_and_reports_in_the_current_folder(chargpt):
     chargpt("report", "sea")
     chargpt("train", "sea.txt", "--config", "tiny", "--dry-run")
     code = "import os, chargpt; print(*sorted(os.listdir())); print(chargpt.__file__); print(chargpt.__version__)"
+    written = chargpt("sample", "sea", "--seed", "1", "--length", "50", "--device", "cpu")
+    alone = chargpt("sample", "sea", "--seed", "1", "--length", "50", "--device", "cpu", path="")
+    assert written.stdout == alone.stdout and "cpu (compiled)" in alone.stderr  # the wheel has the kernels
     names, file, version = chargpt("-c", code, command="python").stdout.splitlines()
     assert names.split() == ["checkpoints", "data", "report.html", "sea.html", "sea.txt"]
     assert not file.startswith(str(ROOT)) and version[0].isdigit()

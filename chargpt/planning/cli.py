@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chargpt import nanogpt_words
+from chargpt.config import check_overrides
 from chargpt.nanogpt_words import check_words, config_and_flags, refuse_config
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
 
-SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py, which imports torch
+SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 OPTIONS = ("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
 SAME_SETTINGS = {"device": "runtime.device", "items": "data.items", "label": "data.label"}  # options that set a setting
@@ -60,12 +61,12 @@ def given_in(settings: Sequence[str]) -> set[str]:
 
 
 def check_command_line(argv: Sequence[str] | None = None) -> None:
-    """Raise UserError for a mistake in the options in `argv` (None: those of the process).
+    """Raise UserError for a mistake in the options and settings in `argv` (None: those of the process).
 
     Of several processes, one reports it in train.py.
     """
     if os.environ.get("WORLD_SIZE") in (None, "", "1"):
-        parse_options(argv)
+        check_overrides(parse_options(argv).settings)
 
 
 def parse_options(argv: Sequence[str] | None) -> TrainOptions:
