@@ -66,8 +66,9 @@ def write_items(
     prompts = [tokenizer.encode(item_prompt(tokenizer, name, beginning)).tolist() for name in names]
     written, in_a_row = set[str](), 0
     while len(tally.written) < wanted.count and in_a_row < ATTEMPTS:
-        chosen = torch.multinomial(weights, BATCH, replacement=True, generator=random).tolist()
-        seeds = torch.randint(2**62, (BATCH,), generator=random).tolist()
+        size = min(BATCH, wanted.count - len(tally.written) + in_a_row)
+        chosen = torch.multinomial(weights, size, replacement=True, generator=random).tolist()
+        seeds = torch.randint(2**62, (size,), generator=random).tolist()
         for number, characters in zip(chosen, writer.continuations([prompts[number] for number in chosen], seeds)):
             item = Item(names[number], beginning + text_of(characters))
             is_known = known is not None and item.text in known
