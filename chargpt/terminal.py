@@ -24,6 +24,7 @@ from chargpt.project import is_checkout
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
 WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
+LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
 LABEL = 12  # width of the first column of a notice
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
@@ -182,6 +183,8 @@ def message_for(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         return _missing_package(error)
+    if isinstance(error, ImportError) and LIBRARY.search(str(error)):
+        return f"{error}; it is installed, but not loaded: free some memory, or install its package (such as torch) again"
     if isinstance(error, OSError):
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         return f"{what}; check the path, its permissions and the free space on its disk"

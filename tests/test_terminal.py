@@ -152,3 +152,12 @@ def test_the_usage_line_is_broken_between_options(monkeypatch, width):
     )
     usage = parser.format_help().split("\n\n")[0]
     assert max(map(len, usage.split("\n"))) <= int(width) and "[--minutes M]" in usage
+
+
+def test_a_package_that_cannot_be_loaded_is_one_line(capsys):
+    def main() -> int:
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+    assert run_program(main) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("error: libtorch_cpu.so: failed to map segment from shared object; ")

@@ -20,7 +20,7 @@ from chargpt.project import command
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import ngram_loss_of
+from chargpt.text.report import ngram_loss_of, split_problems
 from chargpt.text.suffix_array import SuffixIndex
 
 # Characters of the training text that a report shows.
@@ -80,6 +80,7 @@ class RunReport:
     corpus: list[str] = field(default_factory=list)  # lines about the text: a label in 12 columns and what it is
     training_characters: int | None = None
     fingerprint: str = ""  # of the text and its split
+    split_problems: list[str] = field(default_factory=list)  # why its validation loss does not say how good it is
     excerpt: str = ""
     ngram_loss: float | None = None  # the loss of an n-gram model, nats per character
     scored: int = 0  # characters that the losses and the lines are measured on
@@ -142,6 +143,7 @@ def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, A
     return {
         "corpus": corpus.describe()[1:],
         "training_characters": len(corpus.train),
+        "split_problems": [problem.text for problem in split_problems(corpus)],
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
         "scored": len(ids) - 1,
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),

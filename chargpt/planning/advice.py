@@ -21,6 +21,7 @@ from chargpt.runs.start_from import COMMON, runs_to_start_from
 from chargpt.runs.starts import load_start, read_card, start_names
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
+from chargpt.text.report import split_problems
 from chargpt.text.sources import can_be_read_again
 from chargpt.training.optimizers import WITH_MINUTES
 
@@ -52,6 +53,7 @@ LONGER_TEXT = "train on a longer text of this kind first, and then on this one w
 def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folder: Path, checkpoints: Path) -> str:
     """A command that trains on the text of `corpus` with these words, for a new run beside the one in `folder`.
 
+    It has the settings that mend a validation split which is not like the rest of the text.
     Empty if the text cannot be read again by its name: standard input, for example.
     """
     if not all(map(can_be_read_again, corpus.texts)):
@@ -59,7 +61,10 @@ def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folde
     new = free_folder(folder)
     name = new.name if new.parent == checkpoints else shown(new)
     texts = [shown(text) for text in corpus.texts]
-    return f"{command('train')} {shlex.join([*texts, *words, '--run', name, *_settings_of_text(config.data)])}"
+    mends = [problem.setting for problem in split_problems(corpus) if problem.setting]
+    mended = tuple(mend.partition("=")[0] + "=" for mend in mends)
+    kept = [setting for setting in _settings_of_text(config.data) if not mended or not setting.startswith(mended)]
+    return f"{command('train')} {shlex.join([*texts, *words, '--run', name, *kept, *mends])}"
 
 
 def _settings_of_text(data: DataConfig) -> list[str]:
@@ -157,6 +162,11 @@ def _best_way(
     return best if best is not None and best[0] < loss - WORTH else None
 
 
+def _is_too_short(corpus: Corpus, loss: float, *, ngram_loss: float) -> bool:
+    """Whether a training on this text alone, with this loss, needs a longer text rather than more time."""
+    return loss >= ngram_loss and len(corpus.train) < SHORT
+
+
 def better_way(
     corpus: Corpus,
     config: Config,
@@ -180,7 +190,7 @@ def better_way(
         words = [*words, *kept_settings(settings, words[0])]
         command = train_command(corpus, config, words, folder=folder, checkpoints=checkpoints)
         return f"{command or ' '.join(words)}   ({why}{instead})"
-    if expected is not None and expected.loss >= ngram_loss:
+    if expected is not None and _is_too_short(corpus, expected.loss, ngram_loss=ngram_loss):
         return f"{LONGER_TEXT}   (on this text alone, a training may not beat an n-gram model)"
     return ""
 
@@ -224,6 +234,8 @@ def better_training(
         return ""
     elif not learned:
         words = ["--find-lr"]
+    elif given.minutes is not None and _is_too_short(corpus, best_loss, ngram_loss=ngram_loss):  # as `better_way` says
+        return LONGER_TEXT
     elif config.optim.name != WITH_MINUTES and with_minutes is None:
         words = ["--minutes", str(ENOUGH if is_short_of_text else minutes)]
     elif not is_short_of_text:

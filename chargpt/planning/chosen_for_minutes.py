@@ -262,8 +262,7 @@ def _end(used: float, seconds: float, *, epochs: int, kind: Kind = "line") -> li
     """A notice if the run needs less than its time."""
     if used >= seconds:
         return []
-    enough = f"more than {epochs} passes over this text do not lower the loss"
-    return [Notice("note", f"training takes less than {clock(seconds)}: {enough}", kind)]
+    return [Notice("note", f"training ends after {epochs} passes over this text: more of them do not lower the loss", kind)]
 
 
 def _candidates(

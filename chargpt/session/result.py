@@ -20,7 +20,7 @@ from chargpt.runs.run import details_of
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown
-from chargpt.text.report import ngram_loss_of
+from chargpt.text.report import ngram_loss_of, split_problems
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizers import never_falls
 from chargpt.training.trainer import NotFinite
@@ -116,6 +116,7 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
         return what
     if config.train.start and (first := log_.curve("val/loss")[:1]) and progress.best_step:
         what += f"; {config.train.start} alone has {first[0][1]:.2f}"
+    what += "".join(f"; but {problem.text}" for problem in split_problems(corpus))
     own = dict(setting.partition("=")[::2] for setting in [*settings_told(details_of(folder)), *session.options.settings])
     command = better_training(
         corpus,

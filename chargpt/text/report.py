@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,13 +74,8 @@ def examine(corpus: EncodedText) -> list[str]:
     estimate = f" (estimated from {len(train) + len(val):,} characters)" if sampled else ""
     train_text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
     repeated, shared = _repeated_lines(train_text, val_text)
-    warnings = list(getattr(corpus, "warnings", []))
-    if problem := _sorted_list(train_text, val_text):
-        warnings.append(problem)
-    if shared > MAX_OVERLAP:
-        warnings.append(OVERLAP_WARNING.format(shared))
-    if not problem and shared <= MAX_OVERLAP and (problem := _other_text(corpus)):
-        warnings.append(problem)
+    problems = _split_problems(corpus, train_text, val_text, shared=shared)
+    warnings = [*getattr(corpus, "warnings", []), *(problem.text for problem in problems)]
     return [
         f"rarest      {_rarest(corpus)}",
         f"odd         {_odd(corpus, train_text)}",
@@ -88,6 +84,30 @@ def examine(corpus: EncodedText) -> list[str]:
         *(f"warning     {warning}" for warning in warnings),
         f"to beat     {_marks(train, val, corpus)}{estimate}",
     ]
+
+
+class SplitProblem(NamedTuple):
+    """Why the loss on the validation split does not say how well a model predicts new text of this kind."""
+
+    text: str  # what is wrong, and what to do
+    setting: str  # that mends it, as section.key=value; empty if there is none
+
+
+def split_problems(corpus: EncodedText) -> list[SplitProblem]:
+    """What is wrong with the validation split, as `examine` warns."""
+    train, val = (corpus.tokenizer.decode(sample(*of)) for of in ((corpus.train, TRAIN_SAMPLE), (corpus.val, VAL_SAMPLE)))
+    return _split_problems(corpus, train, val, shared=_repeated_lines(train, val)[1])
+
+
+def _split_problems(corpus: EncodedText, train: str, val: str, *, shared: float) -> list[SplitProblem]:
+    problems = []
+    if text := _sorted_list(train, val):
+        problems.append(SplitProblem(text, "data.shuffle=lines"))
+    if shared > MAX_OVERLAP:
+        problems.append(SplitProblem(OVERLAP_WARNING.format(shared), ""))
+    if not problems and (text := _other_text(corpus)):
+        problems.append(SplitProblem(text, f"data.split={getattr(corpus, 'other_split', '')}"))
+    return problems
 
 
 def sample(ids: np.ndarray, size: int, *, pieces: int = 16) -> np.ndarray:

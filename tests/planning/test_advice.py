@@ -1,6 +1,7 @@
 """What is named as better is a command that can be copied, runs, and is expected to help."""
 
 import dataclasses
+import random
 import shlex
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_a_command_makes_a_new_run_from_the_same_text(text, tmp_path, monkeypatc
     program, name, *arguments = shlex.split(command)
     assert (program, name) == ("python", "train.py") and train.main(arguments) == 0
     assert (tmp_path / "run-3" / "config.yaml").exists()
+
+
+def test_a_split_that_is_unlike_the_text_is_told_to_the_end_with_its_mend(tmp_path, monkeypatch, capsys):
+    draw = random.Random(1)
+    names = sorted({"".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(600)})
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    words = ["--config", "tiny", "train.max_steps=2", "train.sample_length=0", "runtime.threads=1", "data.val_fraction=0.1"]
+    run = ["--run", str(tmp_path / "run"), f"data.cache={tmp_path}/cache"]
+    assert train.main([str(tmp_path / "names.txt"), *words, *run]) == 0
+    line = next(line for line in " ".join(capsys.readouterr().out.split()).split("result ")[1:])
+    assert "but the lines are in alphabetical order" in line and line.count("data.shuffle=lines") >= 2
+    assert "The lines are in alphabetical order" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_text_that_cannot_be_read_again_has_no_command(corpus, config, tmp_path):
@@ -117,6 +130,9 @@ def test_what_was_done_already_is_not_advised_again(corpus, config, tmp_path):
     assert ended(corpus, muon, tmp_path, is_memorised=True, given=minutes) == ""
     worse = ended(corpus, muon, tmp_path, is_memorised=True, given=minutes, ngram_loss=1.5)
     assert "longer text" in worse and "--init-from" in worse  # as `better_way` says before such a run
+    once = apply_overrides(muon, ["train.batch_size=1", "model.block_size=8"])
+    worse = ended(corpus, once, tmp_path, given=parse_options(["--minutes", "0.5"]), ngram_loss=1.5)
+    assert "longer text" in worse and "--minutes" not in worse
 
 
 def test_before_and_after_a_training_the_same_command_is_named(corpus, config, tmp_path):
