@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from chargpt.text.cache import EncodedText
-from chargpt.text.report import TRAIN_SAMPLE, VAL_SAMPLE, ngram_order_and_bits, sample
+from chargpt.text.report import TRAIN_SAMPLE, VAL_SAMPLE, ngram_order_and_bits, repeated_lines, sample
 
 ABSENT = "not present"
 
@@ -96,6 +96,18 @@ class NgramBits:
         if len(self._ids) < VAL_SAMPLE:
             self._ids = np.concatenate((self._ids, ids))[:VAL_SAMPLE]
 
+    def in_training(self) -> float:
+        """The share of the text that is lines of the training text; 0 where that cannot be told."""
+        try:
+            corpus = self._corpus()
+        except ValueError:
+            return 0.0
+        texts = (corpus.tokenizer.decode(ids) for ids in (sample(corpus.train, TRAIN_SAMPLE), self._known()))
+        return repeated_lines(*texts)[1]
+
+    def _known(self) -> np.ndarray:
+        return self._ids[self._ids >= 0]
+
     def bits(self, *, unknown: float) -> tuple[int, float] | None:
         """The order of the model, and its bits per character; None where it cannot be computed.
 
@@ -105,7 +117,7 @@ class NgramBits:
             corpus = self._corpus()
         except ValueError:
             return None
-        known = self._ids[self._ids >= 0]
+        known = self._known()
         if len(known) < 5 or len(corpus.train) < 5:
             return None
         order, bits = ngram_order_and_bits(sample(corpus.train, TRAIN_SAMPLE), known, corpus.tokenizer)

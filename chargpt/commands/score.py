@@ -165,6 +165,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, Total, lines_of, score_pieces
     from chargpt.commands.score_output import new_printer, print_notes
     from chargpt.pages.score_page import Page
+    from chargpt.text.report import MAX_OVERLAP
 
     size = loaded.model.config.block_size
     facts = {"run": loaded.run, "step": loaded.step, "context": size, "stride": stride}
@@ -194,6 +195,8 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
         printer.end(summary)
     print(*summary.table(), sep="\n", file=sys.stdout if printer is None else sys.stderr)
     print_notes(summary, loaded.tokenizer, page=options.html)
+    if options.texts and (share := ngram.in_training()) > MAX_OVERLAP:
+        log(f"{share:.0%} of the text is lines of the run's training text, so this is no loss on new text")
 
 
 def compare(options: Namespace, texts: "list[Text]", first: "LoadedModel", second: "LoadedModel") -> None:

@@ -73,7 +73,7 @@ def examine(corpus: EncodedText) -> list[str]:
     sampled = len(train) < len(corpus.train) or len(val) < len(corpus.val)
     estimate = f" (estimated from {len(train) + len(val):,} characters)" if sampled else ""
     train_text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
-    repeated, shared = _repeated_lines(train_text, val_text)
+    repeated, shared = repeated_lines(train_text, val_text)
     problems = _split_problems(corpus, train_text, val_text, shared=shared)
     warnings = [*getattr(corpus, "warnings", []), *(problem.text for problem in problems)]
     return [
@@ -96,7 +96,7 @@ class SplitProblem(NamedTuple):
 def split_problems(corpus: EncodedText) -> list[SplitProblem]:
     """What is wrong with the validation split, as `examine` warns."""
     train, val = (corpus.tokenizer.decode(sample(*of)) for of in ((corpus.train, TRAIN_SAMPLE), (corpus.val, VAL_SAMPLE)))
-    return _split_problems(corpus, train, val, shared=_repeated_lines(train, val)[1])
+    return _split_problems(corpus, train, val, shared=repeated_lines(train, val)[1])
 
 
 def _split_problems(corpus: EncodedText, train: str, val: str, *, shared: float) -> list[SplitProblem]:
@@ -173,7 +173,7 @@ def _named(counts: Counter[str]) -> str:
     return ", ".join([*names, *["others"] * (len(counts) > MAX_NAMED)])
 
 
-def _repeated_lines(train: str, val: str) -> tuple[float, float]:
+def repeated_lines(train: str, val: str) -> tuple[float, float]:
     """The share of the training split that is lines which it already contains, and the share of the validation split that is
     lines of the training split. The first are learned twice; the second lower the validation loss."""
     lines, val_lines = (text.split("\n") for text in (train, val))

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import math
+import random
 import re
 import sys
 from pathlib import Path
@@ -105,6 +106,21 @@ def test_lines_of_a_field_are_said_to_be_numbered_otherwise_than_the_file(run, t
     (tmp_path / "a.csv").write_text("id,text\n1,feed a cab\n2,a bad cafe\n")
     main(["score", str(run), str(tmp_path / "a.csv"), "data.field=text", "--lines"])
     assert "their numbers are not those of the file" in capsys.readouterr().err
+
+
+def test_a_text_that_was_trained_on_is_said_to_be(tmp_path, capsys):
+    draw = random.Random(1)
+    lines = ["".join(draw.choices("abcdefgh ", k=30)) + "\n" for _ in range(80)]
+    (tmp_path / "known.txt").write_text("".join(lines))
+    (tmp_path / "new.txt").write_text("".join(line[::-1].strip() + "\n" for line in lines))
+    data = DataConfig(cache=str(tmp_path / "cache"))
+    corpus = load_corpus([str(tmp_path / "known.txt")], data, root=tmp_path, block_size=16)
+    config = Config(model=SHAPE, data=data)
+    known = publish_run(tmp_path / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint, texts=corpus.texts)
+    main(["score", str(known), str(tmp_path / "known.txt")])
+    assert re.search("[89].% of the text is lines of the run's training text", capsys.readouterr().err)
+    main(["score", str(known), str(tmp_path / "new.txt")])
+    assert "training text" not in capsys.readouterr().err
 
 
 def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsys):
