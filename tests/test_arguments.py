@@ -14,6 +14,7 @@ from chargpt.terminal import UserError
         ("temperature: -1 given; use 0 or a number above 0", "temperature=-1: use 0 or a number above 0"),
         ("stop: 'É' given; use characters that this model can write", "stop='É': use characters that this model can write"),
         ("--device: cuda:9 given, but torch sees 0; use --device cpu", "device='cuda:9': torch sees 0; use device='cpu'"),
+        ("--start: 'x' given, but there is no such start; use english", "start='x': there is no such start; use english"),
         ("--top-k: 'x' given; use a whole number", "top_k='x': use a whole number"),
         ("command line: train.max_steps: 'x' given; use a whole number", "train.max_steps='x': use a whole number"),
         ("lines: 2 given, but it writes no newlines; use --length", "lines=2: it writes no newlines; use length"),

@@ -60,7 +60,7 @@ def read_card(name: str) -> StartCard:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         what_to_do = f"use {close[0] if close else ', '.join(names)}" if names else "this copy of the program has none"
-        what = f"--start: {name!r} given, and there is no start of that name"
+        what = f"--start: {name!r} given, but there is no start of that name"
         raise UserError(f"{what}; {what_to_do}, or --init-from RUN for a run")
     path = STARTS / name / CARD
     try:
