@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chargpt.device import choose_device, one_thread
+from chargpt.device import choose_device, choose_precision, one_thread
 from chargpt.terminal import UserError
 
 
@@ -19,6 +19,22 @@ def test_a_device_that_the_machine_lacks_is_one_line_that_says_what_to_do():
     if not torch.backends.mps.is_available():
         with pytest.raises(UserError, match="no Metal device; use --device cpu"):
             choose_device("mps")
+
+
+@pytest.mark.parametrize(
+    "device, capability, precision",
+    [
+        ("cuda", (7, 5), torch.float32),
+        ("cuda", (8, 0), torch.bfloat16),
+        ("cuda", (9, 4), torch.bfloat16),
+        ("mps", None, torch.float32),
+    ],
+)
+def test_the_precision_of_a_gpu_is_decided_by_what_torch_tells(monkeypatch, device, capability, precision):
+    """ROCm, too, is CUDA for torch: (9, 4) is an MI300."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert choose_precision("auto", torch.device(device)) == precision
+    assert choose_precision("bfloat16", torch.device(device)) == torch.bfloat16
 
 
 def test_one_thread_lasts_until_the_end_of_the_block_or_an_error():

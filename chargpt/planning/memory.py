@@ -37,6 +37,8 @@ def memory_free(device: torch.device) -> int | None:
     """The bytes that are free for a training on `device`: of a GPU, or of Linux. None where it is not known."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":  # what Metal recommends to use at most, less what this process has
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     try:
         lines = MEMINFO.read_text(encoding="ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -51,7 +53,7 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, has_beg
     settings of a run that `has_begun` cannot change.
     """
     device = choose_device(config.runtime.device)
-    free = memory_free(device) if device.type in ("cpu", "cuda") else None
+    free = memory_free(device)
     if free is None:
         return
     if device.type == "cpu":

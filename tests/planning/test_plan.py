@@ -174,3 +174,10 @@ def test_a_setting_that_does_not_hold_in_a_second_run_is_named(text, tmp_path, s
         ["--minutes", "5", "train.student_minutes=0", "train.seed=5"],
     ):
         assert "in a second run" not in said(planned(text, tmp_path, *words), "note")
+
+
+def test_the_memory_that_is_free_is_what_torch_tells_of_each_kind_of_device(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5, 9))
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 8)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 2)
+    assert memory_free(torch.device("cuda")) == 5 and memory_free(torch.device("mps")) == 6
