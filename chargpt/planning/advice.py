@@ -126,11 +126,15 @@ def _known_language(corpus: Corpus, *, ngram_loss: float) -> dict[tuple[str, str
     if len(corpus.train) >= SHORT_FOR_START or characters is None:
         return {}
     sources = {}
-    for card in map(read_card, start_names()):
-        known = np.isin([*characters], [*(card.state.tokenizer.characters or "")])
-        is_of_script = corpus.counts[: len(characters)][known].sum() >= COMMON * corpus.counts.sum()
-        if is_of_script and card.loss - EASIER < ngram_loss:
-            sources[card.name] = load_start(card.name)
+    for name in start_names():
+        try:
+            card = read_card(name)
+            known = np.isin([*characters], [*(card.state.tokenizer.characters or "")])
+            is_of_script = corpus.counts[: len(characters)][known].sum() >= COMMON * corpus.counts.sum()
+            if is_of_script and card.loss - EASIER < ngram_loss:
+                sources[name] = load_start(name)
+        except UserError:  # what cannot be read is not offered
+            continue
     if not sources:
         return {}
     best = min(sources, key=lambda name: measure_start(sources[name], corpus, characters=LANGUAGE_SAMPLE).loss)

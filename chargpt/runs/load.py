@@ -15,6 +15,7 @@ from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, newest, s
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.run import TEACHER
 from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.starts import start_names
 from chargpt.terminal import UserError, shell_word, shown
 from chargpt.text.tokenizer import Tokenizer
 
@@ -55,6 +56,8 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
 
 def _other_runs(name: str, checkpoints: Path) -> str:
     """What to do if there is no run `name`."""
+    if name in start_names():
+        return f"it is the name of a start; give it as --start {name}"
     known = [run.name for run in _runs(checkpoints)]
     teacher = [run for run in known if run == f"{name}{TEACHER}"]  # of two runs, the second has not begun
     if close := teacher or difflib.get_close_matches(name, known, n=1):

@@ -11,11 +11,14 @@ from helpers import logged
 import sample
 import train
 from chargpt.__main__ import main
+from chargpt.config import DataConfig
+from chargpt.planning.advice import known_start
 from chargpt.planning.cli import parse_options
 from chargpt.runs import starts
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.starts import load_start, read_card, start_names
 from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
 
 SHIPPED = starts.STARTS  # before a test replaces it
 TINY = ["--config", "tiny", "train.sample_length=20", "runtime.threads=1"]
@@ -126,3 +129,19 @@ def test_every_start_that_comes_with_the_program_is_whole_and_small(monkeypatch)
         assert weights.state.config.model.positions == "rotary" and abs(card.rounding) < 0.005
         assert json.loads((starts.STARTS / name / "card.json").read_text(encoding="utf-8"))["texts"]
         assert (starts.STARTS / name / "model.safetensors").stat().st_size <= starts.LARGEST
+
+
+def test_the_name_of_a_start_in_place_of_a_run_is_answered_with_the_option(start, tmp_path):
+    with pytest.raises(UserError, match="sea: no run of that name or path; .*--start sea"):
+        find_checkpoint("sea", tmp_path / "checkpoints")
+
+
+def test_a_short_text_in_the_language_of_a_start_is_offered_it_and_a_damaged_one_is_not(start, poem, tmp_path):
+    corpus = load_corpus([str(poem)], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
+    facts = {"scratch": 2.5, "checkpoints": tmp_path / "checkpoints"}
+    offered = known_start(corpus, ngram_loss=2.5, **facts)
+    assert offered is not None and offered.words == ["--start", "sea"] and offered.expected <= offered.loss < 2.5
+    assert known_start(corpus, ngram_loss=0.3, **facts) is None
+    path = starts.STARTS / start / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert known_start(corpus, ngram_loss=2.5, **facts) is None
