@@ -231,12 +231,12 @@ class _Layout:
 
 
 def in_large_pages(size: int) -> np.ndarray:
-    """Memory for `size` bytes, in large pages where Linux has them.
+    """Memory for `size` bytes at an address for whole vectors, in large pages where Linux has them.
 
     Reading 42 MB was a third faster in them. A CPU stops reading ahead at the end of a page, and knows the addresses of few.
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.empty(size, np.uint8)
+        return _aligned_bytes(size)
     memory = mmap.mmap(-1, _padded(size, LARGE_PAGE) + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a system without large pages
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -248,10 +248,14 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     """`array`, row by row, at an address for whole vectors; a copy if it is at another one."""
     if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
         return array
-    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    copy = memory[-memory.ctypes.data % ALIGNMENT :][: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy = _aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
+
+
+def _aligned_bytes(size: int) -> np.ndarray:
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    return memory[-memory.ctypes.data % ALIGNMENT :][:size]
 
 
 def _padded(n: int, to: int) -> int:

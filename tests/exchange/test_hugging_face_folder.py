@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_an_export_of_each_vocabulary_comes_back_to_the_bit(exported, each_vocab
 
 def check_that_it_comes_back(loaded, folder):
     found = read_folder(folder)
-    assert found.tokenizer == loaded.tokenizer and found.shape == loaded.model.config
+    assert found.tokenizer == loaded.tokenizer and asdict(found.shape) == asdict(loaded.model.config)
     expected = loaded.model.state_dict()
     assert found.weights.keys() == expected.keys()
     assert all(torch.equal(found.weights[name], expected[name]) for name in expected)

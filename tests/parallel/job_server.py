@@ -32,6 +32,7 @@ LONGEST_SECONDS = 300  # a process that takes longer hangs, and is killed
 
 def child(rank: int, job: dict, ports: int) -> None:
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
     signal.alarm(LONGEST_SECONDS)
     port = int(os.read(ports, PORT_DIGITS))
     os.dup2(os.open(job["stdin"], os.O_RDONLY), 0)

@@ -202,7 +202,11 @@ def test_log_probabilities_are_the_models_own(c_decoder):
 
 
 @pytest.mark.parametrize("size", [1, 1000, LARGE_PAGE - 1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
-def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size):
+@pytest.mark.parametrize("has_large_pages", [True, False])
+def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size, has_large_pages, monkeypatch):
+    """Also on a system without large pages, such as Windows and macOS."""
+    if not has_large_pages:
+        monkeypatch.delattr("mmap.MADV_HUGEPAGE", raising=False)
     vectors = [in_large_pages(size) for _ in range(2)]
     for value, vector in enumerate(vectors, 1):
         vector.fill(value)
