@@ -15,11 +15,11 @@ from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, newest, s
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.run import TEACHER
 from chargpt.runs.sealed_json import CheckpointError
-from chargpt.runs.starts import start_names
+from chargpt.runs.starts import load_start, start_names
 from chargpt.terminal import UserError, shell_word, shown
 from chargpt.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:  # to find a run and read it needs neither torch nor a text
+if TYPE_CHECKING:  # finding and reading a run needs neither torch nor a text
     from chargpt.model import GPT
     from chargpt.text.corpus import Corpus
 
@@ -109,12 +109,15 @@ def _has_steps(folder: Path) -> bool:
         return False
 
 
-def find_checkpoint(name: str | None, checkpoints: Path) -> tuple[Checkpoint, list[str]]:
+def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = None) -> tuple[Checkpoint, list[str]]:
     """The weights that `name` means, the path of one checkpoint or the best of a run (see `find_run`), and warnings.
 
+    `start` is the name of a start that comes with the program, in place of a run.
     A run that was stopped before its first evaluation after step 0 gives its newest checkpoint: the best one, that of step 0,
     has learned nothing from the text. Raises UserError when there is none that can be used.
     """
+    if start is not None:
+        return load_start(start), []
     if name and STEP_NAME.fullmatch(Path(name).absolute().name) and Path(name).is_dir():
         return load(Path(name), training=False), []
     run = find_run(name, checkpoints)

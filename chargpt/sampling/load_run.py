@@ -8,7 +8,6 @@ from chargpt.kernels.decode import RULES, load_kernel, supports
 from chargpt.processor import may_have_gpu
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
-from chargpt.runs.starts import load_start
 from chargpt.sampling.c_writer import CWriter
 from chargpt.sampling.loaded_run import LoadedRun, facts_of
 from chargpt.sampling.rules import Sampling, rules_in_use
@@ -34,7 +33,7 @@ def load_run(
     """
     rules_are_known = all(rules_in_use(sampling) <= RULES for sampling in samplings)
     if precision == "float32" and rules_are_known and (device == "cpu" or device == "auto" and not may_have_gpu()):
-        checkpoint, warnings = find_checkpoint(run, checkpoints) if start is None else (load_start(start), list[str]())
+        checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
         if (writer := _writer_in_c(checkpoint)) is not None:
             return LoadedRun(writer=writer, engine=COMPILED, **facts_of(checkpoint)), warnings
     from chargpt.sampling.loaded_model import load_model

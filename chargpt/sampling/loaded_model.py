@@ -18,7 +18,6 @@ from chargpt.config import RuntimeConfig
 from chargpt.device import choose_device, one_thread
 from chargpt.model import GPT
 from chargpt.runs.load import find_checkpoint, restore_model
-from chargpt.runs.starts import load_start
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder, ModelWriter
 from chargpt.sampling.loaded_run import LoadedRun, facts_of
@@ -298,7 +297,7 @@ def load_model(
     """
     place = choose_device(RuntimeConfig(device=device).device)
     with one_thread():
-        checkpoint, warnings = find_checkpoint(run, checkpoints) if start is None else (load_start(start), list[str]())
+        checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
         model, _, config = restore_model(checkpoint)
         round_weights(model, precision)
     model = model.to(place).eval()
