@@ -37,8 +37,8 @@ class Writing(NamedTuple):
     generator: "TextGenerator"
     samplings: "list[Sampling]"  # one for each temperature
     prompt: list[int]  # ids
-    is_items: bool = False  # whether it writes items
-    before: Sequence[int] = ()  # ids before what is typed, with --interactive on items
+    is_items: bool  # whether it writes items
+    before: Sequence[int]  # ids before what is typed, with --interactive on items
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,8 +57,8 @@ def write(options: SampleOptions) -> int:
         if writing.is_items and not options.interactive:
             from chargpt.sampling.item_output import print_items
 
-            stop = lambda: interrupt.came_here  # noqa: E731
-            print_items(options, writing.loaded, writing.generator, file=sys.stdout, root=project_root(), stop=stop)
+            loaded, generator, root = writing.loaded, writing.generator, project_root()
+            print_items(options, loaded, generator, file=sys.stdout, root=root, stop=lambda: interrupt.came_here)
             return interrupt.exit_code
         if not options.interactive:
             write_samples(options, writing, interrupt)

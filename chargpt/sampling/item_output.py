@@ -6,7 +6,7 @@ import math
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -54,19 +54,23 @@ def labels_of(options: SampleOptions, loaded: LoadedRun, corpus: EncodedText | N
     label = loaded.tokenizer.normalizer.apply(" ".join(options.label.split()))
     if known and label not in known:
         close = difflib.get_close_matches(label, known, n=3, cutoff=0.4)
-        listed = list(dict.fromkeys([*close, *known]))
-        more = f" and {len(listed) - LISTED:,} more" if len(listed) > LISTED else ""
-        raise UserError(f"--label: {label!r} given; use one of {', '.join(map(shell_word, listed[:LISTED]))}{more}")
+        raise UserError(f"--label: {label!r} given; use one of {_listed(dict.fromkeys([*close, *known]))}")
     if not known:
         log(f"--label: not checked; {NOT_IN_CACHE}")
     return {label: 1}
+
+
+def _listed(labels: Iterable[str]) -> str:
+    """The first LISTED of the labels, as they are typed in a shell, and how many more there are."""
+    words = [shell_word(label) for label in labels]
+    return ", ".join(words[:LISTED]) + (f" and {len(words) - LISTED:,} more" if len(words) > LISTED else "")
 
 
 def beginning_of_items(options: SampleOptions, loaded: LoadedRun, *, root: Path) -> tuple[list[int], list[str]]:
     """With --interactive: the ids before an item, and what ends it. Raises UserError without a label where there are some."""
     labels = labels_of(options, loaded, text_of_run(loaded, root=root))
     if len(labels) > 1:
-        raise UserError(f"--interactive: completes items of one label; give --label, one of {', '.join(list(labels)[:LISTED])}")
+        raise UserError(f"--interactive: completes items of one label; give --label, one of {_listed(labels)}")
     tokenizer = loaded.tokenizer
     return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
 
@@ -83,9 +87,12 @@ def print_items(
     *,
     file: TextIO,
     root: Path,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool],
 ) -> None:
-    """Write the items that the options ask for to `file`, and a table to standard error. Raises UserError."""
+    """Write the items that the options ask for to `file`, and a table to standard error. Raises UserError.
+
+    When `stop()` becomes true, no more items are made.
+    """
     corpus = text_of_run(loaded, root=root)
     labels = labels_of(options, loaded, corpus)
     if options.new and corpus is None:

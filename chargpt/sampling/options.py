@@ -33,6 +33,10 @@ class SampleOptions:
     lines: int
     unseen: bool
     unique: bool
+    stop: list[str]
+    samples: int
+    seed: int
+    overflow: Literal["exact", "refill"]
     # items
     items: int
     label: str | None
@@ -41,10 +45,6 @@ class SampleOptions:
     min_length: int
     max_length: int | None
     validator: str | None
-    stop: list[str]
-    samples: int
-    seed: int
-    overflow: Literal["exact", "refill"]
     # how the next character is chosen
     allow: str | None
     ban: str | None
