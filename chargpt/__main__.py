@@ -1,5 +1,4 @@
-"""`chargpt VERB ...` and `python -m chargpt VERB ...`: each verb is the main function of one module in commands/, and
-commands/verbs.py lists them."""
+"""`chargpt VERB ...` and `python -m chargpt VERB ...`. Each verb is a module in commands/; commands/verbs.py lists them."""
 
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
     import _signal  # needs no file

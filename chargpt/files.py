@@ -193,7 +193,7 @@ class FolderLock:
     """Keeps other processes from locking a folder until it is released, is deleted, or the process ends."""
 
     def __init__(self, folder: Path, *, wait: bool) -> None:
-        import filelock  # to read a run needs no lock
+        import filelock  # reading a run needs no lock
 
         path = folder / LOCK_NAME
         if path.is_symlink():

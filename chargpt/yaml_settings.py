@@ -21,6 +21,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise UserError(f"{shown(path)}: larger than {MAX_BYTES:,} bytes; give a YAML file of settings")
     try:
+        # _StrictLoader is a SafeLoader: it makes plain values only, and runs no code from the file.
         tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader)
     except UnicodeDecodeError as error:
         raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None

@@ -49,7 +49,7 @@ INSTALL = (  # of Linux, the first whose program exists
 )
 MAC_INSTALL = "xcode-select --install"
 INSTALL_ANYWHERE = "pip install ziglang"
-SECONDS = 300  # after which a compiler is given up; the first call of ziglang takes a minute
+SECONDS = 300  # time limit of one call of a compiler; the first call of ziglang takes a minute
 SET_CACHE = "; set XDG_CACHE_HOME to a folder that can be written" if sys.platform == "linux" else ""
 
 
@@ -126,8 +126,8 @@ def load(source: Source, *, instructions: str | None = None, cache: Path | None 
     """The library of `source` with the best instructions that this processor has, or with given ones.
 
     Without a `cache`, what is compiled is kept in the user's folder for caches or, if that cannot be written, in a folder for
-    this user alone in that for temporary files. Raises Unavailable where the processor is not one of those for which there is
-    the source, where there is no compiler, where no folder can be written, or where the source does not compile.
+    this user alone in the folder for temporary files. Raises Unavailable if the source is for other processors, there is no
+    compiler, no folder can be written, or the source does not compile.
     """
     sets = [instructions] if instructions else [*source.instructions]
     if sets != ["baseline"] and not instructions:

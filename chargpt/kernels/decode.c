@@ -14,7 +14,7 @@
  *
  * The letters are model.py's: C channels, d head size, V vocabulary. Rows of numbers are padded to a multiple of PANEL. A layer
  * of K inputs and N outputs is stored as panels of PANEL outputs: K rows of weights, then one of biases, K padded with zeros to
- * a multiple of STEP. chargpt/sampling/c_decoder.py writes this layout.
+ * a multiple of STEP. chargpt/sampling/c_texts.py writes this layout.
  *
  * Weights are float32, bfloat16 or int8. A 32-bit word then holds the weights of 1, 2 or 4 vectors in one lane, the first one in
  * the lowest bits. With int8, a row of scales follows the biases, and a weight is its number times its output's scale.

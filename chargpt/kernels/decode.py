@@ -1,6 +1,6 @@
 """decode.c, which reads and samples characters on the CPU: its structures, its loading, and the models it supports.
 
-chargpt/sampling/c_decoder.py is the decoder that uses it.
+chargpt/sampling/c_texts.py calls it.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chargpt.config import ModelConfig
 from chargpt.kernels.compiler import DECODE, check_sizes, load
 
-if TYPE_CHECKING:  # to write with this kernel needs no torch
+if TYPE_CHECKING:  # writing with this kernel needs no torch
     from chargpt.model import GPTConfig
 
 MAX_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used

@@ -32,7 +32,7 @@ from chargpt.runs.stored_tensor import StoredTensor, read_tensors
 from chargpt.runs.tensor_header import dtype_name, in_file_order, tensor_bytes, tensor_header
 from chargpt.terminal import shown
 
-if TYPE_CHECKING:  # to read a checkpoint needs no torch
+if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"

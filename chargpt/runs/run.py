@@ -28,7 +28,7 @@ from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
 
-if TYPE_CHECKING:  # to find a run needs no torch
+if TYPE_CHECKING:  # finding a run needs no torch
     from torch import Tensor
 
 # What a run that died before its first checkpoint leaves in its folder.

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # to read a checkpoint needs no torch
+if TYPE_CHECKING:  # reading a checkpoint needs no torch
     import torch
     from torch import Tensor
 

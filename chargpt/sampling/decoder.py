@@ -100,7 +100,7 @@ def pieces(
     forbidden = torch.tensor(never_sampled, dtype=torch.long, device=prompt.device)
     repetition = Repetition(prompt) if sampling.repetition_penalty > 1 else None
     was_training = model.training
-    if was_training:  # otherwise there is nothing to do; to visit every module takes as long as writing twenty characters
+    if was_training:  # otherwise there is nothing to do; visiting every module takes as long as writing twenty characters
         model.eval()
     try:
         new = prompt[:, -model.config.block_size :]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # to check the rules needs no torch
+if TYPE_CHECKING:  # checking the rules needs no torch
     import torch
     from torch import Tensor
 
