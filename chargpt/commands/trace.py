@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     parser = verb_parser(
         "trace",
         "RUN [TEXT ...] [option ...]",
-        "Find the longest passages of a text that stand verbatim in the training split of the run's text, and count "
+        "Find the longest passages of a text that occur verbatim in the training split of the run's text, and count "
         "the n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the "
         "cache. The first call makes an index of it there, which takes about a minute for 100 million characters.",
     )
@@ -148,7 +148,7 @@ def table(result: dict[str, Any]) -> list[str]:
         f"longest copy     {result['longest_copy']:,} characters; of as much unseen text (the validation split) "
         f"{unseen['longest_copy']:,}",
         "",
-        f"{'length':>7}  {'copies':>6}  {'place':<{PLACE}}  passage (copies: how often it stands in the training text)",
+        f"{'length':>7}  {'copies':>6}  {'place':<{PLACE}}  passage (copies: how often it occurs in the training text)",
     ]
     for row in result["passages"]:
         passage = row["passage"].replace("\n", "↵")
