@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 BLOCK = 2**20  # ids that are looked at or written together
+GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the step from one state of SplitMix64 to the next
 
 
 def shuffled_lines(ids: np.ndarray, newline: int) -> Iterator[np.ndarray]:
@@ -57,8 +58,16 @@ def _long_line(ids: np.ndarray, start: int, length: int) -> Iterator[np.ndarray]
 
 
 def random_numbers(count: int) -> np.ndarray:
-    """`count` numbers of SplitMix64 (Steele, Lea and Flood 2014), uint64."""
-    state = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
+    """`count` numbers of SplitMix64, uint64."""
+    return splitmix64(np.arange(count, dtype=np.uint64) * GAMMA)
+
+
+def splitmix64(states: np.ndarray) -> np.ndarray:
+    """The number after each state of SplitMix64 (Steele, Lea and Flood 2014), a bijection of uint64.
+
+    Neighbouring states give unrelated numbers.
+    """
+    x = states + GAMMA
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -73,11 +73,23 @@ def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size
         longest = int(sizes[order[-1]])
         chosen = order[-max(1, ids_at_once(vocab_size) // longest) :]
         order = order[: len(order) - len(chosen)]
-        places = np.minimum(firsts[chosen][:, None] + np.arange(longest + 1), len(stream) - 1)
-        rows, predicted = stream[places], np.arange(longest) < sizes[chosen][:, None]
-        targets = np.where(predicted & counted[places[:, 1:]], rows[:, 1:], IGNORED)
-        batches.append(Windows(rows[:, :-1].astype(np.int64), targets.astype(np.int64), 0))
+        inputs, targets = windows_at(stream, firsts[chosen], sizes[chosen], length=longest, counted=counted)
+        batches.append(Windows(np.ascontiguousarray(inputs), targets, 0))
     return batches
+
+
+def windows_at(
+    stream: np.ndarray, starts: np.ndarray, sizes: np.ndarray, *, length: int, counted: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Windows of `stream`, which begin at `starts` and predict `sizes` ids each: inputs and targets, (B, length) int64.
+
+    The target of an id that is not `counted`, or after the last one of a window, is IGNORED. None counts all ids.
+    """
+    places = np.minimum(starts[:, None] + np.arange(length + 1), len(stream) - 1)
+    ids, predicted = stream[places].astype(np.int64), np.arange(length) < sizes[:, None]
+    if counted is not None:
+        predicted &= counted[places[:, 1:]]
+    return ids[:, :-1], np.where(predicted, ids[:, 1:], IGNORED)
 
 
 def _batch(ids: np.ndarray, size: int, stride: int, known: int) -> Windows:

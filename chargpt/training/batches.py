@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from chargpt.text.items import ItemMarks
-from chargpt.text.windows import IGNORED
+from chargpt.text.shuffle import splitmix64
+from chargpt.text.windows import windows_at
 
 BLOCK = 1024  # samples whose starts are computed at once
 PART = 2**22  # ids copied to a device at once
@@ -132,7 +133,6 @@ class ItemBatches:
         self._counted = None if counts_labels or marks.tab is None else marks.counted(self._ids)
         self._seed, self._batch_size, self._accumulate, self._device = seed, batch_size, accumulate, device
         self._layouts: dict[int, _Layout] = {}  # of the last two epochs
-        self.per_epoch = 2**62
         self.per_epoch = len(self._layout(np.arange(len(stops))).starts)
 
     def batch(self, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
@@ -150,19 +150,19 @@ class ItemBatches:
         if epoch not in self._layouts:
             key = _keys(np.array([epoch], np.uint64), self._seed)[1:]
             numbers = np.arange(len(self._starts), dtype=np.uint64)
-            layout = self._layout(permuted(numbers, len(numbers), key).astype(np.int64))
+            layout = self._layout(permuted(numbers, len(numbers), key).astype(np.int64), windows=self.per_epoch)
             self._layouts = {number: known for number, known in self._layouts.items() if number == epoch - 1} | {epoch: layout}
         return self._layouts[epoch]
 
-    def _layout(self, order: np.ndarray) -> "_Layout":
-        """The items in this order, and the windows on them."""
+    def _layout(self, order: np.ndarray, *, windows: int | None = None) -> "_Layout":
+        """The items in this order, and so many windows on them; None for as many as they need."""
         lengths = self._lengths[order]
         stops = np.cumsum(lengths)  # where the end of each item is in the new stream, which begins with an end
         places = np.arange(stops[-1]) + np.repeat(self._starts[order] - stops + lengths, lengths)
         stream = np.concatenate((np.array([self._end], self._ids.dtype), self._ids[places]))
         counted = None if self._counted is None else np.concatenate(([False], self._counted[places]))
         starts, sizes, at, last, ends = list[int](), list[int](), 0, int(stops[-1]), [0, *stops.tolist()]
-        while len(starts) < self.per_epoch and not (at == last and self.per_epoch == 2**62):
+        while at < last if windows is None else len(starts) < windows:
             at = 0 if at == last else at
             reached = ends[bisect.bisect_right(ends, at + self._block_size) - 1]
             size = reached - at if reached > at else self._block_size
@@ -182,25 +182,13 @@ class _Layout(NamedTuple):
 
     def windows(self, numbers: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of windows, (B, T) each."""
-        places = self.starts[numbers][:, None] + np.arange(block_size + 1)  # (B, T + 1)
-        places = np.minimum(places, len(self.stream) - 1)
-        ids, predicted = self.stream[places].astype(np.int64), np.arange(block_size) < self.sizes[numbers][:, None]
-        if self.counted is not None:
-            predicted &= self.counted[places[:, 1:]]
-        return ids[:, :-1], np.where(predicted, ids[:, 1:], IGNORED)
+        return windows_at(self.stream, self.starts[numbers], self.sizes[numbers], length=block_size, counted=self.counted)
 
 
 def _keys(epochs: np.ndarray, seed: int) -> np.ndarray:
     """Eight numbers for each of the `epochs` (n,), uint64, (8, n)."""
-    return _mixed(np.arange(8, dtype=np.uint64)[:, None] + _mixed(epochs ^ _mixed(np.array([seed], np.uint64))))
-
-
-def _mixed(x: np.ndarray) -> np.ndarray:
-    """splitmix64 (Steele, Lea and Flood 2014): neighbouring numbers become unrelated; a bijection of uint64."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed = splitmix64(epochs ^ splitmix64(np.array([seed], np.uint64)))
+    return splitmix64(np.arange(8, dtype=np.uint64)[:, None] + mixed)
 
 
 def permuted(numbers: np.ndarray, size: int, key: np.ndarray) -> np.ndarray:
