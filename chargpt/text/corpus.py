@@ -5,7 +5,7 @@ import dataclasses
 import shutil
 import sys
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
+from chargpt.files import SyncedFile
 from chargpt.terminal import UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
@@ -85,16 +86,16 @@ def load_corpus(
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
         check_effect(given, texts, config, sources)
-        warnings = warnings_about(sources.train + sources.val, reading_of_items(config))
-        divided = reading_of_items(config) if config.items else with_split(config, sources)
+        reading = reading_of_items(config)
+        warnings = warnings_about(sources.train + sources.val, reading)
+        divided = with_split(reading, sources)
         encoded = _find_or_encode(sources, divided, tokenizer, known, cache)
         other = _other_split(divided, sources)
     by_file = [BY_FILE] if divided.split == "document" and config.split == "auto" else []
     found = {**vars(encoded), "notes": sources.notes + by_file + encoded.notes}
     absolute = [absolute_text(text) for text in texts]
     corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other)
-    config = divided
-    _check_length(corpus, config, block_size)
+    _check_length(corpus, divided, block_size)
     return corpus
 
 
@@ -206,25 +207,20 @@ def _encode(
             "notes": found.notes,
         }
         copies = 1 if config.shuffle == "none" else 2
-        _check_free_space(cache, copies * (found.n_train + found.n_val) * tokenizer.dtype.itemsize)
+        size = copies * (found.n_train + found.n_val) * tokenizer.dtype.itemsize
         # The ids must be those of the content that was hashed. If there is a signature, the second pass need not hash again.
         reader = TextReader(sources, config, progress=progress, hashed=signature is None)
-        try:
-            with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
-                if config.shuffle == "none":
-                    write_ids(reader, tokenizer, train=train, val=val, stretches=found.stretches)
-                else:
-                    meta["n_train"] = write_shuffled_ids(
-                        reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder
-                    )
-                    meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
-                if sources.signature() != signature if signature else reader.digest() != found.digest:
-                    raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
-        except OSError as error:
-            raise UserError(f"{shown(cache.folder)}: {error.strerror}; {MAKE_ROOM}") from None
-    written = cache.open(fingerprint)
-    assert written is not None, fingerprint
-    return written
+        with _publishing(cache, fingerprint, counts=counts, meta=meta, size=size) as (train, val):
+            if config.shuffle == "none":
+                write_ids(reader, tokenizer, train=train, val=val, stretches=found.stretches)
+            else:
+                meta["n_train"] = write_shuffled_ids(
+                    reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder
+                )
+                meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
+            if sources.signature() != signature if signature else reader.digest() != found.digest:
+                raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
+    return _published(cache, fingerprint)
 
 
 def _other_split(config: DataConfig, sources: Sources) -> str:
@@ -245,7 +241,6 @@ def _encode_items(
 ) -> EncodedText:
     """The same for a list of items, which is read into memory."""
     with tqdm(desc="encoding", total=sources.size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-        config = reading_of_items(config)
         found = read_items(sources, config, progress=progress, tokenizer=tokenizer)
     train_text, val_text = found.streams()
     points = np.bincount(code_points(train_text + val_text), minlength=CODE_POINTS)
@@ -260,16 +255,11 @@ def _encode_items(
         return encoded
     meta = {"tokenizer": tokenizer.to_json(), **sizes, "distinct": distinct, "notes": found.notes}
     meta["items"] = dataclasses.asdict(found.counts)
-    _check_free_space(cache, (len(train_text) + len(val_text)) * tokenizer.dtype.itemsize)
-    try:
-        with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
-            pieces = [(TRAIN, train_text), (VAL, val_text)]
-            write_ids(pieces, tokenizer, train=train, val=val, stretches=stretches)
-    except OSError as error:
-        raise UserError(f"{shown(cache.folder)}: {error.strerror}; {MAKE_ROOM}") from None
-    written = cache.open(fingerprint)
-    assert written is not None, fingerprint
-    return written
+    size = (len(train_text) + len(val_text)) * tokenizer.dtype.itemsize
+    with _publishing(cache, fingerprint, counts=counts, meta=meta, size=size) as (train, val):
+        pieces = [(TRAIN, train_text), (VAL, val_text)]
+        write_ids(pieces, tokenizer, train=train, val=val, stretches=stretches)
+    return _published(cache, fingerprint)
 
 
 def _check_marks(found: ItemList, tokenizer: Tokenizer, config: DataConfig) -> None:
@@ -279,6 +269,26 @@ def _check_marks(found: ItemList, tokenizer: Tokenizer, config: DataConfig) -> N
     if (ids < 0).any() or set(ids.tolist()) & set(tokenizer.never_sampled):
         what = "the characters that end items and labels would share the id of rare ones"
         raise UserError(f"data.max_vocab: {config.max_vocab} given with data.min_count={config.min_count}: {what}; keep more")
+
+
+@contextlib.contextmanager
+def _publishing(
+    cache: Cache, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any], size: int
+) -> Iterator[tuple[SyncedFile, SyncedFile]]:
+    """`Cache.publishing` of `size` bytes. Raises UserError, with what to do, if the cache cannot be written."""
+    _check_free_space(cache, size)
+    try:
+        with cache.publishing(fingerprint, counts=counts, meta=meta) as files:
+            yield files
+    except OSError as error:
+        raise UserError(f"{shown(cache.folder)}: {error.strerror}; {MAKE_ROOM}") from None
+
+
+def _published(cache: Cache, fingerprint: str) -> EncodedText:
+    """The encoded text that was just published."""
+    encoded = cache.open(fingerprint)
+    assert encoded is not None, fingerprint
+    return encoded
 
 
 def _check_free_space(cache: Cache, size: int) -> None:

@@ -18,8 +18,8 @@ from chargpt.terminal import UserError, plural, shell_word
 from chargpt.text.encoding import notes_of
 from chargpt.text.formats import plain_name
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
-from chargpt.text.json_lines import labelled
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader
+from chargpt.text.records import decoded, labelled
 from chargpt.text.shuffle import random_numbers
 from chargpt.text.source_bytes import Source, Sources
 from chargpt.text.sources import select_sources
@@ -144,7 +144,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
     Labels and texts may be empty. Raises UserError.
     """
     for origin, split, pieces in reader.documents():
-        text = "".join(piece if isinstance(piece, str) else piece.decode() for piece in pieces)
+        text = "".join(decoded(pieces))
         _check_characters(text, origin)
         for line in _items_in(text, origin, config):
             label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)

@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Any
 
 from chargpt.terminal import UserError, shell_word
+from chargpt.text.records import MAX_LINE, decoded, labelled, lines_in
 from chargpt.text.structure import end_of, named
 
 MISSING = object()  # in place of the value of a field that a record does not have
 KINDS = {int: "a number", float: "a number", bool: "true or false", list: "a list", dict: "an object", type(None): "null"}
 MAX_DEPTH = 4  # objects in objects whose fields a message names
-MAX_LINE = 2**28  # characters, which must fit into memory
 BETWEEN = re.compile(r"[\s,\[\]]*")  # what is between the records of a list
 
 
@@ -27,7 +27,7 @@ def json_documents(
 
     The values of the fields `labels` come before the text, see `labelled`. `label` names the text in errors. Raises UserError.
     """
-    for number, line in enumerate(_lines(pieces, label), 1):
+    for number, line in enumerate(lines_in(decoded(pieces), label), 1):
         if line and not line.isspace():
             where = f"{label}: line {number:,}"
             try:
@@ -46,7 +46,7 @@ def json_list_documents(
     The list may also be the value of a key in an object, as in {"poems": [...]}, and objects need not be in a list.
     `labels` and `label` are those of `json_documents`. Raises UserError.
     """
-    unread, text, at, line, wanted = iter(pieces), "", 0, 1, 1
+    unread, text, at, line, wanted = decoded(pieces), "", 0, 1, 1
     decoder = json.JSONDecoder()
     while True:
         start = end_of(BETWEEN, text, at)
@@ -68,7 +68,7 @@ def json_list_documents(
         text, at = text[at:], 0
         if len(text) > MAX_LINE:
             raise UserError(f"{where}: not JSON ({problem}), or a record longer than {MAX_LINE:,} characters; correct it")
-        more = [piece if isinstance(piece, str) else piece.decode() for piece in islice(unread, wanted)]
+        more = list(islice(unread, wanted))
         if not more:
             if problem:
                 raise UserError(f"{where}: not JSON ({problem}); give a list of objects, or a name that ends in .txt")
@@ -104,11 +104,6 @@ def _texts_in(record: dict[str, Any], *, depth: int = MAX_DEPTH) -> dict[str, st
         elif isinstance(value, dict) and depth > 1:
             texts |= {f"{name}.{inner}": text for inner, text in _texts_in(value, depth=depth - 1).items()}
     return texts
-
-
-def labelled(text: str, labels: Sequence[str]) -> str:
-    """A text with its `labels` before it, if there are any: joined by commas, each as one line, and a tab after the last."""
-    return f"{','.join(' '.join(label.split()) for label in labels)}\t{text}" if labels else text
 
 
 def _labelled_text_of(record: object, field: str, labels: Sequence[str], where: str) -> str:
@@ -153,20 +148,3 @@ def _text_of(record: object, field: str, where: str, *, setting: str = "data.fie
             f"{where}: half a surrogate pair at character {error.start:,} of {field!r}; correct that line"
         ) from None
     return text
-
-
-def _lines(pieces: Iterable[bytes | str], label: str) -> Iterator[str]:
-    """The lines of a text that comes in pieces, without their ends. Only \\n ends a line, as JSON lines define it.
-
-    Raises UserError for a line that may not fit into memory.
-    """
-    held: list[str] = []
-    for piece in pieces:
-        first, *others = (piece if isinstance(piece, str) else piece.decode()).split("\n")
-        held.append(first)
-        if sum(map(len, held)) > MAX_LINE:
-            raise UserError(f"{label}: a line is longer than {MAX_LINE:,} characters; split it")
-        for other in others:
-            yield "".join(held)
-            held = [other]
-    yield "".join(held)

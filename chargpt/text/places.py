@@ -37,9 +37,7 @@ def find_places(
     """
     found: dict[int, Place] = {}
     named = list(filter(None, [*texts, config.val_text]))
-    if (
-        config.shuffle != "none" or config.split == "blocks" or config.items
-    ):  # the training text is not in the order of the files
+    if config.shuffle != "none" or config.split == "blocks" or config.items:  # its order is not that of the files
         return found
     if any(is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text) for text in named):
         return found

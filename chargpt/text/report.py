@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chargpt.text.cache import EncodedText
+from chargpt.text.corpus import Corpus
 from chargpt.text.items import ItemMarks
 from chargpt.text.ngram import copying, ngram_probabilities
 from chargpt.text.tokenizer import Tokenizer, character_name
@@ -63,7 +64,7 @@ SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet
 GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
 
 
-def examine(corpus: EncodedText) -> list[str]:
+def examine(corpus: Corpus) -> list[str]:
     """Four lines on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
 
     Further ones warn of files that are read as they are although they have a structure, of a sorted list, and if too much of
@@ -75,14 +76,14 @@ def examine(corpus: EncodedText) -> list[str]:
     train_text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
     repeated, shared = repeated_lines(train_text, val_text)
     problems = _split_problems(corpus, train_text, val_text, shared=shared)
-    warnings = [*getattr(corpus, "warnings", []), *(problem.text for problem in problems)]
+    warnings = [*corpus.warnings, *(problem.text for problem in problems)]
     return [
         f"rarest      {_rarest(corpus)}",
         f"odd         {_odd(corpus, train_text)}",
         f"repeats     {repeated:.1%} of the training split is repeated lines; {shared:.1%} of the validation split is lines "
         f"that are also in the training split{estimate}",
         *(f"warning     {warning}" for warning in warnings),
-        f"to beat     {_marks(train, val, corpus)}{estimate}",
+        f"to beat     {_baselines(train, val, corpus)}{estimate}",
     ]
 
 
@@ -90,23 +91,23 @@ class SplitProblem(NamedTuple):
     """Why the loss on the validation split does not say how well a model predicts new text of this kind."""
 
     text: str  # what is wrong, and what to do
-    setting: str  # that mends it, as section.key=value; empty if there is none
+    setting: str  # with which it is right, as section.key=value; empty if there is none
 
 
-def split_problems(corpus: EncodedText) -> list[SplitProblem]:
+def split_problems(corpus: Corpus) -> list[SplitProblem]:
     """What is wrong with the validation split, as `examine` warns."""
     train, val = (corpus.tokenizer.decode(sample(*of)) for of in ((corpus.train, TRAIN_SAMPLE), (corpus.val, VAL_SAMPLE)))
     return _split_problems(corpus, train, val, shared=repeated_lines(train, val)[1])
 
 
-def _split_problems(corpus: EncodedText, train: str, val: str, *, shared: float) -> list[SplitProblem]:
+def _split_problems(corpus: Corpus, train: str, val: str, *, shared: float) -> list[SplitProblem]:
     problems = []
     if text := _sorted_list(train, val):
         problems.append(SplitProblem(text, "data.shuffle=lines"))
     if shared > MAX_OVERLAP:
         problems.append(SplitProblem(OVERLAP_WARNING.format(shared), ""))
     if not problems and (text := _other_text(corpus)):
-        problems.append(SplitProblem(text, f"data.split={getattr(corpus, 'other_split', '')}"))
+        problems.append(SplitProblem(text, f"data.split={corpus.other_split}"))
     return problems
 
 
@@ -221,17 +222,18 @@ def _sorted_list(train: str, val: str) -> str:
     )
 
 
-def _other_text(corpus: EncodedText) -> str:
+def _other_text(corpus: Corpus) -> str:
     """A warning if the validation split is another kind of text than the training split; empty if not."""
-    mend = getattr(corpus, "other_split", "")
+    if not corpus.other_split:
+        return ""
     own, spread, error = split_losses(corpus)
-    if not mend or abs(own - spread) < max(OTHER_NATS, SURE * error) or spread / OTHER_TEXT <= own <= spread * OTHER_TEXT:
+    if abs(own - spread) < max(OTHER_NATS, SURE * error) or spread / OTHER_TEXT <= own <= spread * OTHER_TEXT:
         return ""
     kind = "harder" if own > spread else "easier"
     return (
         f"the validation split is {kind} than the rest of the text: an n-gram model has the loss {own:.2f} on it, and "
         f"{spread:.2f} on as much text from all over that it has not counted; for a validation split from all over, add "
-        f"data.split={mend}"
+        f"data.split={corpus.other_split}"
     )
 
 
@@ -294,7 +296,7 @@ def _order(vocab_size: int, train: np.ndarray, val: np.ndarray) -> int:
     return min(3 if vocab_size**4 < 2**63 else 2, len(train) - 1, len(val) - 1)
 
 
-def _marks(train: np.ndarray, val: np.ndarray, corpus: EncodedText) -> str:
+def _baselines(train: np.ndarray, val: np.ndarray, corpus: EncodedText) -> str:
     tokenizer = corpus.tokenizer
     seen, content = (_content(ids, tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
     packed = {"gzip": gzip.compress, "xz": _lzma}

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 
 from chargpt.terminal import UserError, shell_word
-from chargpt.text.json_lines import MAX_LINE, labelled
+from chargpt.text.records import decoded, labelled, lines_in
 from chargpt.text.structure import NAME, Structure, csv_reader, named
 
 MAX_FIELD = 2**24  # characters; more are a sign of a quote that is never closed
@@ -26,7 +26,8 @@ def table_documents(
     before the text, see `labelled`. `label` names the table in errors. Raises UserError.
     """
     csv.field_size_limit(MAX_FIELD)
-    rows = csv_reader(_lines(pieces, label), delimiter=structure.delimiter, quoted=structure.quoted)
+    lines = (f"{line}\n" for line in lines_in(_translated(decoded(pieces)), label))
+    rows = csv_reader(lines, delimiter=structure.delimiter, quoted=structure.quoted)
     header: list[str] = []
     column, label_columns = 0, list[int]()
     done = 0  # lines before the record
@@ -69,18 +70,8 @@ def _column(header: list[str], field: str, *, label: str, setting: str = "data.f
     raise UserError(f"{label}: no column {field!r}, its columns are: {named(header)}; {what_to_do}")
 
 
-def _lines(pieces: Iterable[bytes | str], label: str) -> Iterator[str]:
-    """The lines of a text that comes in pieces, each with a newline, whatever ended it. Raises UserError for a huge one."""
+def _translated(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text, with a newline for each line end, whatever it was."""
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    held: list[str] = []
-    for piece in pieces:
-        first, *others = newlines.decode(piece if isinstance(piece, str) else piece.decode()).split("\n")
-        held.append(first)
-        if sum(map(len, held)) > MAX_LINE:
-            raise UserError(f"{label}: a line is longer than {MAX_LINE:,} characters; split it")
-        for other in others:
-            yield "".join(held) + "\n"
-            held = [other]
-    held.append(newlines.decode("", final=True))
-    if rest := "".join(held):
-        yield rest
+    yield from map(newlines.decode, pieces)
+    yield newlines.decode("", final=True)

@@ -7,7 +7,7 @@ import pytest
 from text_helpers import text_of
 
 from chargpt.terminal import UserError
-from chargpt.text import json_lines
+from chargpt.text import json_lines, records
 
 
 def test_json_lines_take_the_field_named(load, tmp_path):
@@ -85,7 +85,7 @@ def test_json_lines_can_be_read_as_they_are(load, tmp_path):
 
 
 def test_a_line_that_would_not_fit_into_memory_is_an_error(load, tmp_path, monkeypatch):
-    monkeypatch.setattr(json_lines, "MAX_LINE", 2_000_000)
+    monkeypatch.setattr(records, "MAX_LINE", 2_000_000)
     (tmp_path / "all.jsonl").write_text('{"text": "' + "a" * 10_000_000)
     with pytest.raises(UserError, match="all.jsonl: a line is longer than 2,000,000 characters; split it"):
         load(tmp_path / "all.jsonl")
