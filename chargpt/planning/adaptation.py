@@ -4,13 +4,14 @@ A model that knows its language forgets it at the rates of a training from scrat
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from chargpt.config import Config, apply_overrides
+from chargpt.planning.candidate_settings import multiple, unless
 from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, chooses, training_speed
 from chargpt.planning.law import MAX_EPOCHS, SHAPES, TWO_RUNS, Expected, Text, announced, expected_loss
 from chargpt.planning.teachers import Teacher
@@ -118,11 +119,11 @@ def adapt(
     characters = len(corpus.train)
     is_small = len(corpus.val) < SMALL_SPLIT
     if chooses(given, minutes=minutes):
-        config = apply_overrides(config, _unless(given, {"optim.name": WITH_MINUTES}))
-        config = apply_overrides(config, _unless(given, {"train.batch_size": _batch(config, characters)}))
+        config = apply_overrides(config, unless(given, [f"optim.name={WITH_MINUTES}"]))
+        config = apply_overrides(config, unless(given, [f"train.batch_size={_batch(config, characters)}"]))
         fewest = FEWEST_FOR_ANOTHER_KIND if start.is_of_another_kind else FEWEST_EPOCHS
         most = epochs or (min(EPOCHS, fewest + characters // EPOCH_FOR) if is_small else EPOCHS)
-        config = apply_overrides(config, _unless(given, {"train.max_epochs": most}))
+        config = apply_overrides(config, unless(given, [f"train.max_epochs={most}"]))
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
             seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
@@ -143,7 +144,7 @@ def adapt(
     }
     if epochs is not None or is_small:
         settings |= {"train.patience": 0, "checkpoint.best": "last"}
-    return apply_overrides(config, _unless(keep, settings))
+    return apply_overrides(config, unless(keep, [f"{key}={value}" for key, value in settings.items()]))
 
 
 def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
@@ -230,9 +231,4 @@ def _batch(config: Config, characters: int) -> int:
     """Windows in a batch; a multiple of train.chunks."""
     least, most = STEP_CHARACTERS
     wanted = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
-    chunks = max(1, config.train.chunks)
-    return chunks * max(1, round(wanted / chunks))
-
-
-def _unless(given: Collection[str], settings: Mapping[str, object]) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items() if key not in given]
+    return multiple(wanted, of=max(1, config.train.chunks))

@@ -1,6 +1,5 @@
 """Commands that a person can copy: what gives a lower loss for the same text."""
 
-import dataclasses
 import math
 import shlex
 from collections.abc import Sequence
@@ -11,7 +10,8 @@ import numpy as np
 
 from chargpt.config import Config, DataConfig
 from chargpt.planning.adaptation import MeasuredStart, expected_after, has_seen_validation, measure_start
-from chargpt.planning.cli import TrainOptions
+from chargpt.planning.candidate_settings import unless
+from chargpt.planning.cli import TrainOptions, given_in
 from chargpt.planning.law import MAX_EPOCHS, Expected
 from chargpt.project import command
 from chargpt.runs.checkpoint_schema import Progress
@@ -53,25 +53,23 @@ LONGER_TEXT = "train on a longer text of this kind first, and then on this one w
 def train_command(corpus: Corpus, config: Config, words: Sequence[str], *, folder: Path, checkpoints: Path) -> str:
     """A command that trains on the text of `corpus` with these words, for a new run beside the one in `folder`.
 
-    It has the settings that mend a validation split which is not like the rest of the text.
-    Empty if the text cannot be read again by its name: standard input, for example.
+    It has the settings for a validation split that is like the rest of the text. Empty if the text cannot be read again by its
+    name: standard input, for example.
     """
     if not all(map(can_be_read_again, corpus.texts)):
         return ""
     new = free_folder(folder)
     name = new.name if new.parent == checkpoints else shown(new)
     texts = [shown(text) for text in corpus.texts]
-    mends = [problem.setting for problem in split_problems(corpus) if problem.setting]
-    mended = tuple(mend.partition("=")[0] + "=" for mend in mends)
-    kept = [setting for setting in _settings_of_text(config.data) if not mended or not setting.startswith(mended)]
-    return f"{command('train')} {shlex.join([*texts, *words, '--run', name, *kept, *mends])}"
+    other = [problem.setting for problem in split_problems(corpus) if problem.setting]
+    kept = unless(given_in(other), _settings_of_text(config.data))
+    return f"{command('train')} {shlex.join([*texts, *words, '--run', name, *kept, *other])}"
 
 
 def _settings_of_text(data: DataConfig) -> list[str]:
     """What must be given again so that the same text is read in the same way."""
     default = DataConfig()
-    values: dict[str, Any] = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
-    changed = {name: value for name, value in values.items() if value != getattr(default, name)}
+    changed: dict[str, Any] = {name: value for name, value in vars(data).items() if value != getattr(default, name)}
     paths: dict[str, object] = {name: shown(changed[name]) for name in ("val_text", "cache") if name in changed}
     return [f"data.{name}={str(value).lower() if value is True else value}" for name, value in {**changed, **paths}.items()]
 

@@ -26,7 +26,7 @@ def shapes_of(config: Config, corpus: Corpus, names: list[str], *, given: Collec
     seen, problem = [], None
     for n_layer, n_embd in law.SHAPES:
         heads = config.model.n_head if "model.n_head" in given else None
-        width = config.model.n_embd if "model.n_embd" in given else _multiple(n_embd, of=2 * (heads or 1))
+        width = config.model.n_embd if "model.n_embd" in given else multiple(n_embd, of=2 * (heads or 1))
         changes = [f"model.n_layer={n_layer}", f"model.n_embd={width}", f"model.n_head={heads or heads_for(width)}"]
         try:
             shaped = apply_overrides(config, unless(given, [*names, *changes]))
@@ -51,7 +51,7 @@ def with_context_and_batch(shape: Config, text: Text, *, longest: int, given: Co
 def with_batch(config: Config, text: Text, *, given: Collection[str], seen: int) -> Config:
     """`config` with the batch for a run that sees this many characters; a multiple of train.chunks."""
     windows = round(recipe_of(config, text, seen=seen).characters_per_step / config.model.block_size / config.train.accumulate)
-    batch = _multiple(windows, of=max(1, config.train.chunks))
+    batch = multiple(windows, of=max(1, config.train.chunks))
     return apply_overrides(config, unless(given, [f"train.batch_size={batch}"]))
 
 
@@ -97,5 +97,6 @@ def heads_for(width: int) -> int:
     return min(possible or [1], key=lambda heads: abs(width // heads - HEAD_SIZE))
 
 
-def _multiple(number: int, *, of: int) -> int:
+def multiple(number: float, *, of: int) -> int:
+    """The multiple of `of` next to `number`, at least `of` itself."""
     return of * max(1, round(number / of))

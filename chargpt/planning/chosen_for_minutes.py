@@ -124,12 +124,11 @@ class Choice(NamedTuple):
     """The settings of a run, how long it takes, what to expect, and what to say of it."""
 
     config: Config
-    seconds: (
-        float | None
-    )  # at most; epochs may end the run earlier, and a student may take the rest of the time. None: no limit
+    # At most: epochs may end the run earlier, and a student may take the rest of the time. None: no limit.
+    seconds: float | None
     notices: list[Notice]
     expected: Expected | None = None  # the loss; None if it is not known
-    with_minutes: tuple[int, float] | None = None  # without Muon: the minutes for --minutes, and the loss to expect then
+    with_minutes: tuple[int, float] | None = None  # without Muon: what --minutes gives, as `_with_minutes`
 
 
 def chooses(given: Collection[str], *, minutes: float | None) -> bool:
@@ -175,12 +174,12 @@ def choose(
     notices += _end(used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
     with_minutes = None
     if expected is not None and not is_limited and "optim.name" not in given:
-        with_minutes = _with_minutes(candidates, text, seconds=used)
+        with_minutes = _with_minutes(candidates, text, seconds=used, loss=expected.loss)
     return Choice(best.config, seconds, notices, expected, with_minutes)
 
 
-def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) -> tuple[int, float]:
-    """What --minutes would give in about `seconds`: the number of minutes, and the expected loss.
+def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, loss: float) -> tuple[int, float]:
+    """What --minutes would give in about `seconds`: the number of minutes, and how much lower than `loss` a loss, in nats.
 
     A text that is short for the time gets two minutes or more, and with them two runs.
     """
@@ -190,9 +189,9 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float) ->
     for candidate in candidates:
         speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
         seen = min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1)
-        loss = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer=WITH_MINUTES)
-        losses.append(law.announced(text, loss, seen=seen, how="two runs" if is_short else WITH_MINUTES).loss)
-    return minutes, min(losses)
+        lowest = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer=WITH_MINUTES)
+        losses.append(law.announced(text, lowest, seen=seen, how=law.TWO_RUNS if is_short else WITH_MINUTES).loss)
+    return minutes, loss - min(losses)
 
 
 def _best(candidates: list[Candidate]) -> Candidate:
@@ -278,9 +277,8 @@ def _candidates(
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
     done: list[Candidate] = []
     contexts = [teacher.model.config.block_size for teacher in teachers]
-    longest = min(
-        len(corpus.train) // 2, len(corpus.val) - 1, context_of_items(corpus), *contexts
-    )  # that text and teachers allow
+    # The longest context that text and teachers allow.
+    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, context_of_items(corpus), *contexts)
     for shape in shapes:
         useful = int(_useful(shape, text, given=given))
         parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
@@ -307,7 +305,7 @@ def _candidates(
         seen = min(int(speed * _in_steps(seconds, evaluation)), useful)
         complete = completed(shaped, text, given=given, seen=seen, evaluations=_evaluations(seconds, evaluation))
         loss = law.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
-        if done and loss > done[-1].loss + CLEARLY_WORSE and len(done) > 1:
+        if len(done) > 1 and loss > done[-1].loss + CLEARLY_WORSE:
             return
         done.append(Candidate(complete, parameters, speed, evaluation, seen, loss))
         yield done[-1]
@@ -329,8 +327,7 @@ def context_of_items(corpus: Corpus) -> int:
     """
     if corpus.marks is None:
         return MAX_CHARACTERS
-    starts, stops = corpus.marks.bounds(corpus.train)
-    return MULTIPLE * -(-int(np.quantile(stops + 1 - starts, ITEMS_HELD)) // MULTIPLE)
+    return MULTIPLE * -(-int(np.quantile(corpus.marks.lengths(corpus.train), ITEMS_HELD)) // MULTIPLE)
 
 
 def text_of(corpus: Corpus) -> Text:

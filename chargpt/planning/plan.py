@@ -127,16 +127,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     # The text, and what follows from its length.
     is_open = chooses(settings.given, minutes=options.minutes)
     context = SHORTEST_CONTEXT if is_open and "model.block_size" not in settings.given else config.model.block_size
-    tokenizer = None if vocabulary is None else vocabulary.state.tokenizer
-    corpus = load_corpus(
-        options.texts,
-        config.data,
-        root=root,
-        block_size=context,
-        tokenizer=tokenizer,
-        known="" if start is None else start.state.tokenizer.characters or "",
-        given=options.given,
-    )
+    corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     text = text_of(corpus)
     measured = None if start is None else measure_start(start, corpus)
     check_teachers(teachers, corpus.tokenizer, context=context)
@@ -154,26 +145,11 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     model = _first_model(config, corpus, start)
 
     # What to expect, and what may be better.
-    with_minutes = None
-    if choice.with_minutes is not None and choice.expected is not None:
-        number, loss = choice.with_minutes
-        with_minutes = number, choice.expected.loss - loss
-    about_start = _about_start(start, measured, corpus, text, root=root)
-    advice = [*about_start, *choice.notices, *_about_student(config, settings, folder=folder)]
-    advice += _about_items(corpus, config)
-    advice += _about_shape(config, settings) if is_open and start is None else []
-    if start is None and not options.find_lr:
-        better = better_way(
-            corpus,
-            config,
-            expected=choice.expected,
-            ngram_loss=text.ngram_loss,
-            with_minutes=with_minutes,
-            settings=options.settings,
-            folder=folder,
-            checkpoints=checkpoints,
-        )
-        advice += [Notice("better", better)] * bool(better)
+    advice = _about_start(start, measured, corpus, text, root=root)
+    advice += [*choice.notices, *_about_student(config, settings, folder=folder), *_about_items(corpus, config)]
+    if start is None:
+        advice += _about_shape(config, settings) if is_open else []
+        advice += _about_other_ways(choice, config, corpus, text, options, folder=folder, checkpoints=checkpoints)
     return Plan(
         config=config,
         corpus=corpus,
@@ -182,7 +158,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         folder=folder,
         seconds=choice.seconds,
         steps=config.train.max_steps if is_open and choice.seconds is not None else None,
-        with_minutes=with_minutes,
+        with_minutes=choice.with_minutes,
         expected=choice.expected,
         notices=tuple(notices),
         advice=tuple(advice),
@@ -248,6 +224,21 @@ def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:
     """The folder of the run. Raises UserError if there is one already, unless none is made."""
     name = run_name(options.texts) if options.run is None else options.run
     return (new_folder if makes_run(options) else folder_of)(name, checkpoints).absolute()
+
+
+def _load_corpus(
+    options: TrainOptions, config: Config, start: Checkpoint | None, vocabulary: Checkpoint | None, *, root: Path, context: int
+) -> Corpus:
+    """The text, with the vocabulary of another run, or with one of its own that has the characters of a start too."""
+    return load_corpus(
+        options.texts,
+        config.data,
+        root=root,
+        block_size=context,
+        tokenizer=None if vocabulary is None else vocabulary.state.tokenizer,
+        known="" if start is None else start.state.tokenizer.characters or "",
+        given=options.given,
+    )
 
 
 def _with_batch_and_length(
@@ -381,12 +372,12 @@ def _about_items(corpus: Corpus, config: Config) -> list[Notice]:
     if label + 2 > config.model.block_size:  # with its tab, and the end of the item before it
         what = f"the longest label has {label:,} characters, and does not fit model.block_size={config.model.block_size}"
         raise UserError(f"data.label: {what}; set model.block_size={2 * label} or more, or shorten the labels")
-    starts, stops = corpus.marks.bounds(corpus.train)
-    longer, context = int((stops + 1 - starts > config.model.block_size).sum()), config.model.block_size
+    lengths, context = corpus.marks.lengths(corpus.train), config.model.block_size
+    longer = int((lengths > context).sum())
     if not longer:
         return []
-    what = f"{longer:,} of {len(stops):,} items are longer than the context of {context:,}"
-    fix = f"model.block_size={int((stops + 1 - starts).max())} would hold the longest"
+    what = f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,}"
+    fix = f"model.block_size={int(lengths.max())} would hold the longest"
     return [Notice("note", f"{what}: their later characters are learned without what comes before it; {fix}")]
 
 
@@ -407,6 +398,25 @@ def _about_student(config: Config, settings: Settings, *, folder: Path) -> list[
     condition = " if it memorises its text" if config.train.student_gap else ""
     what = f"a model of the same shape learns from it for {clock(60 * config.train.student_minutes)}{condition}"
     return [Notice("two runs", f"after this run, {what}"), *notes]
+
+
+def _about_other_ways(
+    choice: Choice, config: Config, corpus: Corpus, text: Text, options: TrainOptions, *, folder: Path, checkpoints: Path
+) -> list[Notice]:
+    """What is expected to give a clearly lower loss than the training that begins; nothing for --find-lr."""
+    if options.find_lr:
+        return []
+    better = better_way(
+        corpus,
+        config,
+        expected=choice.expected,
+        ngram_loss=text.ngram_loss,
+        with_minutes=choice.with_minutes,
+        settings=options.settings,
+        folder=folder,
+        checkpoints=checkpoints,
+    )
+    return [Notice("better", better)] * bool(better)
 
 
 def _about_shape(config: Config, settings: Settings) -> list[Notice]:

@@ -70,6 +70,11 @@ class ItemMarks:
         stops = np.flatnonzero(ids == self.end)
         return np.concatenate((np.zeros(min(1, len(stops)), np.int64), stops[:-1] + 1)), stops
 
+    def lengths(self, ids: np.ndarray) -> np.ndarray:
+        """How many ids each item of `ids` that is complete has, with its label and its end, int64."""
+        starts, stops = self.bounds(ids)
+        return stops + 1 - starts
+
     def counted(self, ids: np.ndarray) -> np.ndarray:
         """Whether each of `ids` is of an item or ends one: False for a label and its tab, bool."""
         if self.tab is None:
