@@ -711,6 +711,15 @@ def test_standard_input_resumes_from_its_encoding(programs, text, tmp_path):
     assert last_step(tmp_path / "run").name == "step-00000050"
 
 
+def test_standard_input_that_resumes_to_a_number_of_epochs_is_read_once(programs, text, tmp_path):
+    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    assert train.main([str(text), *TINY, *place, "train.max_steps=20"]) == 0
+    with open(text, "rb") as typed:
+        done = programs.run("train", "--resume", "-", *place, "--epochs", "1", stdin=typed.fileno())
+    assert done.returncode == 0
+    assert last_step(tmp_path / "run").name > "step-00000020"
+
+
 def test_resuming_below_where_a_run_stands_is_refused(trainer, tmp_path, capsys):
     assert trainer() == 0
     capsys.readouterr()

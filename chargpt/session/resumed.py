@@ -49,10 +49,10 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
     run = Run(_find(options, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()
     notices = [Notice("warning", line) for line in skipped]
-    saved = checkpoint.state
+    saved, corpus = checkpoint.state, None
     if options.epochs is not None:
-        characters = len(_corpus_of(checkpoint, options, root=root).train)
-        max_steps = steps_in(options.epochs, saved.config, characters=characters)
+        corpus = _corpus_of(checkpoint, options, root=root)
+        max_steps = steps_in(options.epochs, saved.config, characters=len(corpus.train))
         options = dataclasses.replace(options, epochs=None, settings=[*options.settings, f"train.max_steps={max_steps}"])
     config, changes = _config_of(checkpoint, options)
     notices += changes
@@ -64,7 +64,7 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
         copies = kept_teachers(run.folder, saved.environment) if config.train.teachers else None
         teachers, warnings = reopen_teachers(config, copies=copies)
     notices += [*warnings, *warnings_about(teachers, saved.fingerprint)]
-    corpus = _corpus_of(checkpoint, options, root=root)
+    corpus = corpus or _corpus_of(checkpoint, options, root=root)  # standard input can be read only once
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
     has_new_length = options.minutes is not None or config.train.max_steps != saved.config.train.max_steps
     return Resumed(
