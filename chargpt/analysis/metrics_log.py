@@ -23,7 +23,7 @@ METRICS = "metrics.jsonl"
 def extra_metrics(
     model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str, loss: float
 ) -> dict[str, float | np.ndarray]:
-    """The metrics of `model` at an evaluation besides its `loss`: numbers and pictures (height, width, 3).
+    """The metrics of `model` at an evaluation in addition to its `loss`: numbers and pictures (height, width, 3).
 
     Uses no random state.
 

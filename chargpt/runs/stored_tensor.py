@@ -39,7 +39,7 @@ class StoredTensor(NamedTuple):
 
 
 def read_tensors(data: bytes) -> dict[str, StoredTensor]:
-    """The tensors of a safetensors file, unchecked, by name. Raises an error of any kind for what is none."""
+    """The tensors of a safetensors file, unchecked, by name. Raises an error of any kind for data that is not such a file."""
     tensors = {}
     for name, entry in safetensors.deserialize(data):
         dtype = NAMES[entry["dtype"]]

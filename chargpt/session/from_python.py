@@ -101,7 +101,7 @@ def _check_types(options: Mapping[str, object], settings: object) -> None:
 
 
 def _texts(text: PathLike | Sequence[PathLike] | None) -> list[str]:
-    """TEXT of train.py. Raises UserError for what is no path."""
+    """TEXT of train.py. Raises UserError for what is not a path."""
     given = [] if text is None else [text] if isinstance(text, (str, os.PathLike)) else text
     if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise UserError(f"text={text!r}: use the path of a file or folder, or a list of paths")
@@ -148,7 +148,7 @@ def command_line(
 
 
 def _instead(key: object) -> str:
-    """What to write in place of a key of `settings` that is none of ours."""
+    """What to write in place of a key of `settings` that is not one of ours."""
     name = str(key).rpartition(".")[2]
     if name in ARGUMENTS:
         return f"use the argument {ARGUMENTS[name]}"

@@ -41,7 +41,7 @@ OVERLAP_WARNING = (
 )
 NOTHING_ODD = "no odd characters"  # what the report says of a text without any
 NOT_CHECKED = "not checked with a vocabulary of bytes"  # what it says where characters are not known
-LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line is no line
+LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line does not count
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
 # Invisible characters that are part of correct text: what they do, and what a text contains that needs them.
@@ -91,7 +91,7 @@ class SplitProblem(NamedTuple):
     """Why the loss on the validation split does not say how well a model predicts new text of this kind."""
 
     text: str  # what is wrong, and what to do
-    setting: str  # with which it is right, as section.key=value; empty if there is none
+    setting: str  # that fixes it, as section.key=value; empty if there is none
 
 
 def split_problems(corpus: Corpus) -> list[SplitProblem]:

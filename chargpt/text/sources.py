@@ -120,7 +120,7 @@ def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter
 
 
 def check_found(texts: Sequence[str]) -> None:
-    """Raise UserError for a TEXT argument that is no file, no folder and no named corpus."""
+    """Raise UserError for a TEXT argument that is not a file, a folder or a named corpus."""
     for text in texts:
         path = Path(text)
         if text == "-" or text in NAMES or path.exists():
@@ -178,7 +178,7 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
         raise UserError(f"{shown(folder)}: {_no_match(files, pattern)}")
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
-        raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are no text; give a folder without runs")
+        raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
     if len(matching) < len(files):
         skipped[OTHERS.format(pattern=pattern)] += len(files) - len(matching)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]

@@ -28,7 +28,7 @@ MAX_SNIFFED = 16  # files without a telling name that are looked into
 ROWS = 200  # rows of the head that are compared
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 BETWEEN = re.compile(r"[\s,]*")  # what is between the objects of a list
-NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is no sentence
+NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
 # The formats, as messages name them.
 JSON_LINES = "JSON lines"
 JSON = "JSON"

@@ -155,7 +155,7 @@ class ItemBatches:
         return self._layouts[epoch]
 
     def _layout(self, order: np.ndarray, *, windows: int | None = None) -> "_Layout":
-        """The items in this order, and so many windows on them; None for as many as they need."""
+        """The items in this order, and this many windows on them; None for as many as they need."""
         lengths = self._lengths[order]
         stops = np.cumsum(lengths)  # where the end of each item is in the new stream, which begins with an end
         places = np.arange(stops[-1]) + np.repeat(self._starts[order] - stops + lengths, lengths)

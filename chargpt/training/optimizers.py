@@ -298,7 +298,7 @@ def _spans_within(weights: FlatWeights, part: slice) -> Iterator[tuple[str, slic
 class Schedule(NamedTuple):
     """How the rate falls after the warm-up."""
 
-    begin: Callable[[OptimConfig, int], float]  # the step at which it begins to fall, in a run of so many steps
+    begin: Callable[[OptimConfig, int], float]  # the step at which it begins to fall, in a run of this many steps
     remaining: Callable[[float], float]  # the share of the fall that is left, from the share of the decay that is over; 1 to 0
 
 

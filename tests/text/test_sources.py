@@ -166,7 +166,7 @@ def test_runs_are_no_texts(load, tmp_path):
         (poems / name).write_text(TEXT)
     (tmp_path / "all" / "a.txt").write_text(TEXT)
     for folder in (poems, tmp_path / "all"):
-        with pytest.raises(UserError, match="poems is a run, whose files are no text; give a folder without runs"):
+        with pytest.raises(UserError, match="poems is a run, whose files are not text; give a folder without runs"):
             load(folder)
     (poems / "details.txt").rename(tmp_path / "all" / "b.txt")
     assert load(tmp_path / "all").characters == len(TEXT)  # nothing of the run matches
