@@ -127,14 +127,13 @@ def _cells(run: Listed, state: "SavedState", *, star: str) -> list[str]:
     from chargpt.runs.checkpoint_schema import NO_TEXT
 
     progress, train = state.progress, state.config.train
-    size = sum(map(math.prod, state.weight_shapes().values()))
     done = f"{progress.step:,} of {train.max_steps:,}"
     if progress.step < train.max_steps and 0 < train.patience <= progress.without_gain:
         done += ", ended early"
     is_imported = state.fingerprint == NO_TEXT and not state.texts
     text = "unknown (imported)" if is_imported else _names(state.texts)
     saved_at = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.saved_at))
-    return [run.name, text, f"{size:,}", "" if run.loss is None else f"{run.loss:.4f}{star}", saved_at, done]
+    return [run.name, text, f"{state.parameters:,}", "" if run.loss is None else f"{run.loss:.4f}{star}", saved_at, done]
 
 
 def _names(texts: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ def print_starts(options: Namespace) -> None:
         for name in start_names():
             card = read_card(name)
             texts = ", ".join(str(text["name"]) for text in card.texts)
-            rows.append([name, card.language, f"{card.parameters:,}", f"{card.read:,}", f"{card.loss:.3f}", texts])
+            rows.append([name, card.language, f"{card.state.parameters:,}", f"{card.read:,}", f"{card.loss:.3f}", texts])
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         print(*(one_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()) for row in rows), sep="\n")
     else:
@@ -44,7 +44,7 @@ def print_starts(options: Namespace) -> None:
 
 def print_card(card: "StartCard") -> None:
     """Print a start in full."""
-    print(f"{card.name}: {card.language}, {card.parameters:,} parameters, {card.read:,} characters read")
+    print(f"{card.name}: {card.language}, {card.state.parameters:,} parameters, {card.read:,} characters read")
     print(f"loss {card.loss:.4f} nats per character, {card.rounding:+.4f} of it from rounding to float16")
     print(f"licence of the weights: {card.licence}\n\ntexts:")
     print(*(one_line(f"  {text['name']}: {text['characters']:,} characters, {text['terms']}") for text in card.texts), sep="\n")

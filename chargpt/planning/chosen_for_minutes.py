@@ -28,7 +28,8 @@ from chargpt.planning.clock import EVALUATION_SHARE
 from chargpt.planning.law import Expected, Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_of
-from chargpt.runs.blank_model import blank_model, gpt_config
+from chargpt.runs.blank_model import gpt_config
+from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import Kind, Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import ngram_loss_and_copying
@@ -116,7 +117,7 @@ class Candidate(NamedTuple):
 
     def describe(self, text: Text, *, how: str) -> str:
         model = self.config.model
-        parameters = _parameter_count(self.config, text)
+        parameters = parameter_count(model, text.vocabulary)
         return f"{parameters:,} ({model.n_layer} x {model.n_embd}) {self.announced(text, how=how).loss:.2f}"
 
 
@@ -235,7 +236,7 @@ def _two_runs(
 
 
 def _have_time(best: Candidate, text: Text, seconds: float) -> bool:
-    """Whether each of two runs of `best` sees the text as often as helps in its share of so many `seconds`."""
+    """Whether each of two runs of `best` sees the text as often as helps in its share of this many `seconds`."""
     most = law.ENOUGH_EPOCHS * text.characters
     first, second = (_duration(best, most, factor * best.speed) for factor in (1.0, STUDENT_SPEED))
     return first <= law.TEACHER_SHARE * seconds and second <= (1 - law.TEACHER_SHARE) * seconds
@@ -281,7 +282,7 @@ def _candidates(
     longest = min(len(corpus.train) // 2, len(corpus.val) - 1, context_of_items(corpus), *contexts)
     for shape in shapes:
         useful = int(_useful(shape, text, given=given))
-        parameters = blank_model(shape.model, corpus.tokenizer.vocab_size).parameter_count()
+        parameters = parameter_count(shape.model, corpus.tokenizer.vocab_size)
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
@@ -372,7 +373,7 @@ def _described(
     """
     config, model = best.config, best.config.model
     epochs = config.train.max_steps * config.chars_per_step / text.characters
-    parameters = f"{_parameter_count(config, text):,} parameters"
+    parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     regular = f"weight decay {config.optim.weight_decay:g} and dropout {model.dropout:g} for {epochs:.1f} epochs"
     notices = [
@@ -418,10 +419,6 @@ def _far_from_the_law(config: Config, text: Text, *, given: Collection[str], see
 
 def _is_far(value: float, usual: float, *, factor: float = FAR) -> bool:
     return not usual / factor < value < usual * factor
-
-
-def _parameter_count(config: Config, text: Text) -> int:
-    return blank_model(config.model, text.vocabulary).parameter_count()
 
 
 def regularized(config: Config, text: Text, *, given: Collection[str]) -> Choice:

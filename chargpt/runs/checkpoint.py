@@ -15,7 +15,6 @@ model. One process writes a run; any number may read it meanwhile.
 import errno
 import hashlib
 import itertools
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,9 +36,8 @@ if TYPE_CHECKING:  # reading a checkpoint needs no torch
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
-WRITTEN = re.compile(
-    r"step-[0-9.]+|teachers-[0-9a-f]+|best\.json|config\.yaml|metrics\.jsonl|report\.html"
-)  # what a run writes aside
+# What a run writes aside.
+WRITTEN = re.compile(r"step-[0-9.]+|teachers-[0-9a-f]+|best\.json|config\.yaml|metrics\.jsonl|report\.html")
 MUCH = 50_000  # bytes: an error about the space for fewer does not say how many
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2
 
@@ -350,8 +348,7 @@ def _load(path: Path, *, training: bool) -> Checkpoint:
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise CheckpointError(f"{shown(path / STATE)}: belongs to step {state.progress.step:,}, unlike its folder's name")
-    shapes = state.weight_shapes()
-    weight_bytes = 4 * sum(map(math.prod, shapes.values()))
+    weight_bytes = 4 * state.parameters
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
     check_weights(weights, state, where=shown(path / WEIGHTS))
     moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + JSON_LIMIT) if training else {}

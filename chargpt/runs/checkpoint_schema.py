@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chargpt.config import Config, TrainConfig, apply, to_dict
-from chargpt.runs.model_shape import check_size, weight_shapes
+from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.text.tokenizer import Tokenizer
 
 FORMAT = 4
@@ -111,6 +111,11 @@ class SavedState:
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """The names and shapes that the weights must have; all are float32."""
         return weight_shapes(self.config.model, self.tokenizer.vocab_size)
+
+    @property
+    def parameters(self) -> int:
+        """The numbers in these weights."""
+        return parameter_count(self.config.model, self.tokenizer.vocab_size)
 
 
 def _from_format_1(data: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The model that a saved state describes: how large it may be, and the shapes of its weights."""
 
+import math
+
 from chargpt.config import ModelConfig
 from chargpt.terminal import UserError
 
@@ -37,3 +39,8 @@ def weight_shapes(shape: ModelConfig, vocab_size: int) -> dict[str, tuple[int, .
                 shapes[f"blocks.{i}.{name}.bias"] = size[:1]
     shapes["norm.weight"] = (C,)
     return {**shapes, "norm.bias": (C,)} if shape.bias else shapes
+
+
+def parameter_count(shape: ModelConfig, vocab_size: int) -> int:
+    """The numbers in the weights of a model, which is not made."""
+    return sum(map(math.prod, weight_shapes(shape, vocab_size).values()))

@@ -9,7 +9,7 @@ import torch
 from chargpt.model import GPT
 from chargpt.runs.checkpoint import Checkpoint, read_state, steps
 from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.load import corpus_in_cache, restore_model
+from chargpt.runs.load import corpus_in_cache, restore_model, run_folders
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
@@ -85,7 +85,7 @@ def runs_to_start_from(checkpoints: Path, corpus: Corpus, *, root: Path) -> list
     not considered.
     """
     characters = corpus.tokenizer.characters
-    if characters is None or not checkpoints.is_dir():
+    if characters is None:
         return []
     counts = corpus.counts[: len(characters)]
     found = []
@@ -104,7 +104,7 @@ def runs_to_start_from(checkpoints: Path, corpus: Corpus, *, root: Path) -> list
 def _states(checkpoints: Path) -> list[tuple[str, SavedState]]:
     """The names and newest states of all runs."""
     states = []
-    for folder in sorted(checkpoints.iterdir()):
+    for folder in run_folders(checkpoints):
         try:
             states += [(folder.name, read_state(path)) for path in steps(folder)[-1:]]
         except (OSError, CheckpointError):

@@ -9,7 +9,6 @@ docs/starts.md says how a start is made.
 import difflib
 import hashlib
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,11 +41,6 @@ class StartCard:
     recipe: list[str]  # the commands that made it
     sha256: str  # of the weights
     state: SavedState
-
-    @property
-    def parameters(self) -> int:
-        """The numbers of its model."""
-        return sum(map(math.prod, self.state.weight_shapes().values()))
 
 
 def start_names() -> list[str]:

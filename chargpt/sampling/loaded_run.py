@@ -56,5 +56,5 @@ def facts_of(checkpoint: Checkpoint) -> dict[str, Any]:
         "tokenizer": state.tokenizer,
         "config": state.config,
         "environment": state.environment,
-        "parameters": sum(tensor.numbers.size for tensor in checkpoint.stored_weights.values()),
+        "parameters": state.parameters,
     }

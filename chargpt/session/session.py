@@ -15,7 +15,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock, long_enough, longest_run
-from chargpt.planning.forecast import describe_training
+from chargpt.planning.forecast import describe_text, describe_training
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
@@ -55,7 +55,7 @@ from chargpt.session.student import (
     measure,
     why_no_student,
 )
-from chargpt.terminal import LABEL, Notice, UserError, clock, plural, shown
+from chargpt.terminal import Notice, UserError, clock, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.distillation import environment
 from chargpt.training.evaluation import evaluate, validation_split
@@ -181,7 +181,7 @@ class Session:
         steps_left = plural(config.train.max_steps - checkpoint.step, "step")
         left = "no steps" if trainer.is_finished else steps_left if resumed.seconds is None else clock(resumed.seconds)
         journal.notice("resumed", f"{shown(checkpoint.path)}, {left} to go{_how_to_go_on(trainer)}")
-        journal.add([Notice("text", corpus.describe_briefly(), "summary"), *_details_of(corpus)])
+        journal.add([Notice("text", corpus.describe_briefly(), "summary"), *describe_text(corpus)])
         return cls(
             trainer=trainer,
             corpus=corpus,
@@ -250,7 +250,7 @@ class Session:
         run = Run(check_free(folder, folder.parent))
         own = f"weight decay {config.optim.weight_decay:g}, dropout 0, no patience and seed {config.train.seed}"
         journal.notice("second run", f"{shown(folder)} learns from {shown(teacher)}; it has {own}")
-        journal.add(_details_of(self.corpus))
+        journal.add(describe_text(self.corpus))
         torch.manual_seed(config.train.seed)
         model = initial_model(config.model, self.corpus.tokenizer.vocab_size)
         keep_teachers(teachers, run.folder)
@@ -457,10 +457,8 @@ class Session:
         if self.run is not None:
             checkpoint, warnings = self.run.load_newest()
             self.journal.add(Notice("warning", warning) for warning in warnings)
-            state, self.saved = (
-                TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress),
-                checkpoint.state,
-            )
+            self.saved = checkpoint.state
+            state = TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress)
             where = f"back to {shown(checkpoint.path)}, at half the rate and without that batch"
             self.journal.notice("rollback", f"{problem}; {where}")
         self.trainer.load(state)
@@ -500,9 +498,3 @@ def _about_processes(trainer: Trainer) -> list[Notice]:
         return []
     chunks = f"each batch is cut into {trainer.config.train.chunks} chunks"
     return [Notice("processes", f"{trainer.group.describe()}; {chunks}")]
-
-
-def _details_of(corpus: Corpus) -> list[Notice]:
-    """How the text was read and divided, for those who ask; warnings are for everybody."""
-    lines = [(line[:LABEL].rstrip(), line[LABEL:]) for line in corpus.describe()]
-    return [Notice(label, text, "line" if label in ("warning", "note") else "detail") for label, text in lines]

@@ -5,7 +5,7 @@ import torch
 
 from chargpt.model import GPT, GPTConfig
 from chargpt.runs.blank_model import blank_model
-from chargpt.runs.model_shape import check_size
+from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.terminal import UserError
 
 
@@ -22,6 +22,13 @@ def test_a_blank_model_has_the_shape_and_leaves_the_random_state_alone(positions
     blank.load_state_dict(real.state_dict())
     idx = torch.randint(11, (2, 8))
     assert torch.equal(blank(idx), real(idx))
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_parameters_of_a_shape_are_counted_without_a_model(positions, bias):
+    config = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, positions=positions, bias=bias)
+    assert parameter_count(config, 11) == GPT(config, 11).parameter_count()
 
 
 @pytest.mark.parametrize("shape", [{"n_layer": 1001}, {"n_embd": 2**15}, {"block_size": 2**27, "n_embd": 8}])
