@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,12 +27,12 @@ class Guesses:
     probability: np.ndarray  # of each label, given the item, (items, labels), float64
     losses: np.ndarray  # of each item, whatever its label, in nats, (items,): minus the logarithm of its probability
 
-    @property
+    @cached_property
     def best(self) -> list[str]:
         """The most likely label of each item."""
         return [self.labels[number] for number in self.probability.argmax(axis=1).tolist()]
 
-    @property
+    @cached_property
     def confusion(self) -> Counter[tuple[str, str]]:
         """How often an item of the first label was given the second one; items whose label is not known are left out."""
         known = set(self.labels)
@@ -51,8 +52,7 @@ def guess_labels(loaded: LoadedModel, items: Sequence[Item], counts: Mapping[str
     for number, label in enumerate(labels):
         losses = loaded.item_losses([Item(label, item.text) for item in items])
         joint[:, number] = math.log(counts[label] / total) - losses
-    highest = joint.max(axis=1, keepdims=True)
-    together = highest[:, 0] + np.log(np.exp(joint - highest).sum(axis=1))
+    together = np.logaddexp.reduce(joint, axis=1)
     probability = np.exp(joint - together[:, None])
     return Guesses(items=list(items), labels=labels, probability=probability, losses=-together)
 
@@ -62,15 +62,15 @@ def describe_guesses(guesses: Guesses) -> list[str]:
     confusion, accuracy = guesses.confusion, guesses.accuracy
     if accuracy is None:
         return [f"{plural(len(guesses.items), 'item')}; their labels are not known, so there is no accuracy"]
-    most = max(guesses.labels, key=lambda label: sum(count for (own, _), count in confusion.items() if own == label))
-    always = sum(count for (own, _), count in confusion.items() if own == most) / confusion.total()
+    items_of = {label: sum(confusion[label, other] for other in guesses.labels) for label in guesses.labels}
+    most = max(guesses.labels, key=items_of.__getitem__)
+    always = items_of[most] / confusion.total()
     lines = [f"accuracy {accuracy:.1%} of {plural(confusion.total(), 'item')}; {most!r} for all of them has {always:.1%}"]
     shown = guesses.labels[:SHOWN]
     lines.append(" " * (WIDTH + 8) + "".join(f"{_short(label):>{WIDTH + 1}}" for label in shown))
     for label in shown:
-        total = sum(count for (own, _), count in confusion.items() if own == label)
         cells = "".join(f"{confusion[label, other]:>{WIDTH + 1},}" for other in shown)
-        lines.append(f"{_short(label):<{WIDTH}} {confusion[label, label] / max(1, total):>6.1%} {cells}")
+        lines.append(f"{_short(label):<{WIDTH}} {confusion[label, label] / max(1, items_of[label]):>6.1%} {cells}")
     if len(guesses.labels) > SHOWN:
         lines.append(f"and {len(guesses.labels) - SHOWN:,} more labels")
     return lines

@@ -50,8 +50,9 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, seconds: float) -> Ite
         if time.monotonic() - started > seconds:
             break
     by_label: dict[str, list[str]] = {label: [] for label in [*corpus.items.labels][:LABELS] or [""]}
+    most = SAMPLES if has_labels else LABELS * SAMPLES
     for item in tally.written:
-        if len(by_label.get(item.label, [""] * SAMPLES)) < (SAMPLES if has_labels else LABELS * SAMPLES):
+        if item.label in by_label and len(by_label[item.label]) < most:
             by_label[item.label].append(item.text)
     items = items_in(corpus.val, corpus.tokenizer, has_labels=has_labels)[:SCORED]
     bits = loaded.item_losses(items) / math.log(2)

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from chargpt.commands.frame import add_run_options, items_for, label_counts, load_run, print_json, run_verb, verb_parser
-from chargpt.planning.cli import is_setting
+from chargpt.planning.cli import texts_and_settings
 from chargpt.terminal import UserError, escape_controls, log
 
 
@@ -32,8 +32,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     )
     parser.add_argument("--json", action="store_true", help="a JSON object for each item, with the probability of each label")
     options = parser.parse_intermixed_args(argv)
-    options.texts = [word for word in options.words if not is_setting(word)]
-    options.settings = [word for word in options.words if is_setting(word)]
+    options.texts, options.settings = texts_and_settings(options.words)
     return options
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:  # imports torch
 Options = TypeVar("Options")
 
 
-def verb_parser(verb: str, usage: str | None, description: str) -> Parser:
-    """The parser of a verb; `usage` is what follows the verb (None: argparse lists the options)."""
+def verb_parser(verb: str, usage: str, description: str) -> Parser:
+    """The parser of a verb; `usage` is what follows the verb."""
     program = command(verb)
-    return Parser(prog=program, usage=None if usage is None else f"{program} {usage}", description=description)
+    return Parser(prog=program, usage=f"{program} {usage}", description=description)
 
 
 def run_verb(parse: Callable[[Sequence[str]], Options], argv: Sequence[str], work: Callable[[Options], None]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chargpt.commands.frame import run_verb, verb_parser
 from chargpt.nanogpt_words import CHECKPOINT, checkpoint_folder
-from chargpt.planning.cli import is_setting
+from chargpt.planning.cli import texts_and_settings
 from chargpt.project import project_root
 from chargpt.terminal import UserError, shown
 
@@ -54,6 +54,5 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     add("--meta", metavar="FILE", help="nanoGPT's meta.pkl (default: the one in DIR)")
     add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: cpu or gpu, by the device)")
     options = parser.parse_intermixed_args(argv)
-    options.texts = [word for word in options.words if not is_setting(word)]
-    options.settings = [word for word in options.words if is_setting(word)]
+    options.texts, options.settings = texts_and_settings(options.words)
     return options

@@ -12,7 +12,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -28,9 +28,9 @@ from chargpt.commands.frame import (
     stride_within,
     verb_parser,
 )
-from chargpt.planning.cli import given_in, is_setting
+from chargpt.planning.cli import given_in, texts_and_settings
 from chargpt.project import project_root
-from chargpt.terminal import UserError, log, one_line, whole_number
+from chargpt.terminal import Parser, UserError, log, one_line, whole_number
 from chargpt.text.source_bytes import Source, Sources
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # imports torch, and --help shall be quick
 READING = ("data.encoding", "data.field", "data.format", "data.pattern", "data.separator")
 # Characters that are scored at a time.
 PIECE = 2**14
+# Lines or items that are printed, if --top does not say how many.
+TOP = 20
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,6 +56,31 @@ def main(argv: Sequence[str]) -> int:
 
 def parse_options(argv: Sequence[str]) -> Namespace:
     """The options in `argv`, with texts and settings told apart. Raises UserError."""
+    options = _parser().parse_intermixed_args(argv)
+    options.texts, options.settings = texts_and_settings(options.words)
+    _check(options)
+    if options.top is None and not options.lines:
+        options.top = TOP
+    return options
+
+
+def _check(options: Namespace) -> None:
+    """Raise UserError for options that contradict each other, or that do nothing."""
+    for key in sorted(given_in(options.settings) - set(READING)):
+        raise UserError(f"{key}: given, but score takes this setting from the run; use one of {', '.join(READING)}")
+    if options.settings and not options.texts:
+        raise UserError(f"{options.settings[0]}: given without a TEXT to read; add one, or leave it out")
+    unused = {"--items": options.items, "--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
+    if options.compare is not None and any(unused.values()):
+        other = next(name for name, given in unused.items() if given)
+        raise UserError(f"--compare: {other} given as well; leave out one of the two")
+    if options.items and options.html:
+        raise UserError("--items: --html given as well; leave out one of the two")
+    if options.top is not None and not (options.compare or options.items or options.lines):
+        raise UserError("--top: given without --compare, --items or --lines; add one of them, or leave it out")
+
+
+def _parser() -> Parser:
     parser = verb_parser(
         "score",
         "RUN [TEXT ...] [section.key=value ...] [option ...]",
@@ -88,7 +115,8 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         "--top",
         type=whole_number(1),
         metavar="N",
-        help="how many lines (--compare) or items (--items) are printed (default: 20); with --lines, the N lines of most bits",
+        help=f"how many lines (--compare) or items (--items) are printed (default: {TOP}); with --lines, the N lines of most "
+        "bits",
     )
     output = parser.add_argument_group("what is printed, besides the totals, which then go to standard error")
     either = output.add_mutually_exclusive_group().add_argument
@@ -103,22 +131,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     output.add_argument(
         "--html", type=page_file, metavar="FILE", help="also write a page that shows the text coloured, to open in a browser"
     )
-    options = parser.parse_intermixed_args(argv)
-    options.texts = [word for word in options.words if not is_setting(word)]
-    options.settings = [word for word in options.words if is_setting(word)]
-    for key in sorted(given_in(options.settings) - set(READING)):
-        raise UserError(f"{key}: given, but score takes this setting from the run; use one of {', '.join(READING)}")
-    if options.settings and not options.texts:
-        raise UserError(f"{options.settings[0]}: given without a TEXT to read; add one, or leave it out")
-    unused = {"--items": options.items, "--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
-    if options.compare is not None and any(unused.values()):
-        other = next(name for name, given in unused.items() if given)
-        raise UserError(f"--compare: {other} given as well; leave out one of the two")
-    if options.top is not None and not (options.compare or options.items or options.lines):
-        raise UserError("--top: given without --compare, --items or --lines; add one of them, or leave it out")
-    if options.top is None and not options.lines:
-        options.top = 20
-    return options
+    return parser
 
 
 def score(options: Namespace) -> None:
@@ -140,8 +153,6 @@ def score_items(options: Namespace, loaded: "LoadedModel") -> None:
     from chargpt.analysis.item_labels import guess_labels
     from chargpt.analysis.scored_text import UNKNOWN_BITS
 
-    if options.html:
-        raise UserError("--items: --html given as well; leave out one of the two")
     items = items_for(loaded, options.texts, options.settings)
     unlabelled = bool(loaded.config.data.label_fields) and not all(item.label for item in items)
     losses = guess_labels(loaded, items, label_counts(loaded)).losses if unlabelled else loaded.item_losses(items)
@@ -196,7 +207,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     print(*summary.table(), sep="\n", file=sys.stdout if printer is None else sys.stderr)
     print_notes(summary, loaded.tokenizer, page=options.html)
     if options.texts and (share := ngram.in_training()) > MAX_OVERLAP:
-        log(f"{share:.0%} of the text is lines of the run's training text, so this is no loss on new text")
+        log(f"{share:.0%} of the text is lines of the run's training text, so this is not a loss on new text")
 
 
 def compare(options: Namespace, texts: "list[Text]", first: "LoadedModel", second: "LoadedModel") -> None:
@@ -314,11 +325,10 @@ def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
 
     config = apply_overrides(loaded.config, settings)
     data, tokenizer = by_fields(config, given_in(settings)).data, loaded.tokenizer
-    normal = dataclasses.asdict(tokenizer.normalizer)
+    reading = dataclasses.replace(tokenizer.settings(data), split="position")
     if data.newlines == "auto" and tokenizer.characters is not None and "\r" not in tokenizer.characters:
-        normal["newlines"] = "fold"  # as in training; the text of the run had no \r
-    vocabulary: Literal["characters", "bytes"] = "bytes" if tokenizer.characters is None else "characters"
-    return dataclasses.replace(data, split="position", vocabulary=vocabulary, min_count=1, max_vocab=0, **normal)
+        return dataclasses.replace(reading, newlines="fold")  # as in training; the text of the run had no \r
+    return reading
 
 
 def _decoded(encoded: "EncodedText", tokenizer: "Tokenizer") -> Iterator[str | bytes]:

@@ -95,6 +95,7 @@ def content_of(numbers: Tensor, scales: Tensor | None) -> bytes:
 def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
     """What the page knows about the model, as JSON types."""
     model, tokenizer = loaded.model, loaded.tokenizer
+    items = {"end": end_in(tokenizer), "labels": list(options.labels)[:MAX_LABELS]}
     return {
         "run": options.name,
         "step": loaded.step,
@@ -106,9 +107,7 @@ def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
         "never": tokenizer.never_sampled[0] if tokenizer.never_sampled else -1,
         "first": first_id(tokenizer),
         "weights": options.weights,
-        "items": None
-        if not loaded.config.data.items
-        else {"end": end_in(tokenizer), "labels": list(options.labels)[:MAX_LABELS]},
+        "items": items if loaded.config.data.items else None,
     }
 
 

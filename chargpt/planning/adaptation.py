@@ -66,7 +66,7 @@ MEASURED = 20_000
 IN_STEPS = 0.8
 # Passages of the validation split that are looked for in the text of a start.
 PASSAGES = 32
-# Characters of a passage: so long a one is seldom in two texts by chance.
+# Characters of a passage: one of this length is seldom in two texts by chance.
 PASSAGE = 64
 # Share of the passages that are found, from which on losses look too good.
 FOUND = 0.2
@@ -89,7 +89,7 @@ class MeasuredStart(NamedTuple):
 
 
 def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASURED) -> MeasuredStart:
-    """How well a start knows the text of `corpus` before training, by so many `characters` of the validation split."""
+    """How well a start knows the text of `corpus` before training, by this many `characters` of the validation split."""
     model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
     vocabulary = start_from(source, model, corpus.tokenizer)
     loss = evaluate(model, validation_split(corpus.val, characters), marks=corpus.marks)
@@ -163,7 +163,7 @@ def expected_from_scratch(text: Text) -> float:
 
 
 def expected_after(start: MeasuredStart, from_scratch: float, *, characters: int) -> Expected:
-    """The validation loss after an adaptation to a text of so many `characters`.
+    """The validation loss after an adaptation to a text of this many `characters`.
 
     An adaptation regains most of what another kind of text costs the start. The result is then that of the start or that of a
     training from scratch, whichever is lower, or somewhat less. docs/lab/starts.md compares it with measurements.

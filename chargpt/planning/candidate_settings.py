@@ -1,4 +1,4 @@
-"""The settings of a candidate: a shape, completed for a run that sees so many characters, by the recipe of law.py.
+"""The settings of a candidate: a shape, completed for a run that sees a number of characters, by the recipe of law.py.
 
 What the user has given stays.
 """
@@ -31,7 +31,7 @@ def shapes_of(config: Config, corpus: Corpus, names: list[str], *, given: Collec
         try:
             shaped = apply_overrides(config, unless(given, [*names, *changes]))
             check_size(shaped.model, corpus.tokenizer.vocab_size)  # before a model is made
-        except UserError as error:  # for example a width that is no multiple of the number of heads that was given
+        except UserError as error:  # for example a width that is not a multiple of the number of heads that was given
             problem = error
             continue
         if shaped.model not in seen:
@@ -56,7 +56,7 @@ def with_batch(config: Config, text: Text, *, given: Collection[str], seen: int)
 
 
 def completed(config: Config, text: Text, *, given: Collection[str], seen: int, evaluations: int) -> Config:
-    """`config` with what follows from the characters that are seen, besides context and batch: length, rate, regularization."""
+    """`config` with what follows from the characters that are seen, but for context and batch: length, rate, regularization."""
     recipe = recipe_of(config, text, seen=seen)
     steps = max(law.MIN_STEPS, seen // config.chars_per_step)
     interval = -(-steps // evaluations)  # rounded down, a few steps would be left for one more evaluation
@@ -76,7 +76,7 @@ def completed(config: Config, text: Text, *, given: Collection[str], seen: int, 
 
 
 def recipe_of(config: Config, text: Text, *, seen: int) -> law.Recipe:
-    """The recipe of the law for a run with these settings that sees so many characters."""
+    """The recipe of the law for a run with these settings that sees this many characters."""
     has_teachers, optimizer = bool(config.train.teachers), config.optim.name
     return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=optimizer, has_teachers=has_teachers)
 

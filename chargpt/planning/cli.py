@@ -151,9 +151,8 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
         words["words"].append(words["items"])
         words["items"] = "line"
     given = {name: words[name] for name in OPTIONS}
-    settings = [word for word in words["words"] if is_setting(word)]
+    texts, settings = texts_and_settings(words["words"])
     check_words(settings, nanogpt_words.TRAIN, known=(), bare=settings)
-    texts = [word for word in words["words"] if not is_setting(word)]
     if not texts and words["items"] is not None and os.path.exists(words["items"]):  # --items names.txt
         texts, words["items"] = [words["items"]], "line"
     for name, setting in SAME_SETTINGS.items():
@@ -202,6 +201,11 @@ def _refuse_config(parser: Parser, argv: Sequence[str]) -> None:
 def is_setting(word: str) -> bool:
     """Whether a word of the command line is section.key=value, not a text."""
     return "=" in word and not os.path.exists(word)
+
+
+def texts_and_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The texts among the words of a command line, and the settings."""
+    return [word for word in words if not is_setting(word)], [word for word in words if is_setting(word)]
 
 
 def minutes(text: str) -> float:
