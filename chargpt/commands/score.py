@@ -70,12 +70,13 @@ def _check(options: Namespace) -> None:
         raise UserError(f"{key}: given, but score takes this setting from the run; use one of {', '.join(READING)}")
     if options.settings and not options.texts:
         raise UserError(f"{options.settings[0]}: given without a TEXT to read; add one, or leave it out")
-    unused = {"--items": options.items, "--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
-    if options.compare is not None and any(unused.values()):
-        other = next(name for name, given in unused.items() if given)
+    others = {"--items": options.items, "--lines": options.lines, "--surprise": options.surprise, "--html": options.html}
+    if options.compare is not None and any(others.values()):
+        other = next(name for name, given in others.items() if given)
         raise UserError(f"--compare: {other} given as well; leave out one of the two")
-    if options.items and options.html:
-        raise UserError("--items: --html given as well; leave out one of the two")
+    for name in ("--lines", "--surprise", "--html"):
+        if options.items and others[name]:
+            raise UserError(f"--items: {name} given as well; leave out one of the two")
     if options.top is not None and not (options.compare or options.items or options.lines):
         raise UserError("--top: given without --compare, --items or --lines; add one of them, or leave it out")
 
