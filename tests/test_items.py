@@ -14,6 +14,8 @@ from session_helpers import finish, opened, resumed
 import sample
 import train
 from chargpt.__main__ import main
+from chargpt.exchange.export import TARGETS
+from chargpt.runs.checkpoint import newest
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError, run_program
 from chargpt.text.corpus import load_corpus
@@ -67,9 +69,17 @@ def test_a_run_records_bits_per_item_and_its_sample_is_items(run):
     assert all(line.split("\t")[0] in LETTERS for line in last["sample"].split("\n")[:-1])
 
 
-@pytest.mark.parametrize("settings", [(), ("train.label_loss=true", "train.accumulate=2", "model.dropout=0.1")])
-def test_stopped_and_resumed_equals_uninterrupted(names, tmp_path, monkeypatch, settings):
-    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=90", *settings]
+OTHERS = {
+    "as it is": [],
+    "labels, dropout": ["train.label_loss=true", "train.accumulate=2", "model.dropout=0.1"],
+    "a teacher": ["train.teachers={run}", "optim.name=muon"],
+}
+
+
+@pytest.mark.parametrize("settings", OTHERS)
+def test_stopped_and_resumed_equals_uninterrupted(names, run, tmp_path, monkeypatch, settings):
+    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=90"]
+    words += [word.format(run=run) for word in OTHERS[settings]]
     words += [f"data.cache={tmp_path}/cache", "train.log_interval=1"]
     assert finish(opened([*words, "--run", f"{tmp_path}/whole"])) == 0
     step = Trainer.step
@@ -199,13 +209,84 @@ def test_the_most_surprising_item_comes_first(run, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[0])["item"] == "zzz"
 
 
-def test_a_run_starts_from_one_with_other_labels(run, tmp_path):
-    path = tmp_path / "more.csv"
-    path.write_text(
-        "kind,name\n" + "".join(f"{kind},{name}\n" for kind in ("tree", "rock") for name in "leia groku bohm".split())
-    )
-    words = [str(path), "--items", "name", "--label", "kind", "--init-from", str(run), "train.max_steps=3"]
-    assert train.main([*words, "--run", f"{tmp_path}/more", f"data.cache={tmp_path}/cache"]) == 0
+STARTED = {
+    "other labels": ("more.csv", ["--items", "name", "--label", "kind"], {"tree", "rock"}),
+    "no labels": ("more.csv", ["--items", "name"], {""}),
+    "items of several lines": ("tree.txt", ["--items", "paragraph", "--label", "file"], {"tree"}),
+}
+
+
+@pytest.mark.parametrize("what", STARTED)
+def test_a_run_starts_from_one_with_other_labels(what, run, tmp_path, capsys):
+    name, words, labels = STARTED[what]
+    rows = "".join(f"{kind},{name}\n" for kind in ("tree", "rock") for name in "leia groku bohm".split() * 9)
+    (tmp_path / "more.csv").write_text(f"kind,name\n{rows}")
+    (tmp_path / "tree.txt").write_text("leia\ngroku\n\nbohm\n\ngroku\nbohm\n")
+    new, place = f"{tmp_path}/new", [f"data.cache={tmp_path}/cache"]
+    words = [f"{tmp_path}/{name}", *words, "--init-from", str(run), "train.max_steps=20", "train.sample_length=0"]
+    assert train.main([*words, "--run", new, *place]) == 0
+    capsys.readouterr()
+    assert sample.main([new, "--items", "20", "--seed", "1", "--json"]) == 0
+    assert {json.loads(line).get("label", "") for line in capsys.readouterr().out.splitlines()} == labels
+    if "--label" in words:
+        assert main(["classify", new]) == 0 and "accuracy" in capsys.readouterr().out
+
+
+def test_a_second_run_learns_from_the_first_one(names, tmp_path, capsys):
+    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=40", "train.student_minutes=0.02"]
+    assert train.main([*words, "--run", f"{tmp_path}/both", f"data.cache={tmp_path}/cache"]) == 0
+    assert "both learns from" in " ".join(capsys.readouterr().out.split())
+    for name in ("both-teacher", "both"):
+        assert logged(tmp_path / name)[-1]["val/bits_per_item"] > 4
+        assert sample.main([f"{tmp_path}/{name}", "--items", "3", "--label", "orc"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 6
+
+
+def test_an_item_longer_than_an_evaluation_has_a_loss(tmp_path):
+    (tmp_path / "long.txt").write_text("\n".join(letter * 400 for letter in "abcdefgh"))
+    words = [f"{tmp_path}/long.txt", "--items", *SETTINGS, "train.max_steps=2", "train.eval_interval=2", "train.eval_chars=100"]
+    assert train.main([*words, "--run", f"{tmp_path}/long", f"data.cache={tmp_path}/cache"]) == 0
+    last = [line for line in logged(tmp_path / "long") if "val/loss" in line][-1]
+    assert last["val/loss"] > 0.5 and "val/bits_per_item" not in last
+
+
+@pytest.mark.parametrize("target", ["hf", "gguf", "onnx"])
+def test_another_program_computes_a_run_on_items(target, run, tmp_path, capsys):
+    """Each export compares itself with the run, on validation items, if its program is installed."""
+    if package := TARGETS[target].package:
+        pytest.importorskip(package, reason="needs requirements-export.txt")
+    assert main(["export", str(run), "--to", target, f"{tmp_path}/out"]) == 0
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "begin with a newline, the label and a tab" in card and "The labels: elf, orc, ent." in card
+
+
+def test_an_import_continues_a_run_on_items(names, run, tmp_path, capsys):
+    assert main(["export", str(run), "--to", "hf", f"{tmp_path}/hf"]) == 0
+    fields = ["data.items=name", "data.label=race"]
+    words = [str(names), *fields, "--config", "tiny", "runtime.threads=1", f"data.cache={tmp_path}/cache"]
+    assert main(["import", f"{tmp_path}/hf", *words, "--run", f"{tmp_path}/whole"]) == 0
+    before, after = (newest(folder)[0].state for folder in (run, tmp_path / "whole"))
+    assert after.fingerprint == before.fingerprint and after.tokenizer == before.tokenizer
+    assert after.progress.val_loss == pytest.approx(before.progress.val_loss, rel=0.01)
+    capsys.readouterr()
+    assert main(["classify", f"{tmp_path}/whole"]) == 0
+    assert float(capsys.readouterr().out.split("%")[0].split()[-1]) > 90
+    assert train.main(["--resume", "--run", f"{tmp_path}/whole", "train.max_steps=4", "train.sample_length=60"]) == 0
+    assert logged(tmp_path / "whole")[-1]["val/bits_per_item"] > 4
+
+
+def test_an_import_without_its_text_writes_items_if_it_is_told_so(run, tmp_path, capsys):
+    assert main(["export", str(run), "--to", "hf", f"{tmp_path}/hf"]) == 0
+    assert main(["import", f"{tmp_path}/hf", "data.items=name", "data.label=race", "--run", f"{tmp_path}/told"]) == 0
+    assert main(["import", f"{tmp_path}/hf", "--run", f"{tmp_path}/plain"]) == 0
+    capsys.readouterr()
+    assert sample.main([f"{tmp_path}/told", "--items", "20", "--label", "orc", "--seed", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 20 and sum({*line} <= {*LETTERS["orc"]} for line in lines) > 15
+    with pytest.raises(UserError, match="not trained on items"):
+        sample.main([f"{tmp_path}/plain", "--label", "orc"])
+    with pytest.raises(UserError, match="without a text"):
+        main(["classify", f"{tmp_path}/told"])
 
 
 def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names):

@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import dataclass
+from itertools import accumulate
 
 from chargpt.analysis.item_labels import Guesses, guess_labels
 from chargpt.sampling.items import Tally, Wanted, write_items
@@ -38,8 +39,8 @@ class ItemReport:
     guesses: Guesses | None  # of the labels; None without labels, or with many
 
 
-def measure_items(loaded: LoadedModel, corpus: Corpus, *, seconds: float) -> ItemReport:
-    """A report on a run on items. Writing ends after about `seconds`."""
+def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, seconds: float) -> ItemReport:
+    """A report on a run on items. It looks at about `characters` of the validation items; writing ends after about `seconds`."""
     assert corpus.items is not None, "a run on items"
     has_labels = bool(corpus.items.labels)
     known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))
@@ -54,7 +55,7 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, seconds: float) -> Ite
     for item in tally.written:
         if item.label in by_label and len(by_label[item.label]) < most:
             by_label[item.label].append(item.text)
-    items = items_in(corpus.val, corpus.tokenizer, has_labels=has_labels)[:SCORED]
+    items = _first(items_in(corpus.val, corpus.tokenizer, has_labels=has_labels)[:SCORED], characters)
     bits = loaded.item_losses(items) / math.log(2)
     order, listed = bits.argsort(kind="stable").tolist(), min(LISTED, len(items) // 2)
     guessed = has_labels and len(corpus.items.labels) <= MAX_GUESSED
@@ -69,3 +70,10 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, seconds: float) -> Ite
         best=[(float(bits[i]), items[i]) for i in order[:listed]],
         guesses=guess_labels(loaded, items, corpus.items.labels) if guessed else None,
     )
+
+
+def _first(items: list[Item], characters: int) -> list[Item]:
+    """The first of the `items`, as many as have these `characters` together; of a long first one, its beginning."""
+    first = Item(items[0].label, items[0].text[:characters])
+    ends = accumulate(len(item.text) for item in items[1:])
+    return [first, *(item for item, end in zip(items[1:], ends) if len(first.text) + end <= characters)]

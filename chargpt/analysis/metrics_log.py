@@ -28,13 +28,14 @@ def extra_metrics(
     Uses no random state.
 
     `novelty/longest_copy` is the length of the longest passage of `sample` that occurs in the training text; absent without a
-    sample or an index. `val/bits_per_item` is the mean over the items that the loss is of. `attention` is a picture of all
-    heads at the start of the validation split, if the settings ask for it.
+    sample or an index. `val/bits_per_item` is the mean over the items that the loss is of; absent if it is of a part of one.
+    `attention` is a picture of all heads at the start of the validation split, if the settings ask for it.
     """
     metrics: dict[str, float | np.ndarray] = {}
     if corpus.marks is not None:
         split = validation_split(corpus.val, config.eval_chars)
-        metrics["val/bits_per_item"] = loss / math.log(2) * characters_per_item(split, corpus.marks)
+        if characters := characters_per_item(split, corpus.marks):
+            metrics["val/bits_per_item"] = loss / math.log(2) * characters
     longest = longest_copy(corpus, sample)
     if longest is not None:
         metrics["novelty/longest_copy"] = float(longest)
@@ -44,7 +45,7 @@ def extra_metrics(
 
 
 def characters_per_item(ids: np.ndarray, marks: ItemMarks) -> float:
-    """The mean number of characters of the complete items in `ids`, with the end of each, without labels."""
+    """The mean number of characters of the complete items in `ids`, with the end of each, without labels; 0 of none."""
     _, stops = marks.bounds(ids)
     return float(marks.counted(ids)[: stops[-1] + 1].sum() / len(stops)) if len(stops) else 0.0
 

@@ -126,7 +126,7 @@ def measure_run(
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= _on_text(loaded, corpus, effort)
     if corpus.items is not None:
-        facts["items"] = measure_items(loaded, corpus, seconds=effort.sample_seconds)
+        facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
     facts["ngram_loss"] = ngram_loss_of(corpus) if ngram_loss is None else ngram_loss
     if index is None:
         why = f"there is no index of the training text; {command('trace')} makes it"

@@ -64,7 +64,8 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     per_item = ""
     if session.corpus.marks is not None:
         split = validation_split(session.corpus.val, train.eval_chars)
-        per_item = f", {bits * characters_per_item(split, session.corpus.marks):.2f} per item"
+        if characters := characters_per_item(split, session.corpus.marks):
+            per_item = f", {bits * characters:.2f} per item"
     notice("done", f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {lowest}")
     ngram_loss = ngram_loss_of(session.corpus)
     notice("result", describe_result(session, run.folder, ngram_loss=ngram_loss))

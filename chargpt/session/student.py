@@ -54,7 +54,9 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | 
     """The losses of the model as it is; None if a signal came."""
     model, group = trainer.weights.working, trainer.group
     split = validation_split(corpus.val, trainer.config.train.eval_chars)
-    texts = [*_stretches(corpus.train, len(split)), split]
+    # Items are mixed, so the first ones are from everywhere; a stretch would begin inside one.
+    texts = _stretches(corpus.train, len(split)) if corpus.marks is None else [corpus.train[: len(split)]]
+    texts.append(split)
     *training, validation = (evaluate(model, ids, marks=corpus.marks, interrupt=interrupt, group=group) for ids in texts)
     known = [loss for loss in training if loss is not None]
     if validation is None or len(known) < len(training):

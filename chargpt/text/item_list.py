@@ -70,6 +70,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, tokenizer
     """
     reader, has_labels = TextReader(sources, reading_of_items(config), progress=progress), bool(config.label_fields)
     found: tuple[list[str], list[str]] = ([], [])
+    labels = set[str]()
     empty = unlabelled = 0
     for split, label, item in items_of(reader, config):
         if not item:
@@ -78,6 +79,11 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, tokenizer
             unlabelled += 1
         else:
             found[split].append(f"{label}{TAB}{item}" if has_labels else item)
+            labels.add(label)
+            if len(labels) > MAX_LABELS:
+                what = f"{sources.label} has {len(labels):,} different ones in its first {len(found[0]) + len(found[1]):,} items"
+                what_to_do = f"name a field with {MAX_LABELS:,} or fewer, which groups the items"
+                raise UserError(f"data.label: {shell_word(config.label)} given, but {what}; {what_to_do}")
     notes = notes_of(reader, reader.config)
     notes += [f"empty items skipped: {empty:,}"] * bool(empty)
     notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
@@ -85,7 +91,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, tokenizer
     if not lines:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise UserError(f"{sources.label}: no item in it{why}; give a file with items")
-    counts = _counts(lines, has_labels=has_labels, config=config, where=sources.label)
+    counts = _counts(lines, has_labels=has_labels)
     items = Counter(_item(line, has_labels) for line in lines)
     if config.val_text:
         held_out = {_item(line, has_labels) for line in found[VAL]}
@@ -202,12 +208,9 @@ def _item(line: str, has_labels: bool) -> str:
     return line.partition(TAB)[2] if has_labels else line
 
 
-def _counts(lines: Sequence[str], *, has_labels: bool, config: DataConfig, where: str) -> ItemCounts:
-    """What the list holds. Raises UserError for labels that are not labels."""
+def _counts(lines: Sequence[str], *, has_labels: bool) -> ItemCounts:
+    """What the list holds."""
     labels = Counter(line.partition(TAB)[0] for line in lines) if has_labels else Counter[str]()
-    if len(labels) > MAX_LABELS:
-        what = f"{where} has {len(labels):,} different ones in {len(lines):,} items, more than {MAX_LABELS:,}"
-        raise UserError(f"data.label: {shell_word(config.label)} given, but {what}; name a field that groups the items")
     texts = [_item(line, has_labels) for line in lines]
     return ItemCounts(
         items=len(lines),

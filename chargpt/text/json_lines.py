@@ -12,7 +12,7 @@ from typing import Any
 
 from chargpt.terminal import UserError, shell_word
 from chargpt.text.records import MAX_LINE, decoded, labelled, lines_in
-from chargpt.text.structure import end_of, named
+from chargpt.text.structure import MAX_COMPARED, end_of, named
 
 MISSING = object()  # in place of the value of a field that a record does not have
 KINDS = {int: "a number", float: "a number", bool: "true or false", list: "a list", dict: "an object", type(None): "null"}
@@ -125,7 +125,7 @@ def _text_of(record: object, field: str, where: str, *, setting: str = "data.fie
         texts = _texts_in(record)
         names = list(dict.fromkeys([*record, *texts]))
         inner = [name for name in texts if name.endswith(f".{field}")]
-        close = inner[:1] or difflib.get_close_matches(field, names, n=1)
+        close = inner[:1] or difflib.get_close_matches(field, names[:MAX_COMPARED], n=1)
         longest = max(texts, key=lambda name: len(texts[name]), default="")
         what_to_do = f"name the one with the text in {setting}"
         what_to_do += f", for example {setting}={shell_word(longest)}" if longest else ""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 HEAD = 2**16  # bytes at the beginning of a file that are looked at
 MAX_NAMED = 12  # columns or fields that a message lists
+MAX_NAME = 60  # characters of each of them
+MAX_COMPARED = 10_000  # columns or fields among which a mistyped one is looked for
 MAX_SNIFFED = 16  # files without a telling name that are looked into
 ROWS = 200  # rows of the head that are compared
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
@@ -147,7 +149,7 @@ def named(fields: Iterable[str]) -> str:
     """The names of fields for a message, the first ones if there are many."""
     fields = list(fields)
     more = f" and {len(fields) - MAX_NAMED:,} more" if len(fields) > MAX_NAMED else ""
-    return ", ".join(fields[:MAX_NAMED]) + more or "none"
+    return ", ".join(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..." for name in fields[:MAX_NAMED]) + more or "none"
 
 
 def recognise(suffix: str, head: str, *, field: str = "") -> Structure | None:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from chargpt.terminal import UserError, shell_word
 from chargpt.text.records import decoded, labelled, lines_in
-from chargpt.text.structure import NAME, Structure, csv_reader, named
+from chargpt.text.structure import MAX_COMPARED, NAME, Structure, csv_reader, named
 
 MAX_FIELD = 2**24  # characters; more are a sign of a quote that is never closed
+MAX_COLUMNS = 2**20  # fields in a line; more would fill the memory, and are no table
 CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it means here
     "unexpected end of data": "a field in quotes has no closing quote; close it",
     "field larger than field limit": f"a field of more than {MAX_FIELD:,} characters; close its quote, or split it",
@@ -26,8 +27,7 @@ def table_documents(
     before the text, see `labelled`. `label` names the table in errors. Raises UserError.
     """
     csv.field_size_limit(MAX_FIELD)
-    lines = (f"{line}\n" for line in lines_in(_translated(decoded(pieces)), label))
-    rows = csv_reader(lines, delimiter=structure.delimiter, quoted=structure.quoted)
+    rows = csv_reader(_lines(pieces, structure.delimiter, label=label), delimiter=structure.delimiter, quoted=structure.quoted)
     header: list[str] = []
     column, label_columns = 0, list[int]()
     done = 0  # lines before the record
@@ -61,13 +61,22 @@ def _column(header: list[str], field: str, *, label: str, setting: str = "data.f
         return header.index(field)
     if field in header:
         raise UserError(f"{label}: {header.count(field)} columns are named {field!r}; give each of them its own name")
-    close = difflib.get_close_matches(field, header, n=1)
+    close = difflib.get_close_matches(field, header[:MAX_COMPARED], n=1)
     what_to_do = f"did you mean {setting}={shell_word(close[0])}?" if close else f"name the one with the text in {setting}"
     if "," in field and set(field.split(",")) <= set(header):
         what_to_do = f"give one alone, for example {setting}={shell_word(field.partition(',')[0])}"
     elif not close and not all(map(NAME.fullmatch, header)):
         what_to_do += ", or add a first line with the names of the columns if there is none"
     raise UserError(f"{label}: no column {field!r}, its columns are: {named(header)}; {what_to_do}")
+
+
+def _lines(pieces: Iterable[bytes | str], delimiter: str, *, label: str) -> Iterator[str]:
+    """The lines of a table, each with its end. Raises UserError."""
+    for number, line in enumerate(lines_in(_translated(decoded(pieces)), label), 1):
+        if len(line) > MAX_COLUMNS and line.count(delimiter) > MAX_COLUMNS:
+            what = f"more than {MAX_COLUMNS:,} fields (the separator is {delimiter!r}); correct that line"
+            raise UserError(f"{label}: line {number:,}: {what}")
+        yield f"{line}\n"
 
 
 def _translated(pieces: Iterable[str]) -> Iterator[str]:

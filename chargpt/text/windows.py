@@ -58,9 +58,11 @@ def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size
     """The windows in which a model predicts each item of `ids` alone, after the end of an item; in batches of like lengths.
 
     An item longer than `size` goes on in windows without the context of those before. Targets that do not count are IGNORED:
-    labels, and what fills a row up. An item at the end that is not complete is left out.
+    labels, and what fills a row up. An item at the end that is not complete is left out, unless it is the only one.
     """
     starts, stops = marks.bounds(ids)
+    if not len(stops):
+        starts, stops = np.zeros(1, np.int64), np.array([len(ids) - 1])
     stream = np.concatenate(([marks.end], ids))  # so that an input comes before each id
     counted = np.concatenate(([False], marks.counted(ids)))
     lengths = stops + 1 - starts

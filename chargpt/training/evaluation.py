@@ -46,7 +46,7 @@ def evaluate(
         for number, batch in enumerate(batches):
             if interrupt is not None and interrupt.came_here:
                 break
-            if number % group.size == group.rank:
+            if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
                 inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
                 loss = model(inputs, targets)
                 sums[number] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)  # in this order: Metal has no float64

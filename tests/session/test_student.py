@@ -75,6 +75,19 @@ def test_the_losses_are_those_of_equal_amounts_of_text_and_measuring_changes_not
     assert sum(counted) - (len(corpus.val) - 1) == pytest.approx(len(corpus.val), rel=0.02)
 
 
+def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
+    names = [f"{label},{'abcde'[i % 5] * (i % 7 + 1)}{i}" for i, label in enumerate(["elf", "orc"] * 100)]
+    (tmp_path / "names.csv").write_text("race,name\n" + "\n".join(names))
+    settings = ["data.items=name", "data.label=race", f"data.cache={tmp_path}"]
+    data = apply_overrides(Config(), settings).data
+    corpus = load_corpus([f"{tmp_path}/names.csv"], data, root=tmp_path, block_size=16)
+    trainer = new_trainer(corpus)
+    same = measure(trainer, dataclasses.replace(corpus, train=np.tile(corpus.val, 3)), Interrupt())
+    assert same.training == same.validation > 1
+    longer = np.concatenate((corpus.train[:4], np.tile(corpus.train[4:6], 500), corpus.train))  # its first item is long
+    assert measure(trainer, dataclasses.replace(corpus, train=longer), Interrupt()).training > 1
+
+
 @pytest.mark.parametrize(("characters", "length"), [(9000, 1000), (500, 1000), (20, 40)])
 def test_the_training_text_is_measured_from_its_beginning_to_its_end(characters, length):
     stretches = _stretches(np.arange(characters), length)

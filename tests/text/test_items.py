@@ -1,5 +1,6 @@
 """Lists of items: what is one in each kind of file, its label, the split by item, and what a mistake is told."""
 
+import gzip
 import json
 import random
 
@@ -157,8 +158,23 @@ HOSTILE = {
         "a.csv",
         "id,name\n" + "".join(f"{i},ann\n" for i in range(20_000)),
         {"items": "name", "label": "id"},
-        ["data.label", "20,000", "10,000"],
+        ["data.label", "10,001 different ones in its first 10,001 items"],
     ),
+    "millions of characters in quotes that are never closed": (
+        "a.csv",
+        'name\nann\n"' + "bob,cleo\n" * 2_000_000,
+        {"items": "name"},
+        ["line 3", "16,777,216", "quote"],
+    ),
+    "a line of millions of fields": ("a.csv", "name\nann\n" + "," * 3_000_000, {"items": "name"}, ["line 3", "1,048,576 fields"]),
+    "a million columns": ("a.csv", "a," * 10**6 + "b\nann\n", {"items": "name"}, ["no column 'name'", "999,989 more"]),
+    "a million fields of JSON": (
+        "a.jsonl",
+        json.dumps({f"a{i}": "" for i in range(300_000)}) + "\n",
+        {"items": "name"},
+        ["no field 'name'", "299,988 more"],
+    ),
+    "a name of a million characters": ("a.csv", "x" * 10**6 + "\nann\n", {"items": "name"}, ["no column 'name'", "xxx..."]),
     "bytes": ("a.txt", "ann\nbob\n", {"items": "line", "vocabulary": "bytes"}, ["items"]),
     "a label without items": ("a.txt", "ann\nbob\n", {"label": "race"}, ["label", "data.items"]),
     "half a surrogate pair": ("a.jsonl", '{"a": "x"}\n{"a": "\\ud800"}\n', {"items": "a"}, ["line 2", "surrogate"]),
@@ -180,6 +196,14 @@ def test_a_hostile_file_gets_one_line(what, load, tmp_path):
     )
 
 
-def test_a_cell_of_ten_megabytes_is_an_item(load, tmp_path):
-    corpus = load(write(tmp_path / "a.csv", f"name\nann\n{'x' * 10**7}\n"), items="name")
-    assert corpus.items.longest == 10**7
+def test_a_table_that_unpacks_to_gigabytes_ends_early(load, tmp_path):
+    million = gzip.compress(b"x" * 2**20)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"name\n") + million * 2000)
+    with pytest.raises(UserError, match="a.csv.gz: unpacks to more than 200 times its size; unpack it yourself"):
+        load(tmp_path / "a.csv.gz", items="name")
+
+
+def test_cells_of_ten_megabytes_are_items(load, tmp_path):
+    rows = "".join(f"{letter * 10**7}\n" for letter in "xyz")
+    corpus = load(write(tmp_path / "a.csv", f"name\nann\n{rows}"), items="name")
+    assert corpus.items.longest == 10**7 and corpus.items.items == 4

@@ -115,6 +115,15 @@ def test_the_loss_is_the_mean_over_all_items_each_alone(has_labels):
     assert sum((batch.targets != IGNORED).sum() for batch in windows_of_items(ids, marks, size=8, vocab_size=9)) == count
 
 
+def test_the_beginning_of_an_item_is_evaluated_where_no_whole_one_is():
+    ids, _ = list_of(1, has_labels=True, longest=1)
+    long = np.concatenate((ids[:-1], np.tile(np.uint8([2, 3]), 50)))
+    model, marks = GPT(SHAPE, 9), ItemMarks(END, TAB)
+    whole = evaluate(model, np.append(long, np.uint8(END)), marks=marks)
+    assert evaluate(model, long, marks=marks) == pytest.approx(whole, rel=0.1)
+    assert evaluate(model, ids[:1], marks=marks) == 0.0  # a label alone: nothing is predicted
+
+
 @pytest.mark.parametrize("taught", [False, True])
 def test_a_step_learns_from_what_counts_alone(taught):
     """Against autograd in float64: the gradient is that of the mean loss over the targets that count."""
