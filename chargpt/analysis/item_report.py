@@ -40,7 +40,7 @@ class ItemReport:
 
 
 def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, seconds: float) -> ItemReport:
-    """A report on a run on items. It looks at about `characters` of the validation items; writing ends after about `seconds`."""
+    """A report on a run on items: on about `characters` of the validation items. Writing ends after about `seconds`."""
     assert corpus.items is not None, "a run on items"
     has_labels = bool(corpus.items.labels)
     known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))

@@ -81,9 +81,9 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, tokenizer
             found[split].append(f"{label}{TAB}{item}" if has_labels else item)
             labels.add(label)
             if len(labels) > MAX_LABELS:
-                what = f"{sources.label} has {len(labels):,} different ones in its first {len(found[0]) + len(found[1]):,} items"
-                what_to_do = f"name a field with {MAX_LABELS:,} or fewer, which groups the items"
-                raise UserError(f"data.label: {shell_word(config.label)} given, but {what}; {what_to_do}")
+                given = f"data.label: {shell_word(config.label)} given, but {sources.label} has"
+                what = f"{len(labels):,} different ones in its first {sum(map(len, found)):,} items"
+                raise UserError(f"{given} {what}; name a field with {MAX_LABELS:,} or fewer, which groups the items")
     notes = notes_of(reader, reader.config)
     notes += [f"empty items skipped: {empty:,}"] * bool(empty)
     notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)

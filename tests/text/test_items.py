@@ -166,7 +166,12 @@ HOSTILE = {
         {"items": "name"},
         ["line 3", "16,777,216", "quote"],
     ),
-    "a line of millions of fields": ("a.csv", "name\nann\n" + "," * 3_000_000, {"items": "name"}, ["line 3", "1,048,576 fields"]),
+    "a line of millions of fields": (
+        "a.csv",
+        "name\nann\n" + "," * 3_000_000,
+        {"items": "name"},
+        ["line 3", "1,048,576 fields"],
+    ),
     "a million columns": ("a.csv", "a," * 10**6 + "b\nann\n", {"items": "name"}, ["no column 'name'", "999,989 more"]),
     "a million fields of JSON": (
         "a.jsonl",
