@@ -59,7 +59,7 @@ def load(
 def train(
     text: "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None" = None,
     *,
-    minutes: float | None = None,
+    minutes: float | str | None = None,
     epochs: float | None = None,
     run: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -73,11 +73,12 @@ def train(
     """Train as `python train.py` does, with the same bits, and return the run as `load` does: its best checkpoint.
 
     `text` is a file, a folder, several of them, or the name of a corpus; None is the language reference of Python. `minutes` is
-    the time that the training may take, or `epochs` the passes over the text. `run` is a name in the folder checkpoints or a
-    path; None is the name of the text. An existing run is never overwritten: `resume=True` continues it (None: the newest one),
-    and then there is no `text`. `config` is the name of a preset or a YAML file, and `settings` are single settings such as
-    {"train.max_steps": 500}. `start` is the name of a model that comes with the program and knows a language; the new run
-    begins with its weights. `init_from` and `vocab_from` are runs whose weights or vocabulary it begins with.
+    the time that the training may take, a number or as in "1h30", or `epochs` the passes over the text. `run` is a name in the
+    folder checkpoints or a path; None is the name of the text. An existing run is never overwritten: `resume=True` continues it
+    (None: the newest one), and then there is no `text`. `config` is the name of a preset or a YAML file, and `settings` are
+    single settings such as {"train.max_steps": 500}. `start` is the name of a model that comes with the program and knows a
+    language; the new run begins with its weights. `init_from` and `vocab_from` are runs whose weights or vocabulary it begins
+    with.
 
     The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.

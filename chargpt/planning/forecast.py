@@ -22,6 +22,8 @@ from chargpt.training.trainer import Trainer
 # Epochs^2 times parameters for each character, from which on the loss of a run with the recommended regularization is more than
 # 0.3 nats lower on training text than on validation text.
 MEMORISED = 15_000
+# A difference of dropout that is not worth a word.
+SAME_DROPOUT = 0.05
 
 
 class StepTimes(NamedTuple):
@@ -218,7 +220,7 @@ def overfitting(text: Text, config: Config, *, epochs: float, parameters: int) -
         text, parameters=parameters, seen=seen, has_teachers=has_teachers, optimizer=config.optim.name
     )
     more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
-    more += [f"model.dropout={dropout:g}"] if config.model.dropout < dropout else []
+    more += [f"model.dropout={dropout:g}"] if dropout - config.model.dropout > SAME_DROPOUT else []
     if not more and not has_teachers and epochs**2 * parameters > MEMORISED * text.characters:
         return [], "the model will memorise parts of the text; samples use the best checkpoint"
     if epochs <= 16 or parameters < text.characters or (epochs < MAX_EPOCHS + 1 and not more):

@@ -310,7 +310,7 @@ def _choose(
         return Choice(config, limit, [Notice("chosen", about, "detail")], expected)
     if not chooses(given, minutes=minutes):
         return regularized(config, text, given=given)._replace(seconds=limit)
-    choice = choose(
+    return choose(
         config,
         corpus,
         text,
@@ -320,7 +320,6 @@ def _choose(
         processes=processes,
         teachers=teachers,
     )
-    return choice if minutes is not None else choice._replace(seconds=None)
 
 
 def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
