@@ -1,4 +1,4 @@
-"""A character-level GPT: GPT-2's architecture in one file that imports torch and nothing else.
+"""A character-level GPT: GPT-2's architecture in one file that imports only torch and the standard library.
 
 The letters in shape comments:
     B  batch, independent sequences           h  attention heads (n_head)

@@ -30,7 +30,6 @@ END = "-- end of block --"
 LAB = ROOT / "docs" / "lab"
 # for users: everything but the pages that are for maintainers, or are printed from rows or from the code
 GUIDES = [page for page in PAGES if LAB not in page.parents and page.name not in ("CHANGELOG.md", "design.md", "verbs.md")]
-README_TABLES_OF_FIGURES = 3  # speed, learning, promises
 
 
 def code_and_output(page: str) -> list[tuple[str, str]]:
@@ -176,10 +175,9 @@ def has_figures(table: str) -> bool:
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_for_users_has_at_most_one_table_of_figures(page):
-    most = README_TABLES_OF_FIGURES if page == ROOT / "README.md" else 1
     text = page.read_text(encoding="utf-8")
     found = [table for table in re.findall(r"(?:^\|.*\n)+", text, re.M) if has_figures(table)]
-    assert len(found) <= most or page == SETTINGS_PAGE  # its defaults are not measurements
+    assert len(found) <= 1 or page == SETTINGS_PAGE  # its defaults are not measurements
 
 
 def commands_of(text: str) -> list[list[str]]:
