@@ -1,8 +1,8 @@
 """Train a character-level GPT: text in, run out.
 
 The story: options -> plan -> session. A session is one run in training. Its loop: evaluate and save when that is due, stop
-when the run is finished or a signal came, take a step, record it. The length of the run is planned when its speed is known;
-with --minutes, it is planned again halfway through the rest, and when the speed changes.
+when the run is finished or a signal came, take a step, record it. The speed is told when it is known. With a time limit, the
+length of the run is then fitted to it, again halfway through the rest, and again when the speed changes.
 When the run has ended, its result is told. A student may follow: the next session.
 """
 
@@ -28,7 +28,7 @@ from chargpt.session.result import Result, conclude, give_up
 from chargpt.session.resumed import options_of_restart, read_run
 from chargpt.session.session import Session
 from chargpt.terminal import best_effort_output
-from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import NotFinite
 
 
@@ -58,7 +58,7 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
     """A new run, or one that continues. Of several processes, the first one decides. Raises UserError."""
     if not group.is_first:
         return Session.join(options, root=root, group=group, started=started)
-    if group.has_begun:  # torchrun has started the processes again
+    if group.has_begun:  # torchrun has started the processes again: resume, if there is a checkpoint
         options = options_of_restart(options, root=root)
     if options.resume:
         return Session.resume(read_run(options, root=root), options, root=root, group=group, started=started)
@@ -68,12 +68,13 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
 
 def train(session: Session, interrupt: Interrupt) -> Result:
     """Train one run, and tell how it ended. If numbers are not finite, go back to a checkpoint if that is allowed."""
-    session.write_description()
-    with ThreadWaiting(session.trainer.runtime) as waiting:  # also for the last sample and the report
+    session.describe_run()  # prints, and writes config.yaml and details.txt
+    # Threads spin while the machine is idle, and sleep while it is busy; also for the best sample and the report.
+    with ThreadSpinning(session.trainer.runtime) as spinning:
         while True:
             try:
-                take_steps(session, interrupt, waiting)
-                session.take_teacher_name(interrupt)
+                take_steps(session, interrupt, spinning)
+                session.rename_to_teacher(interrupt)  # if a student follows, NAME becomes NAME-teacher
                 return conclude(session, interrupt)
             except NotFinite as problem:
                 if not session.can_roll_back:
@@ -81,12 +82,11 @@ def train(session: Session, interrupt: Interrupt) -> Result:
                 session.roll_back(problem)
 
 
-def take_steps(session: Session, interrupt: Interrupt, waiting: ThreadWaiting) -> None:
+def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning) -> None:
     """The loop, until the run is finished or a signal came. A step, an evaluation and a save may raise NotFinite."""
-    trainer, progress = session.trainer, session.trainer.progress
     with session.recording() as clock:
         while True:
-            if session.is_time_to_decide:
+            if session.due(interrupt).decide_on_student:
                 with clock.outside_steps(comes_once=True):
                     session.decide_on_student(interrupt)  # a run without one gets the time of both
             with clock.outside_steps():
@@ -94,15 +94,14 @@ def take_steps(session: Session, interrupt: Interrupt, waiting: ThreadWaiting) -
                     session.evaluate(interrupt)
                 if session.due(interrupt).save:
                     session.save()
-            if trainer.is_finished or interrupt.agreed:
+            if session.trainer.is_finished or interrupt.agreed:
                 return
-            with waiting.watch():
-                report = trainer.step()
+            with spinning.watch():
+                report = session.trainer.step()
             clock.step_done()
-            session.journal.count_step()
-            if progress.step % trainer.config.train.log_interval == 0 and progress.loss_count:
+            session.journal.advance_bar()
+            if session.due(interrupt).record:
                 session.record(report)
-            if session.is_time_to_plan(interrupt):
+            if session.due(interrupt).measure_speed:
                 with clock.outside_steps():
-                    session.plan_length()
-                    session.save_length(interrupt)
+                    session.measure_speed(interrupt)  # with a time limit, this also fits the length to it

@@ -38,7 +38,7 @@ READS_ENVIRONMENT = {
     "chargpt/parallel/processes.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",
     "chargpt/planning/cli.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
-    "chargpt/training/thread_waiting.py": "OpenMP's own variables, which the user may have set and which then stay",
+    "chargpt/training/thread_spinning.py": "OpenMP's own variables, which the user may have set and which then stay",
 }
 
 

@@ -27,16 +27,8 @@ from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import NEVER, Sampling
 from chargpt.terminal import UserError
-from chargpt.training.optimizers import (
-    OPTIMIZERS,
-    SCHEDULES,
-    WITH_MINUTES,
-    WITHOUT_MINUTES,
-    Optimizer,
-    Schedule,
-    decay_start,
-    learning_rate,
-)
+from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES, Optimizer
 
 
 class PlainDescent(Optimizer):

@@ -509,7 +509,7 @@ def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsy
     other.write_text((text.read_text().replace("stone", "żółw") + "Q?") * 2, encoding="utf-8")  # new and missing characters
     arguments = [str(other), *TINY, "--init-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
     tuned = opened([*arguments, "--run", f"{tmp_path}/tuned"])
-    tuned.write_description()
+    tuned.describe_run()
     out = capsys.readouterr().out
     assert "5 new: ? at ., Q, ó at o, " in out and "dropped" not in out.split("\nstart ")[1].split("\n")[0]
     source, tokenizer, _ = restore_model(find_checkpoint(f"{tmp_path}/source", tmp_path)[0])

@@ -24,7 +24,7 @@ from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import pieces
 from chargpt.sampling.rules import Sampling
 from chargpt.training.runtime import Runtime, choose_runtime
-from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
 
 # Seconds. Calls that take less are timed in groups, so that reading the clock costs nothing.
@@ -216,10 +216,10 @@ def training_seconds(size: Size, config: Config, runtime: Runtime, *, seconds: f
     ids = np.random.default_rng(0).integers(0, size.vocab_size, max(TEXT, 2 * size.characters)).astype(np.uint16)
     trainer = Trainer(GPT(gpt_config(size.model), size.vocab_size), ids, config, runtime=runtime)
     times: list[float] = []
-    with ThreadWaiting(runtime) as waiting:
+    with ThreadSpinning(runtime) as spinning:
         while len(times) < WARM_UP + least or sum(times[WARM_UP:]) < seconds:
             started = time.perf_counter()
-            with waiting.watch():
+            with spinning.watch():
                 trainer.step()
             synchronise(runtime.device)
             times.append(time.perf_counter() - started)

@@ -12,7 +12,7 @@ import numpy as np
 
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.candidate_settings import multiple, unless
-from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, chooses, training_speed
+from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, training_speed
 from chargpt.planning.law import MAX_EPOCHS, SHAPES, TWO_RUNS, Expected, Text, announced, expected_loss
 from chargpt.planning.teachers import Teacher
 from chargpt.runs.blank_model import blank_model

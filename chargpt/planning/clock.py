@@ -19,13 +19,13 @@ RECOVERED = 1.5
 # Share of the time of an evaluation that a pause takes at least if there is an evaluation in it. One that takes as many times
 # longer was the first with an evaluation.
 EVALUATES = 0.25
-# Factor between two speeds from which on the length is planned again.
+# Factor between two speeds from which on the length is fitted again.
 CHANGED = 1.5
-# Windows of SETTLED_SECONDS for which steps are slower than planned before a shorter run is planned, at least.
+# Windows of SETTLED_SECONDS for which steps are slower than expected before the run is made shorter, at least.
 SLOWER_WINDOWS = 2
 # The same as a share of the time that is left.
 SLOWER_SHARE = 0.1
-# Plans that follow from a change of the speed, at most: each one saves a checkpoint.
+# Measurements that follow from a change of the speed, at most: each one saves a checkpoint.
 MAX_CHANGES = 4
 # Steps, as train.max_steps allows.
 MAX_STEPS = 10**12
@@ -47,7 +47,7 @@ class Clock:
     The first measurement comes after a few seconds of steps, the second halfway from there to the end, and so on. With a
     deadline, another one comes soon after the speed has changed: a machine that becomes slower does not make a run late.
     The speed is looked at in windows of a few seconds. Steps are slower if the faster half of several windows in a row is, so
-    that a disturbance does not count at once: in a shorter plan, the rate falls too soon, and does not rise again. They are
+    that a disturbance does not count at once: in a shorter run, the rate falls too soon, and does not rise again. They are
     faster if all steps of a window are on average, so that a disturbance during the last measurement is found soon.
     """
 
@@ -69,9 +69,9 @@ class Clock:
         self._window: list[float] = []  # seconds of each step in the present window
         self._speed = 0.0  # seconds per step in the faster half of the last window
         self._fastest = math.inf  # the least of these
-        self._planned = 0.0  # seconds per step of the last plan; 0 before it
-        self._slower_since = 0.0  # `seconds` when steps became slower than in the last plan, by CHANGED or more
-        self._has_changed = False  # since the last plan, by CHANGED or more
+        self._expected = 0.0  # seconds per step, as last measured for the length; 0 before it
+        self._slower_since = 0.0  # `seconds` when steps became slower than expected, by CHANGED or more
+        self._has_changed = False  # from what is expected, by CHANGED or more
         self._changes_left = MAX_CHANGES
         self._is_slow = self._has_slowed = False
         self._last = time.perf_counter()
@@ -95,11 +95,11 @@ class Clock:
         self._fastest = min(self._fastest, self._speed)
         self._is_slow = self._speed > (RECOVERED if was_slow else SLOW) * self._fastest
         self._has_slowed = self._has_slowed or (self._is_slow and not was_slow)
-        if self._speed <= CHANGED * self._planned:
+        if self._speed <= CHANGED * self._expected:
             self._slower_since = self.seconds
         left = 0.0 if self.deadline is None else self.deadline - self._last
         is_slower = self.seconds - self._slower_since >= max(SLOWER_WINDOWS * SETTLED_SECONDS, SLOWER_SHARE * left)
-        if self._planned and (is_slower or mean < self._planned / CHANGED):
+        if self._expected and (is_slower or mean < self._expected / CHANGED):
             self._has_changed = self._changes_left > 0
             self._measured = self._window_start  # the next measurement is about this speed alone
         self._window_start, self._window = (self.steps, self.seconds), []
@@ -138,12 +138,12 @@ class Clock:
         if steps > 0:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
 
-    def plan(self, step: int, max_steps: int) -> None:
+    def set_length(self, step: int, max_steps: int) -> None:
         """The run is at `step` of `max_steps`: the next measurement is halfway to the end, unless little is left."""
         left = max_steps - step
         self._changes_left -= self._has_changed
         self._has_changed = False
-        self._planned, self._slower_since = self.seconds_per_step, self.seconds
+        self._expected, self._slower_since = self.seconds_per_step, self.seconds
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from chargpt.config import Config
 from chargpt.planning.candidate_settings import in_blocks
-from chargpt.planning.chosen_for_minutes import MOST_TIMED
+from chargpt.planning.chosen_for_time import MOST_TIMED
 from chargpt.planning.clock import duration, kept_back, longest_run, steps_that_fit
 from chargpt.planning.law import MAX_EPOCHS, Text, regularization
 from chargpt.planning.memory import memory_needed
@@ -16,7 +16,7 @@ from chargpt.text.corpus import Corpus
 from chargpt.text.report import NOT_CHECKED, NOTHING_ODD, examine
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizers import OPTIMIZERS
-from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
 
 # Epochs^2 times parameters for each character, from which on the loss of a run with the recommended regularization is more than
@@ -170,7 +170,7 @@ def step_times(trainer: Trainer) -> StepTimes:
         timed = max(1, min(windows, MOST_TIMED // (chunks * trainer.config.model.block_size)))
     gradients: list[float] = []
     updates: list[float] = []
-    with ThreadWaiting(trainer.runtime):
+    with ThreadSpinning(trainer.runtime):
         if trainer.runtime.compile:  # the first call compiles, the second one records CUDA graphs
             trainer.rehearse()
             trainer.rehearse()

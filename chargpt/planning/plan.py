@@ -27,7 +27,7 @@ from chargpt.planning.adaptation import (
 )
 from chargpt.planning.advice import better_way
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
-from chargpt.planning.chosen_for_minutes import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
+from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import SECTIONS, TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.forecast import describe_text, describe_training, examine_text

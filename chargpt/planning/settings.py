@@ -10,7 +10,7 @@ from typing import Any
 from chargpt.config import RENAMED, Config, DataConfig, apply, apply_overrides
 from chargpt.device import choose_device
 from chargpt.nanogpt_words import refuse_config
-from chargpt.planning.chosen_for_minutes import chooses
+from chargpt.planning.chosen_for_time import chooses
 from chargpt.terminal import WHOLE_NUMBER, UserError, shown
 from chargpt.yaml_settings import read_yaml
 

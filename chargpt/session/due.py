@@ -3,13 +3,19 @@
 from dataclasses import dataclass
 
 from chargpt.config import Config
+from chargpt.parallel.group import Group
 from chargpt.planning.clock import Clock
 from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.session.student import decision_step, is_undecided
 
 
 @dataclass(frozen=True)
 class Due:
     """What is due at a moment between two steps. Each row of a table is enough, and the last row of it forbids.
+
+    decide_on_student
+                the model has learned much, and the rate is about to fall
+              never: the settings have no student, or it is decided
 
     evaluate    nothing has been evaluated yet
                 the last evaluation is as many steps ago as the settings say
@@ -18,15 +24,19 @@ class Due:
 
     save        the evaluation of this step gave the lowest loss
                 this step was saved, and a setting or an evaluation has changed since
-                this step was evaluated, and --minutes has planned the evaluations
+                this step was evaluated, and --minutes has set their number
                 a setting has changed since the last save
                 the step is a multiple of checkpoint.interval
                 the run is finished
                 a signal came
               never: the newest checkpoint has this progress and these settings
 
-    plan        the speed is known for the first time
-                with --minutes: half of the steps that were left at the last plan are done
+    record      the step is a multiple of train.log_interval
+              never: nothing was computed since the last record
+
+    measure_speed
+                the first steps are done: they are slower
+                with --minutes: half of the steps that were left at the last measurement are done
                 with --minutes: the speed has changed by a factor
               never: (no row)
     """
@@ -34,9 +44,14 @@ class Due:
     progress: Progress
     config: Config
     saved: SavedState | None  # the newest checkpoint, None if there is none
-    is_finished: bool
     is_stopping: bool  # a signal came
     clock: Clock
+    group: Group
+
+    @property
+    def decide_on_student(self) -> bool:
+        """Whether to decide now if a student follows."""
+        return is_undecided(self.config) and self.progress.step >= decision_step(self.config)
 
     @property
     def evaluate(self) -> bool:
@@ -44,7 +59,11 @@ class Due:
         step, evaluated = self.progress.step, self.progress.evaluated
         if evaluated == step:
             return False
-        return self.is_finished or evaluated is None or step - evaluated >= self.config.steps_between_evaluations
+        return (
+            self.progress.is_finished(self.config.train)
+            or evaluated is None
+            or step - evaluated >= self.config.steps_between_evaluations
+        )
 
     @property
     def save(self) -> bool:
@@ -58,11 +77,17 @@ class Due:
             or (progress.evaluated == step and self.config.train.min_evaluations > 0)
             or (saved is not None and saved.config != self.config)
             or step % self.config.checkpoint.interval == 0
-            or self.is_finished
+            or progress.is_finished(self.config.train)
             or self.is_stopping
         )
 
     @property
-    def plan(self) -> bool:
-        """Whether to plan the length of the run now, by the clock of this process."""
-        return self.clock.is_due(self.progress.step)
+    def record(self) -> bool:
+        """Whether to record the training loss now."""
+        return self.progress.step % self.config.train.log_interval == 0 and self.progress.loss_count > 0
+
+    @property
+    def measure_speed(self) -> bool:
+        """Whether to measure the speed now. With a time limit, the clock of the first process decides for all."""
+        due = self.clock.is_due(self.progress.step)
+        return due if self.clock.deadline is None else bool(self.group.from_first([due])[0])

@@ -74,8 +74,8 @@ class Journal:
         """The last mean training loss that was recorded, also by an earlier process of this run."""
         return None if self._metrics is None else self._metrics.last.get("train/loss")
 
-    def count_step(self) -> None:
-        """One more step is done."""
+    def advance_bar(self) -> None:
+        """Move the progress bar by a step."""
         if self._bar is not None:
             self._bar.advance()
 

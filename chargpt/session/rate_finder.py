@@ -25,7 +25,7 @@ from chargpt.runs.run import folder_of
 from chargpt.terminal import UserError, notice, shown
 from chargpt.text.items import ItemMarks
 from chargpt.training.runtime import Runtime, choose_runtime
-from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import NotFinite, Trainer
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
@@ -104,9 +104,9 @@ def _final_loss(trainer: Trainer, interrupt: Interrupt) -> float:
     """Train to the end; the mean loss of the last steps, infinite if the training diverges."""
     losses = []
     try:
-        with ThreadWaiting(trainer.runtime) as waiting:
+        with ThreadSpinning(trainer.runtime) as spinning:
             while not trainer.is_finished and not interrupt.came_here:
-                with waiting.watch():
+                with spinning.watch():
                     losses.append(trainer.step().loss)
     except NotFinite:
         return math.inf

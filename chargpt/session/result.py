@@ -22,7 +22,7 @@ from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown
 from chargpt.text.report import ngram_loss_of, split_problems
 from chargpt.training.evaluation import validation_split
-from chargpt.training.optimizers import never_falls
+from chargpt.training.learning_rate import never_falls
 from chargpt.training.trainer import NotFinite
 
 # Nats from the training loss up to the validation loss, from which on the difference is told.

@@ -50,7 +50,6 @@ from chargpt.session.resumed import Resumed, what_differs
 from chargpt.session.student import (
     decided,
     describe_decision,
-    is_time_to_decide,
     is_undecided,
     measure,
     why_no_student,
@@ -276,8 +275,8 @@ class Session:
 
     # What is said and recorded
 
-    def write_description(self) -> None:
-        """Tell the user what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
+    def describe_run(self) -> None:
+        """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
         trainer, journal, run = self.trainer, self.journal, self.run
         journal.add([*describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps), *self.advice])
         if run is None:
@@ -318,20 +317,18 @@ class Session:
             progress=trainer.progress,
             config=trainer.config,
             saved=self.saved,
-            is_finished=trainer.is_finished,
             is_stopping=interrupt.agreed,
             clock=self.clock,
+            group=trainer.group,
         )
 
     # What is done between two steps
 
-    @property
-    def is_time_to_decide(self) -> bool:
-        """Whether to measure now if the model memorises its text, and to decide whether a student follows."""
-        return is_time_to_decide(self.trainer)
-
     def decide_on_student(self, interrupt: Interrupt) -> None:
-        """Measure, and decide. A run without a student gets the time of both. A signal leaves this to a resumed run."""
+        """Measure if the model memorises its text: then a student follows. A run without one gets the time of both.
+
+        A signal leaves this to a resumed run.
+        """
         trainer, before = self.trainer, self.trainer.config
         losses = measure(trainer, self.corpus, interrupt)
         if losses is None:
@@ -339,15 +336,9 @@ class Session:
         trainer.config = decided(losses, before)
         self.journal.add([describe_decision(losses, before)])
         if self.deadline is not None and not trainer.config.train.student_minutes:
-            self._extend_time(60 * before.train.student_minutes, interrupt)
-
-    def _extend_time(self, seconds: float, interrupt: Interrupt) -> None:
-        """Move the deadline by `seconds`, and plan the length again if it had been planned."""
-        assert self.deadline is not None
-        self.deadline = self.clock.deadline = self.deadline + seconds
-        if not self.clock.is_first:
-            self.plan_length()
-            self.save_length(interrupt)
+            self.deadline = self.clock.deadline = self.deadline + 60 * before.train.student_minutes
+            if not self.clock.is_first:
+                self.measure_speed(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
         """Compute the loss over the validation split, write a sample, and record both. A signal meanwhile discards both.
@@ -399,13 +390,11 @@ class Session:
                 journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
         self.saved = state
 
-    def is_time_to_plan(self, interrupt: Interrupt) -> bool:
-        """Whether to plan the length of the run now. With a deadline, the clock of the first process decides."""
-        due = self.due(interrupt).plan
-        return due if self.deadline is None else bool(self.trainer.group.from_first([due])[0])
+    def measure_speed(self, interrupt: Interrupt) -> None:
+        """Measure the speed, and say how long the run takes. With a time limit, first fit the length of the run to it.
 
-    def plan_length(self) -> None:
-        """The speed is known: fit the run to its time, if that is limited, and say how long it takes."""
+        Such a length is saved: from now on, a resumed run knows it. Raises NotFinite, UserError.
+        """
         trainer, clock_, journal = self.trainer, self.clock, self.journal
         step, before = trainer.progress.step, trainer.config
         clock_.measure()
@@ -417,7 +406,7 @@ class Session:
             self.is_extended = False
             journal.set_total(max_steps)
         max_steps = trainer.config.train.max_steps
-        clock_.plan(step, max_steps)
+        clock_.set_length(step, max_steps)
         is_first = not self.told_speeds
         has_changed = max_steps != before.train.max_steps and not is_first
         if self._is_news(clock_.seconds_per_step) or has_changed:
@@ -425,15 +414,12 @@ class Session:
             each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
             instead = f" in place of {before.train.max_steps:,}" if has_changed else ""
             journal.notice("speed", f"{each}; {max_steps:,} steps{instead}, done in {clock(seconds)}")
-
-    def save_length(self, interrupt: Interrupt) -> None:
-        """Save a length that was fitted to the time: from now on, a resumed run knows it. Raises NotFinite, UserError."""
         if self.deadline is None:
             return
         if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
             self.save()
-        if self.run is not None and (problem := self.run.write_config(self.trainer.config)):
-            self.journal.notice("warning", problem)
+        if self.run is not None and (problem := self.run.write_config(trainer.config)):
+            journal.notice("warning", problem)
 
     def _is_news(self, seconds_per_step: float) -> bool:
         """Whether to tell this speed: the first one, and one that has changed, twice in all."""
@@ -466,8 +452,8 @@ class Session:
             self.saved = dataclasses.replace(self.saved, progress=self.trainer.progress.copy())
         self.trainer.progress.skipped = skipped
 
-    def take_teacher_name(self, interrupt: Interrupt) -> None:
-        """Rename a run that has ended to NAME-teacher, if a student follows, which gets its name; else do nothing."""
+    def rename_to_teacher(self, interrupt: Interrupt) -> None:
+        """If a student follows, the run NAME, which has ended, becomes NAME-teacher; the student gets NAME."""
         if self.run is None or interrupt.agreed or not self.trainer.config.train.student_minutes:
             return
         if student_folder(self.run.folder) is not None:  # renamed before, or by an older version

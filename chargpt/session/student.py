@@ -19,7 +19,7 @@ from chargpt.runs.run import TEACHER
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
-from chargpt.training.optimizers import decay_start
+from chargpt.training.learning_rate import decay_start
 from chargpt.training.trainer import Trainer
 
 # The decision comes after this share of the steps before the decay,
@@ -42,12 +42,11 @@ def is_undecided(config: Config) -> bool:
     return config.train.student_minutes > 0 and config.train.student_gap > 0
 
 
-def is_time_to_decide(trainer: Trainer) -> bool:
-    """Whether to measure now: the model has learned much, and the rate has not begun to fall."""
-    config, max_steps = trainer.config, trainer.config.train.max_steps
+def decision_step(config: Config) -> float:
+    """The step at which to decide: the model has learned much, and the rate has not begun to fall."""
+    max_steps = config.train.max_steps
     warmup = min(config.optim.warmup_steps, max_steps // 2)
-    due = max(BEFORE_DECAY * decay_start(config.optim, max_steps=max_steps), EARLIEST * max_steps, warmup)
-    return is_undecided(config) and trainer.progress.step >= due
+    return max(BEFORE_DECAY * decay_start(config.optim, max_steps=max_steps), EARLIEST * max_steps, warmup)
 
 
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | None:

@@ -22,7 +22,8 @@ from chargpt.runs.checkpoint_schema import Progress
 from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches, ItemBatches
 from chargpt.training.distillation import DistillationLoss, environment
-from chargpt.training.optimizers import is_falling, learning_rate, make_optimizer, replanned
+from chargpt.training.learning_rate import is_falling, learning_rate, replanned
+from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 

@@ -32,7 +32,7 @@ def step_time(shape: str, *, watch: bool) -> float:
     from chargpt.config import Config, TrainConfig
     from chargpt.model import GPT, GPTConfig
     from chargpt.training.runtime import choose_runtime
-    from chargpt.training.thread_waiting import ThreadWaiting
+    from chargpt.training.thread_spinning import ThreadSpinning
     from chargpt.training.trainer import Trainer
 
     layers, heads, width, context, batch = SHAPES[shape]
@@ -40,11 +40,11 @@ def step_time(shape: str, *, watch: bool) -> float:
     config = Config(model=settings, train=TrainConfig(batch_size=batch, max_steps=10**6))
     ids = np.random.default_rng(0).integers(65, size=2**18).astype(np.uint16)
     trainer = Trainer(GPT(settings, vocab_size=65), ids, config, runtime=choose_runtime(config))
-    with ThreadWaiting(trainer.runtime) as waiting:
+    with ThreadSpinning(trainer.runtime) as spinning:
         for seconds in (SETTLING_SECONDS, SECONDS):
             started, steps = time.perf_counter(), 0
             while time.perf_counter() - started < seconds:
-                with waiting.watch() if watch else contextlib.nullcontext():
+                with spinning.watch() if watch else contextlib.nullcontext():
                     trainer.step()
                 steps += 1
             mean = (time.perf_counter() - started) / steps

@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides, to_dict  # noqa: E402
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT  # noqa: E402
-from chargpt.planning.chosen_for_minutes import choose, text_of, training_speed  # noqa: E402
+from chargpt.planning.chosen_for_time import choose, text_of, training_speed  # noqa: E402
 from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
 from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402

@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import train  # noqa: E402
 from chargpt.config import Config, difference  # noqa: E402
-from chargpt.planning import chosen_for_minutes, clock  # noqa: E402
+from chargpt.planning import chosen_for_time, clock  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
 from chargpt.planning.plan import Plan, make_plan  # noqa: E402
@@ -238,8 +238,8 @@ class Machine:
 def speed(config: Config) -> float:
     """Characters a second of training."""
     parameters = blank_model(config.model, VOCABULARY).parameter_count()
-    factor = 1.0 if config.optim.name == "muon" else 1 / chosen_for_minutes.MUON_SPEED
-    factor *= chosen_for_minutes.STUDENT_SPEED if config.train.teachers else 1.0
+    factor = 1.0 if config.optim.name == "muon" else 1 / chosen_for_time.MUON_SPEED
+    factor *= chosen_for_time.STUDENT_SPEED if config.train.teachers else 1.0
     return factor * SPEED * (1e6 / parameters) ** SPEED_POWER
 
 
@@ -254,7 +254,7 @@ def simulated() -> Iterator[None]:
 
     def timed_evaluate(model, ids, **more):  # type: ignore[no-untyped-def]
         parameters = sum(weight.numel() for weight in model.parameters())
-        machine.now += len(ids) / chosen_for_minutes.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
+        machine.now += len(ids) / chosen_for_time.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
         return evaluate(model, ids, **more)
 
     with contextlib.ExitStack() as stack:
@@ -263,7 +263,7 @@ def simulated() -> Iterator[None]:
         for module in (session, student):
             stack.enter_context(mock.patch.object(module, "evaluate", timed_evaluate))
         stack.enter_context(mock.patch.object(Trainer, "step", timed_step))
-        stack.enter_context(mock.patch.object(chosen_for_minutes, "training_speed", lambda config, *_: speed(config)))
+        stack.enter_context(mock.patch.object(chosen_for_time, "training_speed", lambda config, *_: speed(config)))
         yield
 
 

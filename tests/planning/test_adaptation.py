@@ -27,7 +27,8 @@ from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.text.corpus import Corpus
-from chargpt.training.optimizers import OPTIMIZERS, is_falling
+from chargpt.training.learning_rate import is_falling
+from chargpt.training.optimizers import OPTIMIZERS
 
 TINY = ["--config", "tiny", "train.sample_length=0", "runtime.threads=1"]
 

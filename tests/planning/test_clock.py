@@ -78,9 +78,9 @@ def test_the_first_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short
 def test_measurements_follow_halfway_to_the_end_only_with_a_deadline():
     for seconds, again in ((None, False), (100, True)):
         budget = make_budget(seconds)
-        budget.plan(20, 1000)
+        budget.set_length(20, 1000)
         assert budget.is_due(510) == again and not budget.is_due(511) and not budget.is_first
-        budget.plan(990, 1000)
+        budget.set_length(990, 1000)
         assert not any(budget.is_due(step) for step in range(991, 1001))
 
 
@@ -88,7 +88,7 @@ def test_the_time_left_is_known_until_the_length_is_fixed():
     assert make_budget(None).seconds_left() is None
     budget = make_budget(100)
     assert budget.seconds_left() == pytest.approx(100, abs=0.1)
-    budget.plan(20, 1000)
+    budget.set_length(20, 1000)
     assert budget.seconds_left() is None
     assert budget.seconds_left(is_undecided=True) == pytest.approx(100, abs=0.1)
     assert make_budget(None).seconds_left(is_undecided=True) is None
@@ -126,7 +126,7 @@ def test_a_speed_that_has_changed_is_measured_soon_with_a_deadline_and_a_short_d
         budget = Clock(steps_left=10_000, deadline=seconds and clock.now + seconds)
         step(clock, budget, 10, seconds=2 * SETTLED_SECONDS)
         budget.measure()
-        budget.plan(budget.steps, 100_000)
+        budget.set_length(budget.steps, 100_000)
         clock.now += 2.0  # one step that another program has stopped
         step(clock, budget, 10, seconds=2 * SETTLED_SECONDS)
         step(clock, budget, 40, seconds=SETTLED_SECONDS)  # and one that lasts some seconds
@@ -137,7 +137,7 @@ def test_a_speed_that_has_changed_is_measured_soon_with_a_deadline_and_a_short_d
         if seconds is not None:
             budget.measure()
             assert budget.seconds_per_step == pytest.approx(0.025)  # without the faster steps before
-            budget.plan(budget.steps, 100_000)
+            budget.set_length(budget.steps, 100_000)
             assert not budget.is_due(budget.steps)
 
 
@@ -150,7 +150,7 @@ def test_a_first_measurement_that_was_disturbed_is_made_again_soon(clock):
         step(clock, budget, 10, seconds=max(0.0, SETTLED_SECONDS - budget.seconds))
         assert budget.is_due(budget.steps)
         budget.measure()
-        budget.plan(budget.steps, budget.length_that_fits(budget.steps, eval_interval=1000)[0])
+        budget.set_length(budget.steps, budget.length_that_fits(budget.steps, eval_interval=1000)[0])
         disturbed, waited = budget.seconds_per_step, clock.now
         while not budget.is_due(budget.steps):
             step(clock, budget, 10, seconds=0.0)
@@ -178,7 +178,7 @@ def test_a_machine_that_is_slow_for_a_tenth_of_the_time_does_not_shorten_the_pea
             if budget.is_due(budget.steps):
                 budget.measure()
                 lengths.append(budget.length_that_fits(budget.steps, eval_interval=500)[0])
-                budget.plan(budget.steps, lengths[-1])
+                budget.set_length(budget.steps, lengths[-1])
             step(clock, budget, milliseconds, seconds=0.0)
     assert min(lengths) > 0.93 * max(lengths)
 
@@ -189,7 +189,7 @@ def test_a_speed_that_changes_all_the_time_is_not_followed_for_ever(clock):
         step(clock, budget, milliseconds, seconds=2 * SETTLED_SECONDS)
         if budget.is_due(budget.steps):
             budget.measure()
-            budget.plan(budget.steps, 10**9)
+            budget.set_length(budget.steps, 10**9)
             plans += 1
     assert plans == 1 + MAX_CHANGES
 
@@ -265,7 +265,7 @@ def train(seconds: float, *, step_times: list[float], planned: int, longest: int
             if budget.is_due(step):
                 budget.measure()
                 length, _ = budget.length_that_fits(step, eval_interval=100, longest=longest)
-                budget.plan(step, length)
+                budget.set_length(step, length)
                 lengths.add(length)
     return step, lengths, clock.now - started
 

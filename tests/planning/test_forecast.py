@@ -15,7 +15,7 @@ from chargpt.commands.text import main
 from chargpt.config import Config, DataConfig, OptimConfig, TrainConfig
 from chargpt.model import GPTConfig
 from chargpt.planning.candidate_settings import in_blocks
-from chargpt.planning.chosen_for_minutes import choose, text_of
+from chargpt.planning.chosen_for_time import choose, text_of
 from chargpt.planning.forecast import StepTimes, describe_training, evaluation_seconds, forecast, outlook
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -90,7 +90,7 @@ def test_the_outlook_does_not_advise_what_is_set(tmp_path):
 @pytest.mark.parametrize(("length", "memorised"), [(9700, True), (400_000, False)])
 def test_the_outlook_agrees_with_the_choice(length, memorised, seconds, text, tmp_path, monkeypatch):
     """It advises nothing else than what was chosen, also if the run becomes a bit longer, and knows that it memorises."""
-    monkeypatch.setattr("chargpt.planning.chosen_for_minutes.training_speed", lambda config, corpus, teachers: 2e4)
+    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 2e4)
     written = text.read_text(encoding="utf-8")
     (tmp_path / "text.txt").write_text((written * (1 + length // len(written)))[:length], encoding="utf-8")
     corpus = load_corpus([f"{tmp_path}/text.txt"], DataConfig(cache=str(tmp_path)), root=tmp_path, block_size=16)
@@ -115,7 +115,7 @@ def test_the_outlook_knows_that_a_large_vocabulary_is_memorised_sooner(tmp_path)
 @pytest.fixture
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.chosen_for_minutes.training_speed", lambda config, corpus, teachers: 1e5)
+    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
     monkeypatch.setattr(
         "chargpt.planning.forecast.step_times", lambda trainer: StepTimes(trainer.config.chars_per_step / 1e5, 0.0)
     )

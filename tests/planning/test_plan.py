@@ -26,7 +26,7 @@ TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runt
 @pytest.fixture
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.chosen_for_minutes.training_speed", lambda config, corpus, teachers: 1e5)
+    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
 
 
 def planned(text: Path, folder: Path, *words: str) -> Plan:
@@ -106,7 +106,7 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
         return found
 
     monkeypatch.setattr(Batches, "batch", counted)
-    for module in ("chosen_for_minutes", "forecast"):
+    for module in ("chosen_for_time", "forecast"):
         monkeypatch.setattr(f"chargpt.planning.{module}.MOST_TIMED", most)
     plan = planned(text, tmp_path, *settings, "model.n_layer=1", "model.n_embd=16", "model.n_head=1", "runtime.device=cpu")
     assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)

@@ -7,6 +7,7 @@ from helpers import Clock as Machine
 from helpers import saved_state
 
 from chargpt.config import Config, apply_overrides
+from chargpt.parallel.group import Group
 from chargpt.planning import clock as clock_module
 from chargpt.planning.clock import SETTLED_SECONDS, SETTLING_STEPS, Clock
 from chargpt.runs.checkpoint_schema import Progress
@@ -19,14 +20,14 @@ PROGRESS = Progress(step=110, evaluated=100, **EVALUATED)
 SAVED = saved_state(100, config=CONFIG)
 
 
-def due(*, config: Config = CONFIG, saved=SAVED, is_finished=False, is_stopping=False, clock=None, **progress: object) -> Due:
+def due(*, config: Config = CONFIG, saved=SAVED, is_stopping=False, clock=None, **progress: object) -> Due:
     return Due(
         progress=dataclasses.replace(PROGRESS, **progress),
         config=config,
         saved=saved,
-        is_finished=is_finished,
         is_stopping=is_stopping,
         clock=clock or Clock(steps_left=1000),
+        group=Group(),
     )
 
 
@@ -34,8 +35,25 @@ def with_settings(*settings: str) -> Config:
     return apply_overrides(CONFIG, list(settings))
 
 
+PATIENT = with_settings("train.patience=2")
+
+
 def test_without_a_reason_nothing_is_due():
-    assert not due().evaluate and not due().save and not due().plan
+    asked = due()
+    assert not (asked.decide_on_student or asked.evaluate or asked.save or asked.record or asked.measure_speed)
+
+
+def test_rows_of_decide_on_student():
+    undecided = with_settings("train.student_minutes=1", "train.student_gap=0.1", "optim.warmup_steps=10")
+    assert [due(config=undecided, step=step).decide_on_student for step in (449, 450, 999)] == [False, True, True]
+    for key in ("student_gap", "student_minutes"):  # it is decided, or there is none
+        assert not due(config=apply_overrides(undecided, [f"train.{key}=0"]), step=450).decide_on_student
+
+
+def test_rows_of_record():
+    interval = CONFIG.train.log_interval
+    assert due(step=5 * interval, loss_count=1).record
+    assert not due(step=5 * interval, loss_count=0).record and not due(step=5 * interval + 1, loss_count=1).record
 
 
 @pytest.mark.parametrize(
@@ -44,7 +62,7 @@ def test_without_a_reason_nothing_is_due():
         {"evaluated": None, "val_loss": None, "best_loss": None, "best_step": None},
         {"step": 200},
         {"config": with_settings("train.min_evaluations=100")},  # each 10 steps
-        {"is_finished": True},
+        {"without_gain": 2, "config": PATIENT},
     ],
     ids=["nothing evaluated yet", "an interval ago", "a planned interval ago", "finished"],
 )
@@ -61,7 +79,7 @@ def test_rows_of_evaluate(row):
         {"evaluated": 110, "config": with_settings("train.min_evaluations=5"), "saved": None},
         {"config": with_settings("optim.learning_rate=0.5")},
         {"step": 150},
-        {"is_finished": True},
+        {"without_gain": 2, "config": PATIENT, "saved": saved_state(100, config=PATIENT)},
         {"is_stopping": True},
     ],
     ids=["best", "saved before it was evaluated", "a planned evaluation", "settings changed", "interval", "finished", "signal"],
@@ -96,15 +114,17 @@ def planned(machine: Machine, *, limit: float | None) -> Clock:
     clock = Clock(steps_left=1000, deadline=None if limit is None else machine.now + limit)
     stepped(machine, clock, steps=110, seconds=0.1)
     clock.measure()
-    clock.plan(110, 1000)
+    clock.set_length(110, 1000)
     return clock
 
 
-def test_rows_of_plan(machine):
+def test_rows_of_measure_speed(machine):
     new = stepped(machine, Clock(steps_left=1000), steps=SETTLING_STEPS + 1, seconds=0.1)
-    assert not due(clock=new).plan
-    assert due(clock=stepped(machine, new, steps=round(SETTLED_SECONDS / 0.1) + 1, seconds=0.1)).plan  # the speed is known
+    assert not due(clock=new).measure_speed
+    assert due(
+        clock=stepped(machine, new, steps=round(SETTLED_SECONDS / 0.1) + 1, seconds=0.1)
+    ).measure_speed  # the speed is known
     for limit, again in ((None, False), (1000.0, True)):
         clock = planned(machine, limit=limit)
-        assert not due(clock=clock).plan
-        assert due(clock=clock, step=110 + 445).plan == again  # halfway
+        assert not due(clock=clock).measure_speed
+        assert due(clock=clock, step=110 + 445).measure_speed == again  # halfway

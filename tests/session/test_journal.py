@@ -24,7 +24,7 @@ TINY = ["--config", "tiny", "train.max_steps=4", "train.sample_length=0", "runti
 
 def before_training(arguments: list[str], capsys) -> list[str]:
     """What train.py prints before the first step, by line."""
-    opened(arguments).write_description()
+    opened(arguments).describe_run()
     return capsys.readouterr().out.splitlines()
 
 
@@ -91,7 +91,7 @@ def test_losses_and_samples_are_recorded_once(tmp_path):
     journal = Journal()
     with journal.recording(tmp_path, Config(), step=0, is_new=True):
         journal.record_evaluation(0, 2.0, sample="text")
-        journal.count_step()
+        journal.advance_bar()
         journal.record_training(20, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
         journal.record_evaluation(20, math.log(2), sample="", extra_metrics={"novelty/longest_copy": 7.0})
     first, second, third = logged(tmp_path)
@@ -142,7 +142,7 @@ def test_without_a_folder_nothing_is_recorded_or_shown(tmp_path, capsys, monkeyp
     monkeypatch.chdir(tmp_path)
     journal = Journal()
     with journal.recording(None, Config(), step=0, is_new=True):
-        journal.count_step()
+        journal.advance_bar()
         journal.set_total(9)
         journal.record_training(1, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
         journal.record_evaluation(1, 1.5, sample="text")

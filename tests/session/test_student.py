@@ -1,6 +1,7 @@
 """A second run follows a run that memorises its text; another one goes on to the end of the whole time, under its own name."""
 
 import dataclasses
+import math
 import os
 import shutil
 import signal
@@ -23,8 +24,8 @@ from chargpt.session.student import (
     Losses,
     _stretches,
     decided,
+    decision_step,
     describe_decision,
-    is_time_to_decide,
     is_undecided,
     measure,
     memorises,
@@ -134,12 +135,7 @@ def test_the_decision_keeps_the_plan_or_makes_one_long_run():
 )
 def test_the_decision_comes_before_the_rate_falls(settings, step, corpus):
     trainer = new_trainer(corpus, *settings)
-    due = []
-    for trainer.progress.step in range(100):
-        due.append(is_time_to_decide(trainer))
-    assert due.index(True) == step and all(due[step:])
-    trainer.config = decided(Losses(1.0, 2.0), trainer.config)
-    assert not is_time_to_decide(trainer)
+    assert math.ceil(decision_step(trainer.config)) == step
 
 
 def run(text: Path, folder: Path, name: str, *words: str) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.config import OptimConfig
-from chargpt.training.optimizers import learning_rate, replanned
+from chargpt.training.learning_rate import learning_rate, replanned
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
 from chargpt.model import GPT, GPTConfig
 from chargpt.training.batches import Batches
-from chargpt.training.optimizers import learning_rate
+from chargpt.training.learning_rate import learning_rate
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import NotFinite, Trainer
 

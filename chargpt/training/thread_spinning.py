@@ -28,7 +28,7 @@ CHOSEN_BY_USER = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIB
 PARALLEL_GRAIN = 2**15  # torch divides a sum of this many numbers or less among no threads
 
 
-class ThreadWaiting:
+class ThreadSpinning:
     """While active, switches the spinning on and off by what other programs use of the processors. On Linux; else, nothing."""
 
     def __init__(self, runtime: Runtime, *, environment: Mapping[str, str] = os.environ, system: Path = Path("/proc")) -> None:
@@ -49,7 +49,7 @@ class ThreadWaiting:
         """Whether threads sleep while they wait."""
         return bool(self._idle_teams) or self._spin_milliseconds is not None
 
-    def __enter__(self) -> "ThreadWaiting":
+    def __enter__(self) -> "ThreadSpinning":
         if not (self._is_fixed or self._llvm) and _others_are_running(self._system):  # the threads of LLVM still spin
             self._sleep()
         return self

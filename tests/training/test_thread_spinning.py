@@ -12,9 +12,9 @@ import torch
 from helpers import SHORT_RUN, Clock, after_each_piece
 
 import train
-from chargpt.training import thread_waiting
+from chargpt.training import thread_spinning
 from chargpt.training.runtime import Runtime
-from chargpt.training.thread_waiting import CHOSEN_BY_USER, ThreadWaiting
+from chargpt.training.thread_spinning import CHOSEN_BY_USER, ThreadSpinning
 
 ROOT = Path(__file__).parents[2]
 CHECK_SECONDS = 0.25  # here, instead of a second
@@ -27,14 +27,14 @@ def runtime(device: str = "cpu", threads: int = THREADS) -> Runtime:
 
 @pytest.fixture(autouse=True)
 def short_checks(monkeypatch):
-    monkeypatch.setattr(thread_waiting, "CHECK_SECONDS", CHECK_SECONDS)
+    monkeypatch.setattr(thread_spinning, "CHECK_SECONDS", CHECK_SECONDS)
 
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     """In it, threads are as busy as a test says."""
     clock = Clock()
-    monkeypatch.setattr(thread_waiting, "time", clock)
+    monkeypatch.setattr(thread_spinning, "time", clock)
     return clock
 
 
@@ -60,33 +60,33 @@ def machine(tmp_path):
 
 
 @pytest.fixture
-def waiting(machine):
-    with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
-        yield waiting
+def spinning(machine):
+    with ThreadSpinning(runtime(), environment={}, system=machine.folder) as spinning:
+        yield spinning
 
 
-def test_threads_that_get_their_processors_spin(waiting):
+def test_threads_that_get_their_processors_spin(spinning):
     for _ in range(50):
-        waiting.add(CHECK_SECONDS / 4, THREADS * 0.95 * CHECK_SECONDS / 4)
-    assert not waiting.is_asleep
+        spinning.add(CHECK_SECONDS / 4, THREADS * 0.95 * CHECK_SECONDS / 4)
+    assert not spinning.is_asleep
 
 
-def test_threads_that_others_push_aside_sleep(waiting):
-    waiting.add(CHECK_SECONDS, THREADS * 0.6 * CHECK_SECONDS)
-    assert waiting.is_asleep
+def test_threads_that_others_push_aside_sleep(spinning):
+    spinning.add(CHECK_SECONDS, THREADS * 0.6 * CHECK_SECONDS)
+    assert spinning.is_asleep
 
 
-def test_one_slow_step_in_a_second_of_fast_ones_changes_nothing(waiting):
-    waiting.add(0.1 * CHECK_SECONDS, 0.0)
-    waiting.add(0.9 * CHECK_SECONDS, THREADS * 0.9 * CHECK_SECONDS)
-    assert not waiting.is_asleep
+def test_one_slow_step_in_a_second_of_fast_ones_changes_nothing(spinning):
+    spinning.add(0.1 * CHECK_SECONDS, 0.0)
+    spinning.add(0.9 * CHECK_SECONDS, THREADS * 0.9 * CHECK_SECONDS)
+    assert not spinning.is_asleep
 
 
 def test_on_a_busy_machine_threads_sleep_from_the_start(machine):
     machine.show(running=3)
-    with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
-        assert waiting.is_asleep
-    assert not waiting.is_asleep
+    with ThreadSpinning(runtime(), environment={}, system=machine.folder) as spinning:
+        assert spinning.is_asleep
+    assert not spinning.is_asleep
 
 
 @pytest.mark.parametrize(
@@ -96,49 +96,49 @@ def test_on_a_busy_machine_threads_sleep_from_the_start(machine):
 def test_threads_spin_again_when_others_leave_them_their_processors(tmp_path, clock, processors, others, asleep):
     machine = Machine(tmp_path, processors=processors)
     machine.show(running=3)
-    with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
+    with ThreadSpinning(runtime(), environment={}, system=machine.folder) as spinning:
         for _ in range(2):
             clock.sleep(CHECK_SECONDS)
             machine.show(running=1, used=others * CHECK_SECONDS)
-            with waiting.watch():
+            with spinning.watch():
                 pass
-            assert waiting.is_asleep == asleep
+            assert spinning.is_asleep == asleep
             if not asleep:
                 break
 
 
 def test_without_the_files_of_linux_nothing_is_switched(tmp_path, clock):
-    with ThreadWaiting(runtime(), environment={}, system=tmp_path) as waiting:
-        with waiting.watch():
+    with ThreadSpinning(runtime(), environment={}, system=tmp_path) as spinning:
+        with spinning.watch():
             clock.sleep(CHECK_SECONDS)
-        assert not waiting.is_asleep
+        assert not spinning.is_asleep
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
 def test_the_files_of_this_machine_can_be_read(clock):
-    with ThreadWaiting(runtime(), environment={}) as waiting:
-        waiting.add(CHECK_SECONDS, 0.0)
-        assert waiting.is_asleep
+    with ThreadSpinning(runtime(), environment={}) as spinning:
+        spinning.add(CHECK_SECONDS, 0.0)
+        assert spinning.is_asleep
         for _ in range(2):
             clock.sleep(CHECK_SECONDS)
-            with waiting.watch():
+            with spinning.watch():
                 pass
 
 
 @pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"])
 def test_what_the_user_has_set_stays(name, clock):
-    waiting = ThreadWaiting(runtime(), environment={name: "1"})
-    with waiting.watch():
+    spinning = ThreadSpinning(runtime(), environment={name: "1"})
+    with spinning.watch():
         clock.sleep(CHECK_SECONDS)
-    assert not waiting.is_asleep
+    assert not spinning.is_asleep
 
 
 @pytest.mark.parametrize("machine", [runtime(threads=1), runtime(device="cuda")], ids=["one thread", "GPU"])
 def test_one_thread_and_a_gpu_have_nothing_to_wait_for(machine, clock):
-    waiting = ThreadWaiting(machine, environment={})
-    with waiting.watch():
+    spinning = ThreadSpinning(machine, environment={})
+    with spinning.watch():
         clock.sleep(CHECK_SECONDS)
-    assert not waiting.is_asleep
+    assert not spinning.is_asleep
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what switches the spinning")
@@ -146,28 +146,28 @@ def test_the_program_ends_when_a_step_fails_while_threads_sleep():
     fail = f"""
 import torch
 from chargpt.training.runtime import Runtime
-from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.thread_spinning import ThreadSpinning
 machine = Runtime(device=torch.device("cpu"), precision=torch.float32, threads={THREADS})
-with ThreadWaiting(machine, environment={{}}) as waiting:
-    waiting.add(2.0, 0.0)
+with ThreadSpinning(machine, environment={{}}) as spinning:
+    spinning.add(2.0, 0.0)
     raise SystemExit(7)
 """
     assert subprocess.run([sys.executable, "-c", fail], cwd=ROOT, capture_output=True, timeout=60).returncode == 7
 
 
-def test_a_step_that_uses_no_processor_counts_as_pushed_aside(waiting, clock):
-    with waiting.watch():
+def test_a_step_that_uses_no_processor_counts_as_pushed_aside(spinning, clock):
+    with spinning.watch():
         clock.sleep(CHECK_SECONDS)
-    assert waiting.is_asleep
+    assert spinning.is_asleep
 
 
 def test_products_are_equal_to_the_bit_and_no_thread_is_left(machine):
     torch.manual_seed(0)
     a, b = torch.randn(2, 300, 300)
     before, threads = a @ b, threading.active_count()
-    with ThreadWaiting(runtime(), environment={}, system=machine.folder) as waiting:
-        waiting.add(CHECK_SECONDS, 0.0)
-        assert waiting.is_asleep and torch.equal(a @ b, before)
+    with ThreadSpinning(runtime(), environment={}, system=machine.folder) as spinning:
+        spinning.add(CHECK_SECONDS, 0.0)
+        assert spinning.is_asleep and torch.equal(a @ b, before)
     assert threading.active_count() == threads
 
 
@@ -179,15 +179,15 @@ def test_llvms_threads_stop_spinning_and_spin_again():
     switch = """
 import torch
 from chargpt.training.runtime import Runtime
-from chargpt.training.thread_waiting import CHECK_SECONDS, ThreadWaiting, llvm_openmp
+from chargpt.training.thread_spinning import CHECK_SECONDS, ThreadSpinning, llvm_openmp
 torch.set_num_threads(2)
 torch.zeros(2**20).add_(1)
 times = [llvm_openmp().kmp_get_blocktime()]
-with ThreadWaiting(Runtime(device=torch.device("cpu"), precision=torch.float32, threads=2), environment={}) as waiting:
-    waiting.add(CHECK_SECONDS, 0.0)
-    assert waiting.is_asleep
+with ThreadSpinning(Runtime(device=torch.device("cpu"), precision=torch.float32, threads=2), environment={}) as spinning:
+    spinning.add(CHECK_SECONDS, 0.0)
+    assert spinning.is_asleep
     times.append(llvm_openmp().kmp_get_blocktime())
-assert not waiting.is_asleep
+assert not spinning.is_asleep
 print(*times, llvm_openmp().kmp_get_blocktime())
 """
     environment = {**os.environ, "LD_PRELOAD": str(library)}
@@ -202,18 +202,18 @@ def test_asleep_a_process_has_more_threads_than_there_are_processors(programs):
     count = f"""
 import os, time, torch
 from chargpt.training.runtime import Runtime
-from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.thread_spinning import ThreadSpinning
 torch.set_num_threads({THREADS})
-waiting = ThreadWaiting(Runtime(device=torch.device("cpu"), precision=torch.float32, threads={THREADS}), environment={{}})
+spinning = ThreadSpinning(Runtime(device=torch.device("cpu"), precision=torch.float32, threads={THREADS}), environment={{}})
 torch.zeros(2**20).add_(1)
 def threads():
     return len(os.listdir("/proc/self/task"))
 before, end = threads(), time.monotonic() + 20
-waiting.add(2.0, 0.0)
+spinning.add(2.0, 0.0)
 while threads() <= max(before + 1, os.cpu_count()) and time.monotonic() < end:
     time.sleep(0.01)
 print(threads() - before, threads() > os.cpu_count())
-waiting.__exit__()
+spinning.__exit__()
 """
     result = programs.run(code=count)
     started, more = result.stdout.split()

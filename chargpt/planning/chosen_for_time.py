@@ -36,7 +36,7 @@ from chargpt.text.report import ngram_loss_and_copying
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.thread_waiting import ThreadWaiting
+from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
 
 # Seconds of a run for which the user has chosen no length.
@@ -355,7 +355,7 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
     model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
     trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
     seconds: list[float] = []
-    with ThreadWaiting(runtime):
+    with ThreadSpinning(runtime):
         trainer.step()  # allocates memory
         while sum(seconds) < STEADY_SECONDS or (len(seconds) < 3 and sum(seconds) < 2 * STEADY_SECONDS):
             started = time.perf_counter()

@@ -11,7 +11,7 @@ from helpers import SHAPE, publish_run
 
 from chargpt.config import Config, DataConfig, apply_overrides, difference
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
-from chargpt.planning.chosen_for_minutes import (
+from chargpt.planning.chosen_for_time import (
     CHOSEN,
     IN_STEPS,
     STARTING_SECONDS,
@@ -45,7 +45,7 @@ def corpora(tmp_path_factory) -> dict[int, Corpus]:
 @pytest.fixture(autouse=True)
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.chosen_for_minutes.training_speed", lambda config, corpus, teachers: 1e5)
+    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
 
 
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", processes: int = 1) -> Choice:
@@ -234,7 +234,7 @@ def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(cor
 def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatch):
     timed = []
     monkeypatch.setattr(
-        "chargpt.planning.chosen_for_minutes.training_speed", lambda config, *_: timed.append(config.model.n_embd) or 1e5
+        "chargpt.planning.chosen_for_time.training_speed", lambda config, *_: timed.append(config.model.n_embd) or 1e5
     )
     considered = said_by(choice_for(corpora[3000], "train.student_minutes=0", seconds=100.0).notices)["considered"]
     widths = {int(width) for width in re.findall(r"x (\d+)\)", considered)}
@@ -262,7 +262,7 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
     """On a machine whose speed grows with the characters of a step. With time enough, a teacher sees the text 30 times."""
     timed = []
     monkeypatch.setattr(
-        "chargpt.planning.chosen_for_minutes.training_speed",
+        "chargpt.planning.chosen_for_time.training_speed",
         lambda config, *_: timed.append(config) or 10.0 * config.chars_per_step,
     )
     text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
