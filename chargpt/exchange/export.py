@@ -50,9 +50,13 @@ class Target(NamedTuple):
     package: str = ""  # that it needs, in addition to those of requirements.txt
 
 
+# The kinds of positions that each of four formats can compute. A kind that only some of them can compute is not added here:
+# those get a tuple of their own in TARGETS.
 KNOWN = ("learned", "sinusoidal", "rotary")
 FOLDER = "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"
 GRAPH = "a folder with an ONNX graph, for onnxruntime and browsers"
+# A format of one file also needs its mark in `_is_export`, and a folder with a new kind of file its name in WRITTEN: otherwise
+# --force does not replace an earlier export.
 TARGETS = {
     "hf": Target("chargpt.exchange.hugging_face", "-hf", FOLDER, KNOWN),
     "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", KNOWN, "gguf"),

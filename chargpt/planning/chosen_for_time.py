@@ -1,4 +1,4 @@
-"""What --minutes chooses, or the default of three minutes: the settings of a run for its time.
+"""The settings that are chosen for the time of a run: for --minutes, or without it for three minutes.
 
 Models of several sizes, the candidates, are timed on this machine. The law of law.py says what loss to expect of each.
 """

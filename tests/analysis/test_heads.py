@@ -1,6 +1,7 @@
 """Measures of heads equal their definitions, a head is named after the pattern that it follows; a picture shows all heads."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chargpt import pages
 from chargpt.analysis.heads import (
     COLOUR,
     GAP,
@@ -138,6 +140,11 @@ def test_each_head_has_its_place():
     assert picture[rows, columns].tolist() == COLOUR.tolist()
     assert np.abs(picture[GAP + 1, GAP + 1] - (255 + COLOUR) / 2).max() <= 1
     assert picture[GAP, GAP].tolist() == [255] * 3 and picture[0, 0].tolist() == [200] * 3
+
+
+def test_the_colour_of_a_weight_is_the_accent_of_the_pages():
+    accent = "#" + bytes(COLOUR.tolist()).hex()
+    assert f"--accent: {accent};" in (Path(pages.__file__).parent / "base.css").read_text(encoding="utf-8")
 
 
 def test_a_sharp_weight_survives_in_a_smaller_picture():
