@@ -1,0 +1,640 @@
+/* One call for the gradient of a training step: the loss of a chunk of sequences and its gradient, as model.py's GPT and torch's
+ * automatic differentiation compute them. step_float32.c and step_bfloat16.c include this file after their own numbers and
+ * products.
+ *
+ *     x_0 = dropout(E[idx] + P)                        E (V, C) token embedding, P (T, C) positions, unless they are rotary
+ *     x' = x + dropout(attention(norm(x)))             in each block; the attention is that of attention_*.c
+ *     x  = x' + dropout(gelu(norm(x') U^T + u) D^T + e)
+ *     logits = norm(x) E^T                             loss = mean of -log softmax(logits)[target]
+ *
+ * The sequences of a chunk are cut into pieces, which threads take one after the other; how many there are depends on the shape
+ * alone. A piece goes through the whole model, forward and backward, in blocks of a few sequences, whose activations stay in the
+ * second-level cache. Each piece sums its gradient in memory of its own, and the sum of the pieces is taken in their order: the
+ * bits do not depend on the number of threads.
+ *
+ * The letters are model.py's: T characters, h heads, C channels, V vocabulary. R is the number of rows of a block, which are the
+ * characters of its sequences, padded with zeros to a multiple of TILE; V' is V padded to a multiple of PANEL. A `number` is
+ * what activations are stored as; a `word` is PAIR numbers that are neighbours in the direction of a product's sum, which is
+ * one float32 number or a pair of bfloat16 numbers. The right operand of a product with the sum over K is stored as panels
+ * (N / PANEL, K / PAIR, PANEL) of words. The residual stream and all sums are float32.
+ */
+
+typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
+
+typedef struct { /* the left operand of a product: word (row, k) is data[row * row_step + k * step] */
+    const word *data;
+    size_t row_step, step;
+} Operand;
+
+enum { NORM_1, NORM_1_BIAS, QKV, QKV_BIAS, PROJ, PROJ_BIAS, NORM_2, NORM_2_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, OF_LAYER };
+enum { TOKENS, POSITIONS, NORM, NORM_BIAS, OF_MODEL };
+enum { FORWARD, BACKWARD }; /* the two packings of a matrix */
+
+typedef struct { /* step.py has the same structure */
+    int B, T, h, C, V, layers, threads, add; /* with `add`, the gradient is added to what is there */
+    uint64_t seed;                           /* of dropout */
+    uint32_t threshold;                      /* the share of dropout times 2^31; 0 for none */
+    float scale;                             /* of the gradient: that of scale * loss is computed */
+    int64_t count, matrices;                 /* numbers in the vector of weights, and those before the embeddings in it */
+    const int64_t *places;                   /* (layers, OF_LAYER), (OF_MODEL): where a parameter is in the vector; -1 for none */
+    const number *weights;                   /* (count) */
+    const number *positions;                 /* (T, C), or NULL */
+    const number *cosine, *sine;             /* (T, d / 2), or NULL */
+    const int64_t *idx, *targets;            /* (B, T) */
+    float *gradient;                         /* (count) */
+    char *scratch;                           /* step_scratch_size bytes, aligned to 64 */
+    OpenMP openmp;
+} Step;
+
+typedef struct { /* the weights of a layer, or of the model, as the products read them */
+    word *matrix[OF_LAYER][2];
+    float *vector[OF_LAYER]; /* zeros for biases that the model does not have */
+} Weights;
+
+typedef struct { /* what a block of sequences keeps of a layer for its backward pass; R rows each */
+    float *x, *middle;                /* the stream before the layer and between its halves, (C) */
+    float *stats_1, *stats_2;         /* mean and 1 / standard deviation of each row, (2) */
+    number *norm_1, *qkv, *y, *norm_2; /* (C), (3 C), (C), (C) */
+    number *active, *slope;           /* gelu(u) and its derivative, (4 C) */
+    float *log2_sum;                  /* of attention, (h) */
+} Saved;
+
+typedef struct { /* the memory of a thread */
+    Saved *saved;                             /* (layers + 1): the last one has x, stats_1 and norm_1 alone */
+    float *dx, *d;                            /* (R, C) */
+    number *narrow, *dy, *dqkv, *wide;        /* (R, C), (R, C), (R, 3 C), (R, 4 C) */
+    number *dlogits;                          /* (R, V') */
+    float *logits;                            /* (TILE, V') */
+    word *left, *right;                       /* (max(4 C, V') / PANEL, R / PAIR, PANEL) and (4 C / PANEL, ...) */
+    char *attention;
+} Workspace_;
+
+typedef struct { /* what threads share */
+    const Step *step;
+    Weights *weights; /* (layers + 1) */
+    number *tokens;   /* (V', C): the token embedding with rows of zeros */
+    float *gradients; /* (pieces, count) */
+    double *losses;   /* (pieces): sums over the rows of a piece */
+    char *threads;    /* memory of each thread */
+    size_t thread_size;
+    int pieces, sequences, R; /* sequences in a block, and its rows */
+} Call;
+
+static size_t rounded(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* The next `bytes` of memory, aligned to 64; *at moves on. With memory NULL, only *at matters. */
+static void *take(char *memory, size_t *at, size_t bytes)
+{
+    const size_t start = *at;
+    *at += rounded(bytes, 64);
+    return memory ? memory + start : NULL;
+}
+
+/* 64 bits that depend on all bits of x: SplitMix64's (Steele et al., 2014). */
+static inline uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+/* What decides the dropout of a row: `site` is the place in the model, `row` that in the chunk. */
+static inline uint32_t row_key(const Step *step, int site, int64_t row)
+{
+    return mixed(mixed(step->seed + 0x9e3779b97f4a7c15 * (uint64_t)(site + 1)) + 0x9e3779b97f4a7c15 * (uint64_t)(row + 1));
+}
+
+/* Numbers c .. c + LANES of a row after dropout: 0 with the probability p = threshold / 2^31, else x / (1 - p). The hash is
+ * Wellons' lowbias32. */
+static inline vector dropped(const Step *step, vector x, uint32_t key, int c)
+{
+    bits hash = (bits)(counting() + c) * 0x9e3779b9u + key;
+    hash = (hash ^ hash >> 16) * 0x7feb352du;
+    hash = (hash ^ hash >> 15) * 0x846ca68bu;
+    hash ^= hash >> 16;
+    const integers keep = (integers)(hash >> 1) >= (integers)((bits){ 0 } + step->threshold);
+    return choose(keep, x * (1 / (1 - step->threshold * 0x1p-31f)), (vector){ 0 });
+}
+
+/* sum (TILE, PANEL) = left (TILE, K) right (K, PANEL) for every tile of (R, N), which `finish` then reads.
+ * left (R, K), right panels (N / PANEL, K / PAIR, PANEL). */
+static ALWAYS_INLINE void product(const number *left, int R, int K, const word *right, int N,
+                                  void (*finish)(const void *, int, int, Sums), const void *context)
+{
+    for (int c = 0; c < N; c += PANEL, right += (size_t)K / PAIR * PANEL)
+        for (int r = 0; r < R; r += TILE) {
+            Sums sum = { 0 };
+            multiply(sum, (Operand){ (const word *)left + (size_t)r * K / PAIR, K / PAIR, 1 }, right, K / PAIR);
+            finish(context, r, c, sum);
+        }
+}
+
+/* The gradient of a matrix, to (N, K) = or += left^T right. left (R, N) and right (R, K) are packed. The last rows of the last
+ * tile may not exist: there are `rows` of them in all. */
+static void matrix_gradient(float *to, int rows, int N, int K, const word *left, const word *right, int R, int overwrite)
+{
+    const size_t panel = (size_t)R / PAIR * PANEL;
+    for (int k = 0; k < K; k += PANEL, right += panel)
+        for (int n = 0; n < rows; n += TILE) {
+            float *const place = to + (size_t)n * K + k;
+            const int whole = n + TILE <= rows, valid = whole ? TILE : rows - n;
+            Sums sum = { 0 };
+            if (!overwrite)
+                for (int row = 0; row < valid; row++)
+                    memcpy(sum[row], place + (size_t)row * K, sizeof sum[row]);
+            multiply(sum, (Operand){ left + n / PANEL * panel + n % PANEL, 1, PANEL }, right, R / PAIR);
+            for (int row = 0; row < valid; row++)
+                memcpy(place + (size_t)row * K, sum[row], sizeof sum[row]);
+        }
+    (void)N;
+}
+
+/* y = x' w + b with x' = (x - mean) / sqrt(variance + 1e-5) of each row. x and y (R, C); stats (R, 2) are mean and 1 / sqrt. */
+static void normalise(number *y, float *stats, const float *x, const float *weight, const float *bias, int R, int C)
+{
+    for (int r = 0; r < R; r++, x += C, y += C) {
+        vector sum = { 0 }, squares = { 0 };
+        for (int c = 0; c < C; c += LANES)
+            sum += *(const vector *)(x + c);
+        const float mean = total(sum) / C;
+        for (int c = 0; c < C; c += LANES) {
+            const vector difference = *(const vector *)(x + c) - mean;
+            squares += difference * difference;
+        }
+        const float inverse = 1 / sqrtf(total(squares) / C + 1e-5f);
+        stats[2 * r] = mean;
+        stats[2 * r + 1] = inverse;
+        for (int c = 0; c < C; c += LANES)
+            store_numbers(y + c, (*(const vector *)(x + c) - mean) * inverse * *(const vector *)(weight + c)
+                                     + *(const vector *)(bias + c));
+    }
+}
+
+/* The gradient of `normalise`: with g = d w, dx = or += (g - mean(g) - x' mean(g x')) / sqrt(variance + 1e-5), dw += d x' and
+ * db += d, summed over the rows. d, x, dx (R, C); db may be NULL. */
+static void normalise_back(float *dx, int add, float *dweight, float *dbias, const float *d, const float *x, const float *stats,
+                           const float *weight, int R, int C)
+{
+    for (int r = 0; r < R; r++, x += C, d += C, dx += C) {
+        const float mean = stats[2 * r], inverse = stats[2 * r + 1];
+        vector sum = { 0 }, product = { 0 };
+        for (int c = 0; c < C; c += LANES) {
+            const vector g = *(const vector *)(d + c), unit = (*(const vector *)(x + c) - mean) * inverse;
+            const vector scaled = g * *(const vector *)(weight + c);
+            sum += scaled;
+            product += scaled * unit;
+            *(vector *)(dweight + c) += g * unit;
+            if (dbias)
+                *(vector *)(dbias + c) += g;
+        }
+        const float average = total(sum) / C, slope = total(product) / C;
+        for (int c = 0; c < C; c += LANES) {
+            const vector unit = (*(const vector *)(x + c) - mean) * inverse;
+            const vector g = *(const vector *)(d + c) * *(const vector *)(weight + c);
+            const vector change = (g - average - unit * slope) * inverse;
+            *(vector *)(dx + c) = add ? *(vector *)(dx + c) + change : change;
+        }
+    }
+}
+
+/* The standard normal distribution's integral F(u) and density f(u), by Abramowitz and Stegun 7.1.26, to 1e-7: gelu(u) = u F(u),
+ * and its derivative is F(u) + u f(u). */
+static inline void gelu(vector u, vector *active, vector *slope)
+{
+    const vector zero = { 0 }, positive = choose(u < zero, -u, u);
+    const vector e = exp2_vector(u * u * -0.5f * LOG2_E);
+    const vector t = 1 / (1 + 0.231641888f * positive); /* 0.3275911 / sqrt(2) */
+    const vector tail = t * e * (0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f))));
+    const vector integral = choose(u < zero, tail, 1 - tail);
+    *active = u * integral;
+    *slope = integral + u * e * 0.3989422804f;
+}
+
+/* What becomes of the sums of a product. The functions' arguments are the context, the place of the tile, and the sums. */
+
+typedef struct {
+    const Step *step;
+    const float *bias, *from;
+    const number *factor;
+    number *to, *slope;
+    float *stream;
+    int width, site, T;
+    int64_t first; /* row of the chunk */
+} Finish;
+
+/* to = sum + bias */
+static ALWAYS_INLINE void finish_biased(const void *context, int r, int c, Sums sum)
+{
+    const Finish *f = context;
+    for (int row = 0; row < TILE; row++)
+        for (int n = 0; n < 2; n++)
+            store_numbers(f->to + (size_t)(r + row) * f->width + c + n * LANES, sum[row][n] + ((const vector *)(f->bias + c))[n]);
+}
+
+/* to = sum */
+static ALWAYS_INLINE void finish_numbers(const void *context, int r, int c, Sums sum)
+{
+    const Finish *f = context;
+    for (int row = 0; row < TILE; row++)
+        for (int n = 0; n < 2; n++)
+            store_numbers(f->to + (size_t)(r + row) * f->width + c + n * LANES, sum[row][n]);
+}
+
+/* stream = sum */
+static ALWAYS_INLINE void finish_floats(const void *context, int r, int c, Sums sum)
+{
+    const Finish *f = context;
+    for (int row = 0; row < TILE; row++)
+        memcpy(f->stream + (size_t)(r + row) * f->width + c, sum[row], sizeof sum[row]);
+}
+
+/* to = gelu(sum + bias), slope = its derivative */
+static ALWAYS_INLINE void finish_gelu(const void *context, int r, int c, Sums sum)
+{
+    const Finish *f = context;
+    for (int row = 0; row < TILE; row++)
+        for (int n = 0; n < 2; n++) {
+            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
+            vector active, slope;
+            gelu(sum[row][n] + ((const vector *)(f->bias + c))[n], &active, &slope);
+            store_numbers(f->to + at, active);
+            store_numbers(f->slope + at, slope);
+        }
+}
+
+/* to = sum * factor */
+static ALWAYS_INLINE void finish_times(const void *context, int r, int c, Sums sum)
+{
+    const Finish *f = context;
+    for (int row = 0; row < TILE; row++)
+        for (int n = 0; n < 2; n++) {
+            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
+            store_numbers(f->to + at, sum[row][n] * load_numbers(f->factor + at));
+        }
+}
+
+/* stream = from + dropout(sum + bias) */
+static ALWAYS_INLINE void finish_stream(const void *context, int r, int c, Sums sum)
+{
+    const Finish *f = context;
+    for (int row = 0; row < TILE; row++) {
+        const uint32_t key = f->step->threshold ? row_key(f->step, f->site, f->first + r + row) : 0;
+        for (int n = 0; n < 2; n++) {
+            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
+            vector x = sum[row][n] + ((const vector *)(f->bias + c))[n];
+            if (f->step->threshold)
+                x = dropped(f->step, x, key, c + n * LANES);
+            *(vector *)(f->stream + at) = *(const vector *)(f->from + at) + x;
+        }
+    }
+}
+
+/* to (R, C) = what dropout at `site` leaves of dx (R, C), whose first row is row `first` of the chunk. */
+static void dropout_back(number *to, const float *dx, const Step *step, int site, int64_t first, int R)
+{
+    const int C = step->C;
+    for (int r = 0; r < R; r++, to += C, dx += C) {
+        const uint32_t key = step->threshold ? row_key(step, site, first + r) : 0;
+        for (int c = 0; c < C; c += LANES) {
+            const vector x = *(const vector *)(dx + c);
+            store_numbers(to + c, step->threshold ? dropped(step, x, key, c) : x);
+        }
+    }
+}
+
+/* x (R, C) = dropout(E[idx] + P) of `rows` characters, the first of which is character `first` of the chunk; zeros after them. */
+static void embed(float *x, const Call *call, int64_t first, int rows)
+{
+    const Step *step = call->step;
+    const int C = step->C;
+    for (int r = 0; r < rows; r++, x += C) {
+        const number *token = call->tokens + (size_t)step->idx[first + r] * C;
+        const number *position = step->positions ? step->positions + (size_t)((first + r) % step->T) * C : NULL;
+        const uint32_t key = step->threshold ? row_key(step, 0, first + r) : 0;
+        for (int c = 0; c < C; c += LANES) {
+            vector sum = load_numbers(token + c);
+            if (position)
+                sum += load_numbers(position + c);
+            *(vector *)(x + c) = step->threshold ? dropped(step, sum, key, c) : sum;
+        }
+    }
+    memset(x, 0, (size_t)(call->R - rows) * C * sizeof *x);
+}
+
+/* Adds dx (R, C) to the gradients of E and P, as `embed` reads them. */
+static void embed_back(float *gradient, const float *dx, const Call *call, int64_t first, int rows)
+{
+    const Step *step = call->step;
+    const int C = step->C;
+    const int64_t *places = step->places + step->layers * OF_LAYER;
+    for (int r = 0; r < rows; r++, dx += C) {
+        float *token = gradient + places[TOKENS] + step->idx[first + r] * C;
+        float *position = places[POSITIONS] < 0 ? NULL : gradient + places[POSITIONS] + (first + r) % step->T * C;
+        const uint32_t key = step->threshold ? row_key(step, 0, first + r) : 0;
+        for (int c = 0; c < C; c += LANES) {
+            vector x = *(const vector *)(dx + c);
+            if (step->threshold)
+                x = dropped(step, x, key, c);
+            *(vector *)(token + c) += x;
+            if (position)
+                *(vector *)(position + c) += x;
+        }
+    }
+}
+
+/* The loss of `rows` characters, the first of which is character `first` of the chunk, and dlogits (R, V') = (softmax(logits) -
+ * one at the target) scale / (B T). `from` (R, C) is the last norm's output. Returns the sum of the losses. */
+static double cross_entropy(const Workspace_ *w, const Call *call, const number *from, int64_t first, int rows)
+{
+    const Step *step = call->step;
+    const int V = step->V, width = rounded(V, PANEL), C = step->C;
+    const word *tokens = call->weights[step->layers].matrix[TOKENS][FORWARD];
+    const float scale = step->scale / ((float)step->B * step->T);
+    double loss = 0;
+    for (int r = 0; r < rows; r += TILE) {
+        product(from + (size_t)r * C, TILE, C, tokens, width, finish_floats, &(Finish){ .stream = w->logits, .width = width });
+        for (int row = 0; row < TILE && r + row < rows; row++) {
+            float *logits = w->logits + (size_t)row * width;
+            number *to = w->dlogits + (size_t)(r + row) * width;
+            const int64_t target = step->targets[first + r + row];
+            const float right = logits[target];
+            for (int v = V; v < width; v++)
+                logits[v] = -1e30f;
+            vector most = *(const vector *)logits, sum = { 0 };
+            for (int v = LANES; v < width; v += LANES) {
+                const vector x = *(const vector *)(logits + v);
+                most = choose(x > most, x, most);
+            }
+            const float highest = largest(most);
+            for (int v = 0; v < width; v += LANES)
+                sum += *(vector *)(logits + v) = exp2_vector((*(const vector *)(logits + v) - highest) * LOG2_E);
+            const float whole = total(sum), factor = scale / whole;
+            loss += logf(whole) + highest - right;
+            const float probability = logits[target] * factor;
+            for (int v = 0; v < width; v += LANES)
+                store_numbers(to + v, *(const vector *)(logits + v) * factor);
+            store_number(to + target, probability - scale);
+        }
+    }
+    memset(w->dlogits + (size_t)rows * width, 0, (size_t)(call->R - rows) * width * sizeof *w->dlogits);
+    return loss;
+}
+
+/* The gradient of a linear layer's matrix and bias from those of its output, d (R, N), and its input, x (R, K). */
+static void linear_gradient(const Workspace_ *w, const Call *call, float *gradient, const int64_t *place, const number *d, int N,
+                            const number *x, int K, int overwrite)
+{
+    pack_rows(w->left, d, N, call->R, N, place[1] < 0 ? NULL : gradient + place[1]);
+    pack_rows(w->right, x, K, call->R, K, NULL);
+    matrix_gradient(gradient + place[0], N, N, K, w->left, w->right, call->R, overwrite);
+}
+
+/* One block: sequences [first, first + count) of the chunk, forward and backward. The gradient is added to that of the piece; of
+ * matrices, it begins it if `overwrite`. Returns the sum of the losses. */
+static double block(const Call *call, const Workspace_ *w, float *gradient, int first, int count, int overwrite)
+{
+    const Step *step = call->step;
+    const int C = step->C, T = step->T, L = step->layers, R = call->R, rows = count * T, width = rounded(step->V, PANEL);
+    const int64_t begin = (int64_t)first * T, *last = step->places + L * OF_LAYER;
+    const Shape shape = { count, T, step->h, C / step->h, 1, ROTARY(step->cosine, step->sine) };
+    const Weights *top = &call->weights[L];
+    const Saved *end = &w->saved[L];
+
+    embed(w->saved[0].x, call, begin, rows);
+    for (int l = 0; l < L; l++) {
+        const Saved *s = &w->saved[l];
+        const Weights *m = &call->weights[l];
+        normalise(s->norm_1, s->stats_1, s->x, m->vector[NORM_1], m->vector[NORM_1_BIAS], R, C);
+        product(s->norm_1, R, C, m->matrix[QKV][FORWARD], 3 * C, finish_biased,
+                &(Finish){ .to = s->qkv, .bias = m->vector[QKV_BIAS], .width = 3 * C });
+        for (int item = 0; item < count * step->h; item++)
+            forward(&shape, s->qkv, s->y, s->log2_sum, item, ATTENTION_SCRATCH(w->attention));
+        memset(s->y + (size_t)rows * C, 0, (size_t)(R - rows) * C * sizeof *s->y);
+        product(s->y, R, C, m->matrix[PROJ][FORWARD], C, finish_stream,
+                &(Finish){ .step = step, .bias = m->vector[PROJ_BIAS], .from = s->x, .stream = s->middle, .width = C,
+                           .site = 2 * l + 1, .first = begin });
+        normalise(s->norm_2, s->stats_2, s->middle, m->vector[NORM_2], m->vector[NORM_2_BIAS], R, C);
+        product(s->norm_2, R, C, m->matrix[UP][FORWARD], 4 * C, finish_gelu,
+                &(Finish){ .to = s->active, .slope = s->slope, .bias = m->vector[UP_BIAS], .width = 4 * C });
+        product(s->active, R, 4 * C, m->matrix[DOWN][FORWARD], C, finish_stream,
+                &(Finish){ .step = step, .bias = m->vector[DOWN_BIAS], .from = s->middle, .stream = s[1].x, .width = C,
+                           .site = 2 * l + 2, .first = begin });
+    }
+    normalise(end->norm_1, end->stats_1, end->x, top->vector[NORM], top->vector[NORM_BIAS], R, C);
+    const double loss = cross_entropy(w, call, end->norm_1, begin, rows);
+
+    pack_rows(w->left, w->dlogits, width, R, width, NULL);
+    pack_rows(w->right, end->norm_1, C, R, C, NULL);
+    matrix_gradient(gradient + last[TOKENS], step->V, width, C, w->left, w->right, R, 0);
+    product(w->dlogits, R, width, top->matrix[TOKENS][BACKWARD], C, finish_floats, &(Finish){ .stream = w->d, .width = C });
+    normalise_back(w->dx, 0, gradient + last[NORM], last[NORM_BIAS] < 0 ? NULL : gradient + last[NORM_BIAS], w->d, end->x,
+                   end->stats_1, top->vector[NORM], R, C);
+    for (int l = L - 1; l >= 0; l--) {
+        const Saved *s = &w->saved[l];
+        const Weights *m = &call->weights[l];
+        const int64_t *place = step->places + l * OF_LAYER;
+        const Finish to_d = { .stream = w->d, .width = C };
+        dropout_back(w->narrow, w->dx, step, 2 * l + 2, begin, R);
+        linear_gradient(w, call, gradient, place + DOWN, w->narrow, C, s->active, 4 * C, overwrite);
+        product(w->narrow, R, C, m->matrix[DOWN][BACKWARD], 4 * C, finish_times,
+                &(Finish){ .to = w->wide, .factor = s->slope, .width = 4 * C });
+        linear_gradient(w, call, gradient, place + UP, w->wide, 4 * C, s->norm_2, C, overwrite);
+        product(w->wide, R, 4 * C, m->matrix[UP][BACKWARD], C, finish_floats, &to_d);
+        normalise_back(w->dx, 1, gradient + place[NORM_2], place[NORM_2_BIAS] < 0 ? NULL : gradient + place[NORM_2_BIAS], w->d,
+                       s->middle, s->stats_2, m->vector[NORM_2], R, C);
+        dropout_back(w->narrow, w->dx, step, 2 * l + 1, begin, R);
+        linear_gradient(w, call, gradient, place + PROJ, w->narrow, C, s->y, C, overwrite);
+        product(w->narrow, R, C, m->matrix[PROJ][BACKWARD], C, finish_numbers, &(Finish){ .to = w->dy, .width = C });
+        for (int item = 0; item < count * step->h; item++)
+            backward(&shape, s->qkv, s->y, s->log2_sum, w->dy, w->dqkv, item, ATTENTION_SCRATCH(w->attention));
+        memset(w->dqkv + (size_t)rows * 3 * C, 0, (size_t)(R - rows) * 3 * C * sizeof *w->dqkv);
+        linear_gradient(w, call, gradient, place + QKV, w->dqkv, 3 * C, s->norm_1, C, overwrite);
+        product(w->dqkv, R, 3 * C, m->matrix[QKV][BACKWARD], C, finish_floats, &to_d);
+        normalise_back(w->dx, 1, gradient + place[NORM_1], place[NORM_1_BIAS] < 0 ? NULL : gradient + place[NORM_1_BIAS], w->d,
+                       s->x, s->stats_1, m->vector[NORM_1], R, C);
+    }
+    embed_back(gradient, w->dx, call, begin, rows);
+    return loss;
+}
+
+/* The memory of a thread; its size in *size. With memory NULL, only the size. `saved` (layers + 1) is the caller's. */
+static Workspace_ thread_memory(const Call *call, char *memory, Saved *saved, size_t *size)
+{
+    const Step *step = call->step;
+    const size_t R = call->R, C = step->C, width = rounded(step->V, PANEL), wide = width > 4 * C ? width : 4 * C;
+    const Shape shape = { call->sequences, step->T, step->h, C / step->h, 1 };
+    const size_t row = C * R, f = sizeof(float), n = sizeof(number);
+    Workspace_ w = { .saved = saved };
+    size_t at = 0;
+    for (int l = 0; l <= step->layers; l++) {
+        Saved s = { .x = take(memory, &at, f * row), .stats_1 = take(memory, &at, 2 * f * R), .norm_1 = take(memory, &at, n * row) };
+        if (l < step->layers) {
+            s.middle = take(memory, &at, f * row);
+            s.stats_2 = take(memory, &at, 2 * f * R);
+            s.qkv = take(memory, &at, 3 * n * row);
+            s.y = take(memory, &at, n * row);
+            s.norm_2 = take(memory, &at, n * row);
+            s.active = take(memory, &at, 4 * n * row);
+            s.slope = take(memory, &at, 4 * n * row);
+            s.log2_sum = take(memory, &at, f * R * step->h);
+        }
+        if (saved)
+            saved[l] = s;
+    }
+    w.dx = take(memory, &at, f * row);
+    w.d = take(memory, &at, f * row);
+    w.narrow = take(memory, &at, n * row);
+    w.dy = take(memory, &at, n * row);
+    w.dqkv = take(memory, &at, 3 * n * row);
+    w.wide = take(memory, &at, 4 * n * row);
+    w.dlogits = take(memory, &at, n * R * width);
+    w.logits = take(memory, &at, f * TILE * width);
+    w.left = take(memory, &at, n * R * wide);
+    w.right = take(memory, &at, n * R * 4 * C);
+    w.attention = take(memory, &at, attention_scratch_size(&shape));
+    *size = at;
+    return w;
+}
+
+/* Packs the weights of layer `item`, or those of the model for the last item. */
+static void pack_item(const void *data, int item, int thread)
+{
+    static const struct { int kind, rows, columns; } matrices[] = { { QKV, 3, 1 }, { PROJ, 1, 1 }, { UP, 4, 1 }, { DOWN, 1, 4 } };
+    static const struct { int kind, size; } vectors[] = { { NORM_1, 1 }, { NORM_1_BIAS, 1 }, { QKV_BIAS, 3 }, { PROJ_BIAS, 1 },
+        { NORM_2, 1 }, { NORM_2_BIAS, 1 }, { UP_BIAS, 4 }, { DOWN_BIAS, 1 } };
+    static const struct { int kind, size; } norms[] = { { NORM, 1 }, { NORM_BIAS, 1 } };
+    const Call *call = data;
+    const Step *step = call->step;
+    const int is_layer = item < step->layers, C = step->C;
+    const int64_t *place = step->places + item * OF_LAYER;
+    Weights *to = &call->weights[item];
+    (void)thread;
+    if (is_layer) {
+        for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+            const int kind = matrices[i].kind, N = matrices[i].rows * C, K = matrices[i].columns * C;
+            pack_transpose(to->matrix[kind][FORWARD], step->weights + place[kind], N, K);
+            pack_rows(to->matrix[kind][BACKWARD], step->weights + place[kind], K, N, K, NULL);
+        }
+    } else {
+        const int width = rounded(step->V, PANEL);
+        memcpy(call->tokens, step->weights + place[TOKENS], sizeof(number) * step->V * C);
+        memset(call->tokens + (size_t)step->V * C, 0, sizeof(number) * (width - step->V) * C);
+        pack_transpose(to->matrix[TOKENS][FORWARD], call->tokens, width, C);
+        pack_rows(to->matrix[TOKENS][BACKWARD], call->tokens, C, width, C, NULL);
+    }
+    const int count = is_layer ? sizeof vectors / sizeof *vectors : sizeof norms / sizeof *norms;
+    for (int i = 0; i < count; i++) {
+        const int kind = is_layer ? vectors[i].kind : norms[i].kind, size = (is_layer ? vectors[i].size : norms[i].size) * C;
+        for (int c = 0; c < size; c += LANES)
+            *(vector *)(to->vector[kind] + c) = place[kind] < 0 ? (vector){ 0 } : load_numbers(step->weights + place[kind] + c);
+    }
+}
+
+/* The number of pieces of B sequences of T characters: a power of 2, up to 8, of at least 192 characters each if possible. */
+static int pieces_of(int B, int T)
+{
+    int pieces = 1;
+    while (pieces < 8 && 2 * pieces <= B && (int64_t)B * T >= 192 * 2 * pieces)
+        pieces *= 2;
+    return pieces;
+}
+
+static void piece_item(const void *data, int item, int thread)
+{
+    const Call *call = data;
+    const Step *step = call->step;
+    const int begin = (int64_t)step->B * item / call->pieces, end = (int64_t)step->B * (item + 1) / call->pieces;
+    float *gradient = call->gradients + item * step->count;
+    Saved saved[step->layers + 1];
+    size_t size;
+    const Workspace_ w = thread_memory(call, call->threads + thread * call->thread_size, saved, &size);
+    memset(gradient + step->matrices, 0, (step->count - step->matrices) * sizeof *gradient);
+    double loss = 0;
+    for (int first = begin; first < end; first += call->sequences) {
+        const int count = first + call->sequences < end ? call->sequences : end - first;
+        loss += block(call, &w, gradient, first, count, first == begin);
+    }
+    call->losses[item] = loss;
+}
+
+enum { SUMMED = 8192 }; /* numbers of the gradient that an item sums */
+
+static void sum_item(const void *data, int item, int thread)
+{
+    const Call *call = data;
+    const Step *step = call->step;
+    const int64_t begin = (int64_t)item * SUMMED, end = begin + SUMMED < step->count ? begin + SUMMED : step->count;
+    (void)thread;
+    for (int64_t i = begin; i < end; i += LANES) {
+        vector sum = { 0 };
+        for (int piece = 0; piece < call->pieces; piece++)
+            sum += *(const vector *)(call->gradients + piece * step->count + i);
+        float *to = step->gradient + i;
+        vector before = { 0 };
+        if (step->add)
+            memcpy(&before, to, sizeof before);
+        sum += before;
+        memcpy(to, &sum, sizeof sum);
+    }
+}
+
+/* Divides the scratch memory; its size in *size. With memory NULL, only the size. */
+static Call divide(const Step *step, char *memory, size_t *size)
+{
+    static const int rows[OF_LAYER] = { [QKV] = 3, [PROJ] = 1, [UP] = 4, [DOWN] = 4 };
+    static const int sizes[OF_LAYER] = { [NORM_1] = 1, [NORM_1_BIAS] = 1, [QKV_BIAS] = 3, [PROJ_BIAS] = 1, [NORM_2] = 1,
+                                         [NORM_2_BIAS] = 1, [UP_BIAS] = 4, [DOWN_BIAS] = 1 };
+    const size_t C = step->C, width = rounded(step->V, PANEL), n = sizeof(number), f = sizeof(float);
+    Call call = { .step = step, .pieces = pieces_of(step->B, step->T) };
+    const int most = (step->B + call.pieces - 1) / call.pieces, fit = BLOCK_ROWS / step->T;
+    call.sequences = fit < 1 ? 1 : fit < most ? fit : most;
+    call.R = rounded((size_t)call.sequences * step->T, TILE);
+    size_t at = 0;
+    call.weights = take(memory, &at, (step->layers + 1) * sizeof(Weights));
+    for (int l = 0; l <= step->layers; l++) {
+        Weights w = { 0 };
+        for (int kind = 0; kind < OF_LAYER && l < step->layers; kind++)
+            for (int i = 0; i < 2 && rows[kind]; i++)
+                w.matrix[kind][i] = take(memory, &at, n * rows[kind] * C * C);
+        for (int kind = 0; kind < OF_LAYER && l < step->layers; kind++)
+            if (sizes[kind])
+                w.vector[kind] = take(memory, &at, f * sizes[kind] * C);
+        for (int i = 0; i < 2 && l == step->layers; i++)
+            w.matrix[TOKENS][i] = take(memory, &at, n * width * C);
+        for (int kind = NORM; kind <= NORM_BIAS && l == step->layers; kind++)
+            w.vector[kind] = take(memory, &at, f * C);
+        if (memory)
+            call.weights[l] = w;
+    }
+    call.tokens = take(memory, &at, n * width * C);
+    call.gradients = take(memory, &at, f * call.pieces * step->count);
+    call.losses = take(memory, &at, call.pieces * sizeof(double));
+    thread_memory(&call, NULL, NULL, &call.thread_size);
+    call.threads = take(memory, &at, step->threads * call.thread_size);
+    *size = at;
+    return call;
+}
+
+EXPORT size_t step_size(void) { return sizeof(Step); }
+
+/* Bytes of scratch memory that step_gradient needs. */
+EXPORT size_t step_scratch_size(const Step *step)
+{
+    size_t size;
+    divide(step, NULL, &size);
+    return size;
+}
+
+/* The mean loss of the chunk, in nats for each character; its gradient times scale into step->gradient. */
+EXPORT double step_gradient(const Step *step)
+{
+    size_t size;
+    const Call call = divide(step, step->scratch, &size);
+    double loss = 0;
+    in_threads(&step->openmp, step->threads, step->layers + 1, pack_item, &call);
+    in_threads(&step->openmp, step->threads, call.pieces, piece_item, &call);
+    in_threads(&step->openmp, step->threads, (step->count + SUMMED - 1) / SUMMED, sum_item, &call);
+    for (int piece = 0; piece < call.pieces; piece++)
+        loss += call.losses[piece];
+    return loss / ((double)step->B * step->T);
+}
