@@ -21,11 +21,6 @@
 
 typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
 
-typedef struct { /* the left operand of a product: word (row, k) is data[row * row_step + k * step] */
-    const word *data;
-    size_t row_step, step;
-} Operand;
-
 enum { NORM_1, NORM_1_BIAS, QKV, QKV_BIAS, PROJ, PROJ_BIAS, NORM_2, NORM_2_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, OF_LAYER };
 enum { TOKENS, POSITIONS, NORM, NORM_BIAS, OF_MODEL };
 enum { FORWARD, BACKWARD }; /* the two packings of a matrix */
@@ -67,7 +62,7 @@ typedef struct { /* the memory of a thread */
     float *logits;                            /* (TILE, V') */
     word *left, *right;                       /* (max(4 C, V') / PANEL, R / PAIR, PANEL) and (4 C / PANEL, ...) */
     char *attention;
-} Workspace_;
+} Memory;
 
 typedef struct { /* what threads share */
     const Step *step;
@@ -78,15 +73,13 @@ typedef struct { /* what threads share */
     char *threads;    /* memory of each thread */
     size_t thread_size;
     int pieces, sequences, R; /* sequences in a block, and its rows */
-} Call;
-
-static size_t rounded(size_t n, size_t to) { return (n + to - 1) / to * to; }
+} Job;
 
 /* The next `bytes` of memory, aligned to 64; *at moves on. With memory NULL, only *at matters. */
 static void *take(char *memory, size_t *at, size_t bytes)
 {
     const size_t start = *at;
-    *at += rounded(bytes, 64);
+    *at += padded(bytes, 64);
     return memory ? memory + start : NULL;
 }
 
@@ -124,29 +117,37 @@ static ALWAYS_INLINE void product(const number *left, int R, int K, const word *
     for (int c = 0; c < N; c += PANEL, right += (size_t)K / PAIR * PANEL)
         for (int r = 0; r < R; r += TILE) {
             Sums sum = { 0 };
-            multiply(sum, (Operand){ (const word *)left + (size_t)r * K / PAIR, K / PAIR, 1 }, right, K / PAIR);
+            multiply(sum, (const word *)left + (size_t)r * K / PAIR, K / PAIR, 1, right, K / PAIR);
             finish(context, r, c, sum);
         }
 }
 
-/* The gradient of a matrix, to (N, K) = or += left^T right. left (R, N) and right (R, K) are packed. The last rows of the last
- * tile may not exist: there are `rows` of them in all. */
-static void matrix_gradient(float *to, int rows, int N, int K, const word *left, const word *right, int R, int overwrite)
+/* The gradient of a matrix, to (rows, K) = or += left^T right. left (R, N) and right (R, K) are packed. The last tile of rows is
+ * computed beside the matrix if it is not whole. */
+static void matrix_gradient(float *to, int rows, int K, const word *left, const word *right, int R, int overwrite)
 {
     const size_t panel = (size_t)R / PAIR * PANEL;
+    float spare[TILE * PANEL] __attribute__((aligned(64))) = { 0 };
     for (int k = 0; k < K; k += PANEL, right += panel)
         for (int n = 0; n < rows; n += TILE) {
-            float *const place = to + (size_t)n * K + k;
-            const int whole = n + TILE <= rows, valid = whole ? TILE : rows - n;
+            const int rest = n + TILE <= rows ? 0 : rows - n;
+            float *const place = to + (size_t)n * K + k, *const tile = rest ? spare : place;
+            const size_t stride = rest ? PANEL : K;
+            for (int row = 0; row < rest; row++)
+                memcpy(spare + row * PANEL, place + (size_t)row * K, PANEL * sizeof *place);
             Sums sum = { 0 };
-            if (!overwrite)
-                for (int row = 0; row < valid; row++)
-                    memcpy(sum[row], place + (size_t)row * K, sizeof sum[row]);
-            multiply(sum, (Operand){ left + n / PANEL * panel + n % PANEL, 1, PANEL }, right, R / PAIR);
-            for (int row = 0; row < valid; row++)
-                memcpy(place + (size_t)row * K, sum[row], sizeof sum[row]);
+#pragma GCC unroll 8
+            for (int row = 0; row < TILE && !overwrite; row++)
+                for (int half = 0; half < 2; half++)
+                    sum[row][half] = ((const vector *)(tile + row * stride))[half];
+            multiply(sum, left + n / PANEL * panel + n % PANEL, 1, PANEL, right, R / PAIR);
+#pragma GCC unroll 8
+            for (int row = 0; row < TILE; row++)
+                for (int half = 0; half < 2; half++)
+                    ((vector *)(tile + row * stride))[half] = sum[row][half];
+            for (int row = 0; row < rest; row++)
+                memcpy(place + (size_t)row * K, spare + row * PANEL, PANEL * sizeof *place);
         }
-    (void)N;
 }
 
 /* y = x' w + b with x' = (x - mean) / sqrt(variance + 1e-5) of each row. x and y (R, C); stats (R, 2) are mean and 1 / sqrt. */
@@ -191,8 +192,10 @@ static void normalise_back(float *dx, int add, float *dweight, float *dbias, con
         for (int c = 0; c < C; c += LANES) {
             const vector unit = (*(const vector *)(x + c) - mean) * inverse;
             const vector g = *(const vector *)(d + c) * *(const vector *)(weight + c);
-            const vector change = (g - average - unit * slope) * inverse;
-            *(vector *)(dx + c) = add ? *(vector *)(dx + c) + change : change;
+            vector change = (g - average - unit * slope) * inverse;
+            if (add)
+                change += *(vector *)(dx + c);
+            *(vector *)(dx + c) = change;
         }
     }
 }
@@ -218,7 +221,7 @@ typedef struct {
     const number *factor;
     number *to, *slope;
     float *stream;
-    int width, site, T;
+    int width, site;
     int64_t first; /* row of the chunk */
 } Finish;
 
@@ -226,6 +229,7 @@ typedef struct {
 static ALWAYS_INLINE void finish_biased(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
+#pragma GCC unroll 8
     for (int row = 0; row < TILE; row++)
         for (int n = 0; n < 2; n++)
             store_numbers(f->to + (size_t)(r + row) * f->width + c + n * LANES, sum[row][n] + ((const vector *)(f->bias + c))[n]);
@@ -235,6 +239,7 @@ static ALWAYS_INLINE void finish_biased(const void *context, int r, int c, Sums 
 static ALWAYS_INLINE void finish_numbers(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
+#pragma GCC unroll 8
     for (int row = 0; row < TILE; row++)
         for (int n = 0; n < 2; n++)
             store_numbers(f->to + (size_t)(r + row) * f->width + c + n * LANES, sum[row][n]);
@@ -244,6 +249,7 @@ static ALWAYS_INLINE void finish_numbers(const void *context, int r, int c, Sums
 static ALWAYS_INLINE void finish_floats(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
+#pragma GCC unroll 8
     for (int row = 0; row < TILE; row++)
         memcpy(f->stream + (size_t)(r + row) * f->width + c, sum[row], sizeof sum[row]);
 }
@@ -252,11 +258,17 @@ static ALWAYS_INLINE void finish_floats(const void *context, int r, int c, Sums 
 static ALWAYS_INLINE void finish_gelu(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
+    vector tile[TILE][2];
+#pragma GCC unroll 8
+    for (int row = 0; row < TILE; row++)
+        for (int n = 0; n < 2; n++)
+            tile[row][n] = sum[row][n] + ((const vector *)(f->bias + c))[n];
+#pragma GCC unroll 1
     for (int row = 0; row < TILE; row++)
         for (int n = 0; n < 2; n++) {
             const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
             vector active, slope;
-            gelu(sum[row][n] + ((const vector *)(f->bias + c))[n], &active, &slope);
+            gelu(tile[row][n], &active, &slope);
             store_numbers(f->to + at, active);
             store_numbers(f->slope + at, slope);
         }
@@ -266,6 +278,7 @@ static ALWAYS_INLINE void finish_gelu(const void *context, int r, int c, Sums su
 static ALWAYS_INLINE void finish_times(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
+#pragma GCC unroll 8
     for (int row = 0; row < TILE; row++)
         for (int n = 0; n < 2; n++) {
             const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
@@ -277,6 +290,7 @@ static ALWAYS_INLINE void finish_times(const void *context, int r, int c, Sums s
 static ALWAYS_INLINE void finish_stream(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
+#pragma GCC unroll 8
     for (int row = 0; row < TILE; row++) {
         const uint32_t key = f->step->threshold ? row_key(f->step, f->site, f->first + r + row) : 0;
         for (int n = 0; n < 2; n++) {
@@ -303,12 +317,12 @@ static void dropout_back(number *to, const float *dx, const Step *step, int site
 }
 
 /* x (R, C) = dropout(E[idx] + P) of `rows` characters, the first of which is character `first` of the chunk; zeros after them. */
-static void embed(float *x, const Call *call, int64_t first, int rows)
+static void embed(float *x, const Job *job, int64_t first, int rows)
 {
-    const Step *step = call->step;
+    const Step *step = job->step;
     const int C = step->C;
     for (int r = 0; r < rows; r++, x += C) {
-        const number *token = call->tokens + (size_t)step->idx[first + r] * C;
+        const number *token = job->tokens + (size_t)step->idx[first + r] * C;
         const number *position = step->positions ? step->positions + (size_t)((first + r) % step->T) * C : NULL;
         const uint32_t key = step->threshold ? row_key(step, 0, first + r) : 0;
         for (int c = 0; c < C; c += LANES) {
@@ -318,13 +332,13 @@ static void embed(float *x, const Call *call, int64_t first, int rows)
             *(vector *)(x + c) = step->threshold ? dropped(step, sum, key, c) : sum;
         }
     }
-    memset(x, 0, (size_t)(call->R - rows) * C * sizeof *x);
+    memset(x, 0, (size_t)(job->R - rows) * C * sizeof *x);
 }
 
 /* Adds dx (R, C) to the gradients of E and P, as `embed` reads them. */
-static void embed_back(float *gradient, const float *dx, const Call *call, int64_t first, int rows)
+static void embed_back(float *gradient, const float *dx, const Job *job, int64_t first, int rows)
 {
-    const Step *step = call->step;
+    const Step *step = job->step;
     const int C = step->C;
     const int64_t *places = step->places + step->layers * OF_LAYER;
     for (int r = 0; r < rows; r++, dx += C) {
@@ -344,11 +358,11 @@ static void embed_back(float *gradient, const float *dx, const Call *call, int64
 
 /* The loss of `rows` characters, the first of which is character `first` of the chunk, and dlogits (R, V') = (softmax(logits) -
  * one at the target) scale / (B T). `from` (R, C) is the last norm's output. Returns the sum of the losses. */
-static double cross_entropy(const Workspace_ *w, const Call *call, const number *from, int64_t first, int rows)
+static double cross_entropy(const Memory *w, const Job *job, const number *from, int64_t first, int rows)
 {
-    const Step *step = call->step;
-    const int V = step->V, width = rounded(V, PANEL), C = step->C;
-    const word *tokens = call->weights[step->layers].matrix[TOKENS][FORWARD];
+    const Step *step = job->step;
+    const int V = step->V, width = padded(V, PANEL), C = step->C;
+    const word *tokens = job->weights[step->layers].matrix[TOKENS][FORWARD];
     const float scale = step->scale / ((float)step->B * step->T);
     double loss = 0;
     for (int r = 0; r < rows; r += TILE) {
@@ -376,34 +390,34 @@ static double cross_entropy(const Workspace_ *w, const Call *call, const number 
             store_number(to + target, probability - scale);
         }
     }
-    memset(w->dlogits + (size_t)rows * width, 0, (size_t)(call->R - rows) * width * sizeof *w->dlogits);
+    memset(w->dlogits + (size_t)rows * width, 0, (size_t)(job->R - rows) * width * sizeof *w->dlogits);
     return loss;
 }
 
 /* The gradient of a linear layer's matrix and bias from those of its output, d (R, N), and its input, x (R, K). */
-static void linear_gradient(const Workspace_ *w, const Call *call, float *gradient, const int64_t *place, const number *d, int N,
+static void linear_gradient(const Memory *w, const Job *job, float *gradient, const int64_t *place, const number *d, int N,
                             const number *x, int K, int overwrite)
 {
-    pack_rows(w->left, d, N, call->R, N, place[1] < 0 ? NULL : gradient + place[1]);
-    pack_rows(w->right, x, K, call->R, K, NULL);
-    matrix_gradient(gradient + place[0], N, N, K, w->left, w->right, call->R, overwrite);
+    pack_rows(w->left, d, N, job->R, N, place[1] < 0 ? NULL : gradient + place[1]);
+    pack_rows(w->right, x, K, job->R, K, NULL);
+    matrix_gradient(gradient + place[0], N, K, w->left, w->right, job->R, overwrite);
 }
 
 /* One block: sequences [first, first + count) of the chunk, forward and backward. The gradient is added to that of the piece; of
  * matrices, it begins it if `overwrite`. Returns the sum of the losses. */
-static double block(const Call *call, const Workspace_ *w, float *gradient, int first, int count, int overwrite)
+static double block(const Job *job, const Memory *w, float *gradient, int first, int count, int overwrite)
 {
-    const Step *step = call->step;
-    const int C = step->C, T = step->T, L = step->layers, R = call->R, rows = count * T, width = rounded(step->V, PANEL);
+    const Step *step = job->step;
+    const int C = step->C, T = step->T, L = step->layers, R = job->R, rows = count * T, width = padded(step->V, PANEL);
     const int64_t begin = (int64_t)first * T, *last = step->places + L * OF_LAYER;
-    const Shape shape = { count, T, step->h, C / step->h, 1, ROTARY(step->cosine, step->sine) };
-    const Weights *top = &call->weights[L];
+    const Shape shape = { .B = count, .T = T, .h = step->h, .d = C / step->h, .threads = 1, ROTARY(step->cosine, step->sine) };
+    const Weights *top = &job->weights[L];
     const Saved *end = &w->saved[L];
 
-    embed(w->saved[0].x, call, begin, rows);
+    embed(w->saved[0].x, job, begin, rows);
     for (int l = 0; l < L; l++) {
         const Saved *s = &w->saved[l];
-        const Weights *m = &call->weights[l];
+        const Weights *m = &job->weights[l];
         normalise(s->norm_1, s->stats_1, s->x, m->vector[NORM_1], m->vector[NORM_1_BIAS], R, C);
         product(s->norm_1, R, C, m->matrix[QKV][FORWARD], 3 * C, finish_biased,
                 &(Finish){ .to = s->qkv, .bias = m->vector[QKV_BIAS], .width = 3 * C });
@@ -421,50 +435,50 @@ static double block(const Call *call, const Workspace_ *w, float *gradient, int 
                            .site = 2 * l + 2, .first = begin });
     }
     normalise(end->norm_1, end->stats_1, end->x, top->vector[NORM], top->vector[NORM_BIAS], R, C);
-    const double loss = cross_entropy(w, call, end->norm_1, begin, rows);
+    const double loss = cross_entropy(w, job, end->norm_1, begin, rows);
 
     pack_rows(w->left, w->dlogits, width, R, width, NULL);
     pack_rows(w->right, end->norm_1, C, R, C, NULL);
-    matrix_gradient(gradient + last[TOKENS], step->V, width, C, w->left, w->right, R, 0);
+    matrix_gradient(gradient + last[TOKENS], step->V, C, w->left, w->right, R, 0);
     product(w->dlogits, R, width, top->matrix[TOKENS][BACKWARD], C, finish_floats, &(Finish){ .stream = w->d, .width = C });
     normalise_back(w->dx, 0, gradient + last[NORM], last[NORM_BIAS] < 0 ? NULL : gradient + last[NORM_BIAS], w->d, end->x,
                    end->stats_1, top->vector[NORM], R, C);
     for (int l = L - 1; l >= 0; l--) {
         const Saved *s = &w->saved[l];
-        const Weights *m = &call->weights[l];
+        const Weights *m = &job->weights[l];
         const int64_t *place = step->places + l * OF_LAYER;
         const Finish to_d = { .stream = w->d, .width = C };
         dropout_back(w->narrow, w->dx, step, 2 * l + 2, begin, R);
-        linear_gradient(w, call, gradient, place + DOWN, w->narrow, C, s->active, 4 * C, overwrite);
+        linear_gradient(w, job, gradient, place + DOWN, w->narrow, C, s->active, 4 * C, overwrite);
         product(w->narrow, R, C, m->matrix[DOWN][BACKWARD], 4 * C, finish_times,
                 &(Finish){ .to = w->wide, .factor = s->slope, .width = 4 * C });
-        linear_gradient(w, call, gradient, place + UP, w->wide, 4 * C, s->norm_2, C, overwrite);
+        linear_gradient(w, job, gradient, place + UP, w->wide, 4 * C, s->norm_2, C, overwrite);
         product(w->wide, R, 4 * C, m->matrix[UP][BACKWARD], C, finish_floats, &to_d);
         normalise_back(w->dx, 1, gradient + place[NORM_2], place[NORM_2_BIAS] < 0 ? NULL : gradient + place[NORM_2_BIAS], w->d,
                        s->middle, s->stats_2, m->vector[NORM_2], R, C);
         dropout_back(w->narrow, w->dx, step, 2 * l + 1, begin, R);
-        linear_gradient(w, call, gradient, place + PROJ, w->narrow, C, s->y, C, overwrite);
+        linear_gradient(w, job, gradient, place + PROJ, w->narrow, C, s->y, C, overwrite);
         product(w->narrow, R, C, m->matrix[PROJ][BACKWARD], C, finish_numbers, &(Finish){ .to = w->dy, .width = C });
         for (int item = 0; item < count * step->h; item++)
             backward(&shape, s->qkv, s->y, s->log2_sum, w->dy, w->dqkv, item, ATTENTION_SCRATCH(w->attention));
         memset(w->dqkv + (size_t)rows * 3 * C, 0, (size_t)(R - rows) * 3 * C * sizeof *w->dqkv);
-        linear_gradient(w, call, gradient, place + QKV, w->dqkv, 3 * C, s->norm_1, C, overwrite);
+        linear_gradient(w, job, gradient, place + QKV, w->dqkv, 3 * C, s->norm_1, C, overwrite);
         product(w->dqkv, R, 3 * C, m->matrix[QKV][BACKWARD], C, finish_floats, &to_d);
         normalise_back(w->dx, 1, gradient + place[NORM_1], place[NORM_1_BIAS] < 0 ? NULL : gradient + place[NORM_1_BIAS], w->d,
                        s->x, s->stats_1, m->vector[NORM_1], R, C);
     }
-    embed_back(gradient, w->dx, call, begin, rows);
+    embed_back(gradient, w->dx, job, begin, rows);
     return loss;
 }
 
 /* The memory of a thread; its size in *size. With memory NULL, only the size. `saved` (layers + 1) is the caller's. */
-static Workspace_ thread_memory(const Call *call, char *memory, Saved *saved, size_t *size)
+static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *size)
 {
-    const Step *step = call->step;
-    const size_t R = call->R, C = step->C, width = rounded(step->V, PANEL), wide = width > 4 * C ? width : 4 * C;
-    const Shape shape = { call->sequences, step->T, step->h, C / step->h, 1 };
+    const Step *step = job->step;
+    const size_t R = job->R, C = step->C, width = padded(step->V, PANEL), wide = width > 4 * C ? width : 4 * C;
+    const Shape shape = { .B = job->sequences, .T = step->T, .h = step->h, .d = C / step->h };
     const size_t row = C * R, f = sizeof(float), n = sizeof(number);
-    Workspace_ w = { .saved = saved };
+    Memory w = { .saved = saved };
     size_t at = 0;
     for (int l = 0; l <= step->layers; l++) {
         Saved s = { .x = take(memory, &at, f * row), .stats_1 = take(memory, &at, 2 * f * R), .norm_1 = take(memory, &at, n * row) };
@@ -503,11 +517,11 @@ static void pack_item(const void *data, int item, int thread)
     static const struct { int kind, size; } vectors[] = { { NORM_1, 1 }, { NORM_1_BIAS, 1 }, { QKV_BIAS, 3 }, { PROJ_BIAS, 1 },
         { NORM_2, 1 }, { NORM_2_BIAS, 1 }, { UP_BIAS, 4 }, { DOWN_BIAS, 1 } };
     static const struct { int kind, size; } norms[] = { { NORM, 1 }, { NORM_BIAS, 1 } };
-    const Call *call = data;
-    const Step *step = call->step;
+    const Job *job = data;
+    const Step *step = job->step;
     const int is_layer = item < step->layers, C = step->C;
     const int64_t *place = step->places + item * OF_LAYER;
-    Weights *to = &call->weights[item];
+    Weights *to = &job->weights[item];
     (void)thread;
     if (is_layer) {
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
@@ -516,11 +530,11 @@ static void pack_item(const void *data, int item, int thread)
             pack_rows(to->matrix[kind][BACKWARD], step->weights + place[kind], K, N, K, NULL);
         }
     } else {
-        const int width = rounded(step->V, PANEL);
-        memcpy(call->tokens, step->weights + place[TOKENS], sizeof(number) * step->V * C);
-        memset(call->tokens + (size_t)step->V * C, 0, sizeof(number) * (width - step->V) * C);
-        pack_transpose(to->matrix[TOKENS][FORWARD], call->tokens, width, C);
-        pack_rows(to->matrix[TOKENS][BACKWARD], call->tokens, C, width, C, NULL);
+        const int width = padded(step->V, PANEL);
+        memcpy(job->tokens, step->weights + place[TOKENS], sizeof(number) * step->V * C);
+        memset(job->tokens + (size_t)step->V * C, 0, sizeof(number) * (width - step->V) * C);
+        pack_transpose(to->matrix[TOKENS][FORWARD], job->tokens, width, C);
+        pack_rows(to->matrix[TOKENS][BACKWARD], job->tokens, C, width, C, NULL);
     }
     const int count = is_layer ? sizeof vectors / sizeof *vectors : sizeof norms / sizeof *norms;
     for (int i = 0; i < count; i++) {
@@ -541,34 +555,34 @@ static int pieces_of(int B, int T)
 
 static void piece_item(const void *data, int item, int thread)
 {
-    const Call *call = data;
-    const Step *step = call->step;
-    const int begin = (int64_t)step->B * item / call->pieces, end = (int64_t)step->B * (item + 1) / call->pieces;
-    float *gradient = call->gradients + item * step->count;
+    const Job *job = data;
+    const Step *step = job->step;
+    const int begin = (int64_t)step->B * item / job->pieces, end = (int64_t)step->B * (item + 1) / job->pieces;
+    float *gradient = job->gradients + item * step->count;
     Saved saved[step->layers + 1];
     size_t size;
-    const Workspace_ w = thread_memory(call, call->threads + thread * call->thread_size, saved, &size);
+    const Memory w = thread_memory(job, job->threads + thread * job->thread_size, saved, &size);
     memset(gradient + step->matrices, 0, (step->count - step->matrices) * sizeof *gradient);
     double loss = 0;
-    for (int first = begin; first < end; first += call->sequences) {
-        const int count = first + call->sequences < end ? call->sequences : end - first;
-        loss += block(call, &w, gradient, first, count, first == begin);
+    for (int first = begin; first < end; first += job->sequences) {
+        const int count = first + job->sequences < end ? job->sequences : end - first;
+        loss += block(job, &w, gradient, first, count, first == begin);
     }
-    call->losses[item] = loss;
+    job->losses[item] = loss;
 }
 
 enum { SUMMED = 8192 }; /* numbers of the gradient that an item sums */
 
 static void sum_item(const void *data, int item, int thread)
 {
-    const Call *call = data;
-    const Step *step = call->step;
+    const Job *job = data;
+    const Step *step = job->step;
     const int64_t begin = (int64_t)item * SUMMED, end = begin + SUMMED < step->count ? begin + SUMMED : step->count;
     (void)thread;
     for (int64_t i = begin; i < end; i += LANES) {
         vector sum = { 0 };
-        for (int piece = 0; piece < call->pieces; piece++)
-            sum += *(const vector *)(call->gradients + piece * step->count + i);
+        for (int piece = 0; piece < job->pieces; piece++)
+            sum += *(const vector *)(job->gradients + piece * step->count + i);
         float *to = step->gradient + i;
         vector before = { 0 };
         if (step->add)
@@ -579,18 +593,18 @@ static void sum_item(const void *data, int item, int thread)
 }
 
 /* Divides the scratch memory; its size in *size. With memory NULL, only the size. */
-static Call divide(const Step *step, char *memory, size_t *size)
+static Job divide(const Step *step, char *memory, size_t *size)
 {
     static const int rows[OF_LAYER] = { [QKV] = 3, [PROJ] = 1, [UP] = 4, [DOWN] = 4 };
     static const int sizes[OF_LAYER] = { [NORM_1] = 1, [NORM_1_BIAS] = 1, [QKV_BIAS] = 3, [PROJ_BIAS] = 1, [NORM_2] = 1,
                                          [NORM_2_BIAS] = 1, [UP_BIAS] = 4, [DOWN_BIAS] = 1 };
-    const size_t C = step->C, width = rounded(step->V, PANEL), n = sizeof(number), f = sizeof(float);
-    Call call = { .step = step, .pieces = pieces_of(step->B, step->T) };
-    const int most = (step->B + call.pieces - 1) / call.pieces, fit = BLOCK_ROWS / step->T;
-    call.sequences = fit < 1 ? 1 : fit < most ? fit : most;
-    call.R = rounded((size_t)call.sequences * step->T, TILE);
+    const size_t C = step->C, width = padded(step->V, PANEL), n = sizeof(number), f = sizeof(float);
+    Job job = { .step = step, .pieces = pieces_of(step->B, step->T) };
+    const int most = (step->B + job.pieces - 1) / job.pieces, fit = BLOCK_ROWS / step->T;
+    job.sequences = fit < 1 ? 1 : fit < most ? fit : most;
+    job.R = padded((size_t)job.sequences * step->T, TILE);
     size_t at = 0;
-    call.weights = take(memory, &at, (step->layers + 1) * sizeof(Weights));
+    job.weights = take(memory, &at, (step->layers + 1) * sizeof(Weights));
     for (int l = 0; l <= step->layers; l++) {
         Weights w = { 0 };
         for (int kind = 0; kind < OF_LAYER && l < step->layers; kind++)
@@ -604,15 +618,15 @@ static Call divide(const Step *step, char *memory, size_t *size)
         for (int kind = NORM; kind <= NORM_BIAS && l == step->layers; kind++)
             w.vector[kind] = take(memory, &at, f * C);
         if (memory)
-            call.weights[l] = w;
+            job.weights[l] = w;
     }
-    call.tokens = take(memory, &at, n * width * C);
-    call.gradients = take(memory, &at, f * call.pieces * step->count);
-    call.losses = take(memory, &at, call.pieces * sizeof(double));
-    thread_memory(&call, NULL, NULL, &call.thread_size);
-    call.threads = take(memory, &at, step->threads * call.thread_size);
+    job.tokens = take(memory, &at, n * width * C);
+    job.gradients = take(memory, &at, f * job.pieces * step->count);
+    job.losses = take(memory, &at, job.pieces * sizeof(double));
+    thread_memory(&job, NULL, NULL, &job.thread_size);
+    job.threads = take(memory, &at, step->threads * job.thread_size);
     *size = at;
-    return call;
+    return job;
 }
 
 EXPORT size_t step_size(void) { return sizeof(Step); }
@@ -629,12 +643,12 @@ EXPORT size_t step_scratch_size(const Step *step)
 EXPORT double step_gradient(const Step *step)
 {
     size_t size;
-    const Call call = divide(step, step->scratch, &size);
+    const Job job = divide(step, step->scratch, &size);
     double loss = 0;
-    in_threads(&step->openmp, step->threads, step->layers + 1, pack_item, &call);
-    in_threads(&step->openmp, step->threads, call.pieces, piece_item, &call);
-    in_threads(&step->openmp, step->threads, (step->count + SUMMED - 1) / SUMMED, sum_item, &call);
-    for (int piece = 0; piece < call.pieces; piece++)
-        loss += call.losses[piece];
+    in_threads(&step->openmp, step->threads, step->layers + 1, pack_item, &job);
+    in_threads(&step->openmp, step->threads, job.pieces, piece_item, &job);
+    in_threads(&step->openmp, step->threads, (step->count + SUMMED - 1) / SUMMED, sum_item, &job);
+    for (int piece = 0; piece < job.pieces; piece++)
+        loss += job.losses[piece];
     return loss / ((double)step->B * step->T);
 }

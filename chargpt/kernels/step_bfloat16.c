@@ -14,7 +14,7 @@ typedef __m512 vector;
 typedef int32_t integers __attribute__((vector_size(64)));
 typedef vector Sums[TILE][2]; /* of a product, (TILE, PANEL) */
 
-#define ROTARY(cosine, sine) { cosine, sine }
+#define ROTARY(c, s) .rotary = { c, s }
 #define ATTENTION_SCRATCH(memory) (memory)
 #define exp2_vector exp2_ps
 #define total _mm512_reduce_add_ps
@@ -77,11 +77,9 @@ static void pack_transpose(uint32_t *panels, const bfloat *rows, int N, int K)
         }
 }
 
-#define multiply(sum, left, right, count) multiply_words(sum, (left).data, (left).row_step, (left).step, right, count)
-
 /* sum (TILE, PANEL) += left (TILE, 2 count) right (2 count, PANEL); word (row, k) of `left` is left[row * row_step + k * step]. */
-static ALWAYS_INLINE void multiply_words(Sums sum, const uint32_t *left, size_t row_step, size_t step, const uint32_t *right,
-                                         int count)
+static ALWAYS_INLINE void multiply(Sums sum, const uint32_t *left, size_t row_step, size_t step, const uint32_t *right,
+                                   int count)
 {
     for (int k = 0; k < count; k++, left += step, right += PANEL) {
         const __m512bh a = (__m512bh)_mm512_load_si512(right), b = (__m512bh)_mm512_load_si512(right + LANES);

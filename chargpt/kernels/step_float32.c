@@ -15,7 +15,7 @@ enum {
 
 typedef float number, word;
 
-#define ROTARY(cosine, sine) cosine, sine
+#define ROTARY(c, s) .cosine = c, .sine = s
 #define ATTENTION_SCRATCH(memory) (float *)(memory)
 #define exp2_vector exp2_of
 #define total sum_of
@@ -60,11 +60,9 @@ static void pack_transpose(float *restrict panels, const float *restrict rows, i
 
 typedef vector Sums[TILE][2]; /* of a product, (TILE, PANEL) */
 
-#define multiply(sum, left, right, count) multiply_words(sum, (left).data, (left).row_step, (left).step, right, count)
-
 /* sum (TILE, PANEL) += left (TILE, count) right (count, PANEL); number (row, k) of `left` is left[row * row_step + k * step]. */
-static ALWAYS_INLINE void multiply_words(Sums sum, const float *left, size_t row_step, size_t step, const float *right,
-                                         int count)
+static ALWAYS_INLINE void multiply(Sums sum, const float *left, size_t row_step, size_t step, const float *right,
+                                   int count)
 {
     for (int k = 0; k < count; k++, left += step, right += PANEL) {
         const vector a = ((const vector *)right)[0], b = ((const vector *)right)[1];
