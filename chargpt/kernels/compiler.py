@@ -64,13 +64,14 @@ class Source:
     path: Path
     flags: tuple[str, ...]
     instructions: tuple[str, ...] = ("baseline", "avx2", "avx512")
+    includes: tuple[str, ...] = ()  # files that it includes beside HEADERS
 
     def name(self, instructions: str, *compiler: str) -> str:
         """The name of a library of this source, without its suffix. It depends on all that decides what the library computes.
 
         `compiler` identifies the compiler; libraries in the package do without it.
         """
-        texts = [self.path.read_bytes(), *((HERE / header).read_bytes() for header in HEADERS)]
+        texts = [self.path.read_bytes(), *((HERE / header).read_bytes() for header in (*HEADERS, *self.includes))]
         words = (*self.flags, "", *_features(instructions), "", *compiler)
         key = hashlib.sha256(b"\0".join((*texts, " ".join(words).encode())))
         return f"{self.path.stem}-{instructions}-{key.hexdigest()[:16]}"
@@ -109,6 +110,8 @@ def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
 PROCESSOR = _source("processor", instructions=("baseline",))
 ATTENTION_FLOAT32 = _source("attention_float32")
 ATTENTION_BFLOAT16 = _source("attention_bfloat16", instructions=("avx512bf16",))
+STEP_FLOAT32 = _source("step_float32", includes=("attention_float32.c", "step.h"))
+STEP_BFLOAT16 = _source("step_bfloat16", instructions=("avx512bf16",), includes=("attention_bfloat16.c", "step.h"))
 DECODE = _source(
     "decode",
     # The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.
@@ -119,7 +122,7 @@ DECODE = _source(
     "-ffinite-math-only",
 )
 EXACT = _source("exact", "-ffp-contract=off")  # and nothing else that changes a result, such as a part of -ffast-math
-SOURCES = (PROCESSOR, ATTENTION_FLOAT32, ATTENTION_BFLOAT16, DECODE, EXACT)
+SOURCES = (PROCESSOR, ATTENTION_FLOAT32, ATTENTION_BFLOAT16, STEP_FLOAT32, STEP_BFLOAT16, DECODE, EXACT)
 
 
 def load(source: Source, *, instructions: str | None = None, cache: Path | None = None) -> ctypes.CDLL:

@@ -35,7 +35,8 @@ typedef struct { /* step.py has the same structure */
     const number *weights;                   /* (count) */
     const number *positions;                 /* (T, C), or NULL */
     const number *cosine, *sine;             /* (T, d / 2), or NULL */
-    const int64_t *idx, *targets;            /* (B, T) */
+    const int64_t *idx, *targets;            /* (B, T); a target below 0 does not count */
+    const float *expected;                   /* (B, T, V), probabilities in place of one character; or NULL */
     float *gradient;                         /* (count) */
     char *scratch;                           /* step_scratch_size bytes, aligned to 64 */
     OpenMP openmp;
@@ -73,6 +74,7 @@ typedef struct { /* what threads share */
     char *threads;    /* memory of each thread */
     size_t thread_size;
     int pieces, sequences, R; /* sequences in a block, and its rows */
+    int64_t counted;          /* targets that count */
 } Job;
 
 /* The next `bytes` of memory, aligned to 64; *at moves on. With memory NULL, only *at matters. */
@@ -356,38 +358,55 @@ static void embed_back(float *gradient, const float *dx, const Job *job, int64_t
     }
 }
 
-/* The loss of `rows` characters, the first of which is character `first` of the chunk, and dlogits (R, V') = (softmax(logits) -
- * one at the target) scale / (B T). `from` (R, C) is the last norm's output. Returns the sum of the losses. */
+/* One row: -sum(expected * log softmax(logits)), and to (V') = (sum(expected) softmax(logits) - expected) * scale. `expected` is 1
+ * for the target and 0 for the others, if it is NULL. logits (V') are overwritten; those after V are to be of no effect. */
+static double cross_entropy_row(number *to, float *logits, const float *expected, int64_t target, int V, float scale)
+{
+    const int width = padded(V, PANEL);
+    float right = expected ? 0 : logits[target], share = expected ? 0 : 1;
+    for (int v = 0; expected && v < V; v++) {
+        right += expected[v] * logits[v];
+        share += expected[v];
+    }
+    for (int v = V; v < width; v++)
+        logits[v] = -1e30f;
+    vector most = *(const vector *)logits, sum = { 0 };
+    for (int v = LANES; v < width; v += LANES) {
+        const vector x = *(const vector *)(logits + v);
+        most = choose(x > most, x, most);
+    }
+    const float highest = largest(most);
+    for (int v = 0; v < width; v += LANES)
+        sum += *(vector *)(logits + v) = exp2_vector((*(const vector *)(logits + v) - highest) * LOG2_E);
+    const float whole = total(sum), factor = share * scale / whole;
+    if (!expected)
+        logits[target] -= whole;
+    for (int v = 0; expected && v < V; v++)
+        logits[v] = logits[v] - expected[v] * whole / share;
+    for (int v = 0; v < width; v += LANES)
+        store_numbers(to + v, *(const vector *)(logits + v) * factor);
+    return share * (double)(logf(whole) + highest) - right;
+}
+
+/* The sum of the losses of `rows` characters, the first of which is character `first` of the chunk, and dlogits (R, V'), the
+ * gradient of their mean over the chunk, times step->scale. `from` (R, C) is the last norm's output. */
 static double cross_entropy(const Memory *w, const Job *job, const number *from, int64_t first, int rows)
 {
     const Step *step = job->step;
     const int V = step->V, width = padded(V, PANEL), C = step->C;
     const word *tokens = job->weights[step->layers].matrix[TOKENS][FORWARD];
-    const float scale = step->scale / ((float)step->B * step->T);
+    const float scale = step->scale / job->counted;
     double loss = 0;
     for (int r = 0; r < rows; r += TILE) {
         product(from + (size_t)r * C, TILE, C, tokens, width, finish_floats, &(Finish){ .stream = w->logits, .width = width });
-        for (int row = 0; row < TILE && r + row < rows; row++) {
-            float *logits = w->logits + (size_t)row * width;
-            number *to = w->dlogits + (size_t)(r + row) * width;
-            const int64_t target = step->targets[first + r + row];
-            const float right = logits[target];
-            for (int v = V; v < width; v++)
-                logits[v] = -1e30f;
-            vector most = *(const vector *)logits, sum = { 0 };
-            for (int v = LANES; v < width; v += LANES) {
-                const vector x = *(const vector *)(logits + v);
-                most = choose(x > most, x, most);
-            }
-            const float highest = largest(most);
-            for (int v = 0; v < width; v += LANES)
-                sum += *(vector *)(logits + v) = exp2_vector((*(const vector *)(logits + v) - highest) * LOG2_E);
-            const float whole = total(sum), factor = scale / whole;
-            loss += logf(whole) + highest - right;
-            const float probability = logits[target] * factor;
-            for (int v = 0; v < width; v += LANES)
-                store_numbers(to + v, *(const vector *)(logits + v) * factor);
-            store_number(to + target, probability - scale);
+        for (int row = r; row < r + TILE && row < rows; row++) {
+            const int64_t target = step->targets[first + row];
+            number *to = w->dlogits + (size_t)row * width;
+            if (target < 0)
+                memset(to, 0, width * sizeof *to);
+            else
+                loss += cross_entropy_row(to, w->logits + (size_t)(row - r) * width,
+                                          step->expected ? step->expected + (first + row) * V : NULL, target, V, scale);
         }
     }
     memset(w->dlogits + (size_t)rows * width, 0, (size_t)(job->R - rows) * width * sizeof *w->dlogits);
@@ -639,16 +658,22 @@ EXPORT size_t step_scratch_size(const Step *step)
     return size;
 }
 
-/* The mean loss of the chunk, in nats for each character; its gradient times scale into step->gradient. */
+/* The mean loss of the targets that count, in nats for each character; its gradient times scale into step->gradient. Returns -1,
+ * with the gradient as it was, if an id is not one of the vocabulary. */
 EXPORT double step_gradient(const Step *step)
 {
     size_t size;
-    const Job job = divide(step, step->scratch, &size);
+    Job job = divide(step, step->scratch, &size);
     double loss = 0;
+    for (int64_t i = 0; i < (int64_t)step->B * step->T; i++) {
+        if (step->idx[i] < 0 || step->idx[i] >= step->V || step->targets[i] >= step->V)
+            return -1;
+        job.counted += step->targets[i] >= 0;
+    }
     in_threads(&step->openmp, step->threads, step->layers + 1, pack_item, &job);
     in_threads(&step->openmp, step->threads, job.pieces, piece_item, &job);
     in_threads(&step->openmp, step->threads, (step->count + SUMMED - 1) / SUMMED, sum_item, &job);
     for (int piece = 0; piece < job.pieces; piece++)
         loss += job.losses[piece];
-    return loss / ((double)step->B * step->T);
+    return loss / job.counted;
 }

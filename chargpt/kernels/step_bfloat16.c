@@ -30,7 +30,6 @@ static inline vector choose(integers mask, vector yes, vector no)
 
 static inline vector load_numbers(const bfloat *from) { return load(from, LANES); }
 static inline void store_numbers(bfloat *to, vector x) { store(to, x, LANES); }
-static inline void store_number(bfloat *to, float x) { store(to, _mm512_set1_ps(x), 1); }
 
 /* panels (width / PANEL, R / 2, PANEL) of rows (R, width), which are `stride` numbers apart; sums (width) += the sum of the rows,
  * unless it is NULL. R is even. */

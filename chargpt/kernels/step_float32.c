@@ -29,7 +29,6 @@ static inline vector load_numbers(const float *from)
 }
 
 static inline void store_numbers(float *to, vector x) { *(vector *)to = x; }
-static inline void store_number(float *to, float x) { *to = x; }
 
 /* panels (width / PANEL, R, PANEL) of rows (R, width), which are `stride` numbers apart; sums (width) += the sum of the rows,
  * unless it is NULL. */

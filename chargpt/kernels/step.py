@@ -1,0 +1,137 @@
+"""The gradient of a training step on the CPU by one call: its C sources for float32 and bfloat16, and the models they support.
+
+What torch does in a hundred calls, each of which reads and writes all activations, goes through the cache a few sequences at a
+time. What a source does not support is left to torch.
+"""
+
+import ctypes
+import hashlib
+from collections.abc import Mapping
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from chargpt.config import ModelConfig
+from chargpt.kernels import attention
+from chargpt.kernels.attention import PANEL, openmp
+from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, check_sizes, load
+from chargpt.model import GPT, GPTConfig
+
+SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
+# Parameters in the blocks up to which torch's steps take longer: docs/lab/speed.md.
+MOST_PARAMETERS = 4_000_000
+# The parameters of a block and of a model, as step.h numbers them.
+OF_BLOCK = (
+    *("norm_1.weight", "norm_1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias"),
+    *("norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"),
+)
+OF_MODEL = ("token_embedding.weight", "position_embedding.weight", "norm.weight", "norm.bias")
+
+
+class _Step(Structure):
+    _fields_ = [
+        *((name, c_int) for name in ("B", "T", "h", "C", "V", "layers", "threads", "add")),
+        ("seed", c_uint64),
+        ("threshold", c_uint32),
+        ("scale", c_float),
+        ("count", c_int64),
+        ("matrices", c_int64),
+        *((name, c_void_p) for name in ("places", "weights", "positions", "cosine", "sine")),
+        *((name, c_void_p) for name in ("idx", "targets", "expected", "gradient", "scratch")),
+        ("openmp", attention._OpenMP),
+    ]
+
+
+def supports(config: ModelConfig | GPTConfig) -> bool:
+    """Whether a kernel computes this model's gradient, and faster than torch does."""
+    small = 12 * config.n_layer * config.n_embd**2 <= MOST_PARAMETERS
+    return small and config.n_embd % PANEL == 0 and attention.supports(config)
+
+
+def load_kernel(
+    dtype: torch.dtype, cache: Path | None = None, *, instructions: str | None = None, extra: tuple[str, ...] = ()
+) -> ctypes.CDLL:
+    """The kernel for a dtype: as `load` of compiler.py finds it, compiled with `extra` flags. Raises Unavailable."""
+    source = replace(SOURCES[dtype], flags=(*SOURCES[dtype].flags, *extra))
+    kernel = load(source, instructions=instructions, cache=cache)
+    check_sizes(kernel, step_size=_Step)
+    kernel.step_scratch_size.argtypes, kernel.step_scratch_size.restype = [POINTER(_Step)], c_size_t
+    kernel.step_gradient.argtypes, kernel.step_gradient.restype = [POINTER(_Step)], c_double
+    return kernel
+
+
+class StepKernel:
+    """The kernel that was loaded for `dtype`, float32 or bfloat16. It is for models that `supports` accepts."""
+
+    def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
+        self.library, self.dtype = kernel, dtype
+        self.build = hashlib.sha256(Path(kernel._name).read_bytes()).hexdigest()[:8]  # what decides the bits of results
+
+
+def step_kernel(dtype: torch.dtype) -> StepKernel:
+    """The fastest kernel for `dtype` on this CPU. Raises Unavailable where it does not compile or load."""
+    return StepKernel(load_kernel(dtype), dtype)
+
+
+class StepGradient:
+    """The gradient of a model's loss by a kernel.
+
+    `model` has the dtype of the kernel, and its parameters are views of `weights`, at the `spans` of their names. Their
+    gradients are at the same places of the float32 vector `gradient`. The matrices of the blocks come before all others.
+    """
+
+    def __init__(
+        self, kernel: StepKernel, model: GPT, *, weights: Tensor, gradient: Tensor, spans: Mapping[str, slice]
+    ) -> None:
+        assert weights.dtype == kernel.dtype and gradient.dtype == torch.float32, (weights.dtype, gradient.dtype)
+        config = model.config
+        names = [f"blocks.{layer}.{name}" for layer in range(config.n_layer) for name in OF_BLOCK] + [*OF_MODEL]
+        places = [spans[name].start if name in spans else -1 for name in names]
+        table = model.position_table(config.block_size).detach().contiguous()
+        tables = dict(zip(("cosine", "sine"), table)) if config.positions == "rotary" else {"positions": table}
+        self._kept = (torch.tensor(places), weights, gradient, table)  # what the structure points to
+        self._library, self._scratch, self._model = kernel.library, torch.empty(0, dtype=torch.uint8), model
+        self._step = _Step(
+            h=config.n_head,
+            C=config.n_embd,
+            V=model.vocab_size,
+            layers=config.n_layer,
+            threshold=int(config.dropout * 2**31),
+            count=len(weights),
+            matrices=spans[OF_MODEL[0]].start,
+            places=self._kept[0].data_ptr(),
+            weights=weights.data_ptr(),
+            gradient=gradient.data_ptr(),
+            openmp=openmp(),
+            **{name: numbers.data_ptr() for name, numbers in tables.items()},
+        )
+
+    def add(
+        self, idx: Tensor, targets: Tensor, *, scale: float, seed: int, begins: bool, expected: Tensor | None = None
+    ) -> float:
+        """Add the gradient of the mean loss, times `scale`, to that in the vector, or `begins` it; return the loss, in nats.
+
+        idx and targets are (B, T), int64; targets below 0 do not count. `expected`, (B, T, V) float32, are probabilities that
+        take the place of each target. Dropout is a function of `seed` and of the place in the batch.
+        """
+        step = self._step
+        tensors = {"idx": idx.contiguous(), "targets": targets.contiguous()}
+        if expected is not None:
+            tensors["expected"] = expected.contiguous()
+        assert idx.dtype == targets.dtype == torch.int64 and idx.shape == targets.shape
+        assert expected is None or (expected.dtype == torch.float32 and expected.shape == (*idx.shape, step.V))
+        step.B, step.T = idx.shape
+        step.threads, step.add, step.seed, step.scale = torch.get_num_threads(), not begins, seed % 2**64, scale
+        step.expected = None
+        for name, tensor in tensors.items():
+            setattr(step, name, tensor.data_ptr())
+        size = self._library.step_scratch_size(byref(step))
+        if len(self._scratch) < size + 64:
+            self._scratch = torch.empty(size + 64, dtype=torch.uint8)
+        step.scratch = -(-self._scratch.data_ptr() // 64) * 64
+        loss = self._library.step_gradient(byref(step))
+        assert loss >= 0 or loss != loss, "an id that is not one of the vocabulary"
+        return loss
