@@ -378,11 +378,11 @@ static double cross_entropy_row(number *to, float *logits, const float *expected
     const float highest = largest(most);
     for (int v = 0; v < width; v += LANES)
         sum += *(vector *)(logits + v) = exp2_vector((*(const vector *)(logits + v) - highest) * LOG2_E);
-    const float whole = total(sum), factor = share * scale / whole;
+    const float whole = total(sum), factor = share * scale / whole, ratio = whole / share;
     if (!expected)
         logits[target] -= whole;
     for (int v = 0; expected && v < V; v++)
-        logits[v] = logits[v] - expected[v] * whole / share;
+        logits[v] -= expected[v] * ratio;
     for (int v = 0; v < width; v += LANES)
         store_numbers(to + v, *(const vector *)(logits + v) * factor);
     return share * (double)(logf(whole) + highest) - right;

@@ -13,7 +13,7 @@ from chargpt.config import Config, TrainConfig, apply, to_dict
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 4
+FORMAT = 5
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
 MAX_SECONDS = 1e12  # of a time limit
@@ -139,7 +139,17 @@ def _from_format_3(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3}
+def _from_format_4(data: dict[str, Any]) -> dict[str, Any]:
+    """In format 4, torch computed every step."""
+    config, environment = data.get("config"), data.get("environment")
+    if isinstance(config, dict) and isinstance(config.get("runtime", {}), dict):
+        data["config"] = {**config, "runtime": {**config.get("runtime", {}), "step": "torch"}}
+    if isinstance(environment, dict) and environment:
+        data["environment"] = {**environment, "step": "torch"}
+    return data
+
+
+MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3, 4: _from_format_4}
 
 
 def _object(value: object, name: str, keys: set[str]) -> dict[str, Any]:

@@ -37,21 +37,21 @@ class DistillationLoss(nn.Module):
         self.teachers = nn.ModuleList(copies)
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
-        """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character, where a target is not IGNORED.
-
-        The target of a position is SHARE times the mean of the teachers' probabilities, and the rest for the character in
-        `targets` (B, T).
-        """
-        with torch.no_grad():
-            probabilities = sum(teacher(idx).float().softmax(dim=-1) for teacher in self.teachers)  # (B, T, V)
-            expected = probabilities.mul_(SHARE / len(self.teachers))
-            known = targets.clamp(min=0).unsqueeze(-1)
-            expected.scatter_add_(-1, known, expected.new_full((*targets.shape, 1), 1 - SHARE))
-        logits, expected = self.model(idx).float().flatten(0, 1), expected.flatten(0, 1)
+        """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character, where a target is not IGNORED."""
+        expected = self.expected(idx, targets).flatten(0, 1)
+        logits = self.model(idx).float().flatten(0, 1)
         if not self.ignores:
             return F.cross_entropy(logits, expected)
         counts = (targets != IGNORED).flatten()
         return (F.cross_entropy(logits, expected, reduction="none") * counts).sum() / counts.sum()
+
+    @torch.no_grad()
+    def expected(self, idx: Tensor, targets: Tensor) -> Tensor:
+        """The probabilities (B, T, V) to learn: SHARE times the mean of the teachers', and the rest for `targets` (B, T)."""
+        probabilities = sum(teacher(idx).float().softmax(dim=-1) for teacher in self.teachers)
+        expected = probabilities.mul_(SHARE / len(self.teachers))
+        known = targets.clamp(min=0).unsqueeze(-1)
+        return expected.scatter_add_(-1, known, expected.new_full((*targets.shape, 1), 1 - SHARE))
 
 
 def digest(teachers: Sequence[GPT]) -> str:

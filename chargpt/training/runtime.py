@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision
-from chargpt.kernels.attention import FusedAttention, fused_attention, supports
+from chargpt.kernels.attention import PANEL, FusedAttention, fused_attention, supports
 from chargpt.kernels.compiler import Unavailable
+from chargpt.kernels.step import StepKernel, is_faster, step_kernel
+from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.parallel.group import Group
 from chargpt.terminal import UserError, one_line
@@ -29,6 +31,7 @@ class Runtime:
     precision: torch.dtype
     threads: int
     attention: FusedAttention | None = None  # a faster equal of model.py's, if there is one
+    step: StepKernel | None = None  # computes the gradients of steps, if torch does not
     compile: bool = False
     trouble: str = ""  # why torch does not compile, although it should
     slower: str = ""  # why `attention` is None on a CPU, and what to do, although there is one for this model
@@ -37,7 +40,11 @@ class Runtime:
         """One line for the user."""
         on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         parts = [on, str(self.precision).removeprefix("torch."), f"{self.threads} thread{'s' * (self.threads != 1)}"]
-        parts += ["attention compiled from C"] * (self.attention is not None) + ["compiled"] * self.compile
+        if self.step is not None:
+            parts.append("steps compiled from C")
+        elif self.attention is not None:
+            parts.append("attention compiled from C")
+        parts += ["compiled"] * self.compile
         return ", ".join(parts) + (f"; not compiled, because torch cannot compile here: {self.trouble}" if self.trouble else "")
 
     def environment(self) -> dict[str, str | int | bool]:
@@ -50,6 +57,7 @@ class Runtime:
             "precision": str(self.precision).removeprefix("torch."),
             "threads": self.threads,
             "attention": "plain" if self.attention is None else f"compiled {self.attention.build}",
+            "step": "torch" if self.step is None else f"native {self.step.build}",
             "compile": self.compile,
         }
 
@@ -103,11 +111,26 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Grou
             attention = fused_attention(precision)
         except Unavailable as reason:
             slower = f"attention is not compiled, so steps take longer: {reason}"
+    step: StepKernel | None = None
+    by_kernel = device.type == "cpu" and not compiled and supports_step(config.model)
+    if asked.step == "native" and not by_kernel:
+        raise UserError(
+            "runtime.step: native given, but it is for a CPU, without runtime.compile, and for a model whose n_embd is a "
+            f"multiple of {PANEL}, {config.model.n_embd} given; omit it"
+        )
+    if by_kernel and (asked.step == "native" or asked.step == "auto" and attention is not None and is_faster(config.model)):
+        try:
+            step = step_kernel(precision)
+        except Unavailable as reason:
+            if asked.step == "native":
+                raise UserError(f"runtime.step: native given, but it cannot be compiled here ({reason}); omit it") from None
+            slower = f"steps are not compiled from C, so they take longer: {reason}"
     return Runtime(
         device=device,
         precision=precision,
         threads=torch.get_num_threads(),
         attention=attention,
+        step=step,
         compile=compiled,
         trouble=trouble,
         slower=slower,

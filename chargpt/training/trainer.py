@@ -105,9 +105,10 @@ class Trainer:
         self._partial = [torch.empty_like(self.weights.vector) for _ in range(len(own).bit_length() - 1)]
         self._batches = _batches(ids, config, runtime=runtime, marks=marks)
         working = self.weights.working.train()
-        self._loss = runtime.compiled(
-            DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else working
-        )
+        distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else None
+        self._loss = runtime.compiled(distillation or working)
+        self._expected = distillation and distillation.expected
+        self._native = None if runtime.step is None else self.weights.gradient_by(runtime.step)
 
     @property
     def model(self) -> GPT:
@@ -159,18 +160,31 @@ class Trainer:
 
     def _gradient_of_chunk(self, step: int, chunk: int) -> Tensor:
         """Add the gradient of a chunk of the batch to those of the chunks before it; the chunk's share of the loss."""
-        train = self.config.train
+        accumulate, seed = self.config.train.accumulate, self._dropout_seed(step, chunk)
         if self.config.model.dropout:
-            # Dropout, like the batch, is a function of (seed, step, chunk).
-            torch.manual_seed(((train.seed * 1_000_003 + step) * self._count + chunk) % 2**63)
+            torch.manual_seed(seed)
         total = torch.zeros((), device=self.runtime.device)
         self.weights.new_gradient()
-        for micro in range(train.accumulate):
-            loss = self._loss(*self._batches.batch(step, micro, self._rows_of(chunk))) / (train.accumulate * self._count)
-            self.weights.add_gradient(loss)
-            total += loss.detach()
+        for micro in range(accumulate):
+            total += self._add_gradient(step, micro, self._rows_of(chunk), seed=seed * accumulate + micro)
         self._add_to_tree(chunk - self._own.start)
         return total
+
+    def _dropout_seed(self, step: int, chunk: int) -> int:
+        """Dropout, like the batch, is a function of (seed, step, chunk)."""
+        return ((self.config.train.seed * 1_000_003 + step) * self._count + chunk) % 2**63
+
+    def _add_gradient(self, step: int, micro: int, rows: slice, *, seed: int) -> Tensor | float:
+        """Add the gradient of these rows of a micro-batch; their share of the loss."""
+        idx, targets = self._batches.batch(step, micro, rows)
+        shares = self.config.train.accumulate * self._count
+        if self._native is not None:
+            expected = None if self._expected is None else self._expected(idx, targets)
+            begins = self.weights.begins_gradient()
+            return self._native.add(idx, targets, scale=1 / shares, seed=seed, begins=begins, expected=expected) / shares
+        loss = self._loss(idx, targets) / shares
+        self.weights.add_gradient(loss)
+        return loss.detach()
 
     def _rows_of(self, chunk: int) -> slice:
         return slice(chunk * self._rows, (chunk + 1) * self._rows)
@@ -204,7 +218,7 @@ class Trainer:
         for chunk in self._own:
             first = chunk * self._rows
             rows = slice(first, first + (windows or self._rows))
-            self.weights.add_gradient(self._loss(*self._batches.batch(self.progress.step, 0, rows)))
+            self._add_gradient(self.progress.step, 0, rows, seed=0)
         self._wait_for_device()
         self.weights.refresh()
 

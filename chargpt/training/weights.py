@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from chargpt.kernels.step import StepGradient, StepKernel
 from chargpt.model import GPT
 
 # The kinds of parameters, in the order in which they are placed in the vector. All matrices of one of the first three kinds
@@ -76,8 +77,16 @@ class FlatWeights:
     def add_gradient(self, loss: Tensor) -> None:
         """Add the gradient of `loss`, computed with `working`, to the gradients since the weights last changed."""
         parts = torch.autograd.grad(loss, self._inputs)
-        (torch._foreach_copy_ if self._outdated else torch._foreach_add_)(self._slots, parts)
-        self._outdated = False
+        (torch._foreach_copy_ if self.begins_gradient() else torch._foreach_add_)(self._slots, parts)
+
+    def begins_gradient(self) -> bool:
+        """Whether the gradient that is added next is the first one since the weights last changed; call this once for each."""
+        begins, self._outdated = self._outdated, False
+        return begins
+
+    def gradient_by(self, kernel: StepKernel) -> StepGradient:
+        """What computes the gradient in place of torch."""
+        return StepGradient(kernel, self.working, weights=self.computing, gradient=self.gradient, spans=self.spans)
 
     def are_finite(self) -> bool:
         """Whether every weight is a finite number."""
