@@ -33,7 +33,7 @@ def run(program: Path) -> None:
     assert int(done.stdout.split()[0]) > 50
 
 
-ATTENTION = {  # which instructions the kernel is compiled for decides how many numbers it computes at once
+FLAGS = {  # which instructions the kernel is compiled for decides how many numbers it computes at once
     "float32": ["-DFLOAT32"],
     "float32, native": ["-DFLOAT32", "-march=native"],
     "float32, 16 lanes": ["-DFLOAT32", "-march=native", "-D__AVX512F__=1"],
@@ -41,13 +41,12 @@ ATTENTION = {  # which instructions the kernel is compiled for decides how many 
 }
 
 
-@pytest.mark.parametrize(
-    "flags", [pytest.param(f, id=k, marks=[pytest.mark.nightly] * ("16" in k)) for k, f in ATTENTION.items()]
-)
+@pytest.mark.parametrize("flags", [pytest.param(f, id=k, marks=[pytest.mark.nightly] * ("16" in k)) for k, f in FLAGS.items()])
+@pytest.mark.parametrize("driver", ["drive_attention.c", "drive_step.c"])
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_attention_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer, flags):
+def test_training_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer, driver, flags):
     program = tmp_path / "drive"
-    source = ["-I", str(EMULATION), str(HERE / "drive_attention.c")]
+    source = ["-I", str(EMULATION), str(HERE / driver)]
     subprocess.run([*compiler_with(sanitizer, tmp_path), *flags, *source, "-o", str(program), "-lm"], check=True, timeout=120)
     run(program)
 

@@ -1,0 +1,212 @@
+"""The gradient of a step by a kernel: that of model.py in float64 to a stated error; with any number of threads, the same bits."""
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from kernels.test_attention import KERNELS, NIGHTLY
+from torch import Tensor
+
+from chargpt.kernels.compiler import Unavailable, available_instructions
+from chargpt.kernels.step import StepKernel, load_kernel, step_kernel, supports
+from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.training.weights import FlatWeights
+
+# The largest error of a parameter's gradient, relative to it, and of the loss.
+ERROR = {torch.float32: 1e-5, torch.bfloat16: 0.03}
+# Times torch's own error.
+AS_TORCH = {torch.float32: 3, torch.bfloat16: 1.5}
+
+
+@pytest.fixture(scope="module", params=[pytest.param(k, marks=pytest.mark.nightly) if k in NIGHTLY else k for k in KERNELS])
+def kernel(request, kernel_cache) -> StepKernel:
+    """A kernel, compiled for this CPU's instructions, and for others that this CPU can run or emulate."""
+    dtype, instructions, extra = KERNELS[request.param]
+    if instructions and instructions not in available_instructions(kernel_cache):
+        pytest.skip(f"needs a processor with {instructions}")
+    try:
+        return StepKernel(load_kernel(dtype, kernel_cache, instructions=instructions, extra=extra), dtype)
+    except Unavailable as reason:
+        pytest.skip(f"needs a C compiler, or a CPU that multiplies bfloat16 numbers: {reason}")
+
+
+def weights_of(dtype: torch.dtype, config: GPTConfig, vocab_size: int) -> FlatWeights:
+    """Of a model whose biases and norms are not those of the beginning."""
+    torch.manual_seed(0)
+    model = GPT(config, vocab_size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return FlatWeights(model, dtype)
+
+
+def windows(config: GPTConfig, vocab_size: int, B: int) -> tuple[Tensor, Tensor]:
+    ids = torch.from_numpy(np.random.default_rng(1).integers(0, vocab_size, (B, config.block_size + 1)))
+    return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+
+def by_kernel(kernel: StepKernel, weights: FlatWeights, *batch: Tensor, seed: int = 0, **given: object) -> tuple[float, Tensor]:
+    loss = weights.gradient_by(kernel).add(*batch, **{"scale": 1.0, "seed": seed, "begins": True, **given})
+    return loss, weights.gradient.clone()
+
+
+def gradient_of(loss: Tensor, model: GPT, weights: FlatWeights) -> Tensor:
+    """The gradient as a float64 vector in the order of the weights."""
+    parameters = dict(model.named_parameters())
+    return torch.cat([g.double().flatten() for g in torch.autograd.grad(loss, [parameters[name] for name in weights.spans])])
+
+
+def in_double(weights: FlatWeights, loss_of) -> tuple[float, Tensor]:
+    """The loss and the gradient in float64, by autograd, at the weights that the kernel computes with."""
+    model = copy.deepcopy(weights.working).double()
+    loss = loss_of(model)
+    return loss.item(), gradient_of(loss, model, weights)
+
+
+def errors(found: Tensor, right: Tensor, weights: FlatWeights) -> dict[str, float]:
+    """Of each parameter: the norm of the error of its gradient, relative to the gradient."""
+    return {name: float((found[span] - right[span]).norm() / right[span].norm()) for name, span in weights.spans.items()}
+
+
+def logits_loss(model: GPT, idx: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(model(idx).flatten(0, 1), targets.flatten())
+
+
+SHAPES = [
+    (1, 1, 32, 1, 5, 1, "learned", False),
+    (2, 2, 64, 50, 65, 5, "rotary", True),
+    (1, 4, 64, 100, 33, 5, "sinusoidal", False),
+    (2, 3, 96, 17, 150, 13, "learned", True),
+    (1, 2, 32, 256, 65, 2, "rotary", False),
+]
+
+
+@pytest.mark.parametrize("n_layer, n_head, n_embd, T, V, B, positions, bias", SHAPES)
+def test_it_is_as_exact_as_torch(kernel, n_layer, n_head, n_embd, T, V, B, positions, bias):
+    config = GPTConfig(n_layer=n_layer, n_head=n_head, n_embd=n_embd, block_size=T, positions=positions, bias=bias)
+    weights, batch = weights_of(kernel.dtype, config, V), windows(config, V, B)
+    right_loss, right = in_double(weights, lambda model: logits_loss(model, *batch))
+    torchs_loss = weights.working(*batch)
+    torchs = errors(gradient_of(torchs_loss, weights.working, weights), right, weights)
+    loss, gradient = by_kernel(kernel, weights, *batch)
+    assert abs(loss - right_loss) < ERROR[kernel.dtype] / 10 * right_loss
+    for name, error in errors(gradient.double(), right, weights).items():
+        if T > 1 or "qkv" not in name:  # with one character, the gradients of queries and keys are 0
+            assert error <= AS_TORCH[kernel.dtype] * torchs[name] + ERROR[torch.float32], name
+            assert error <= ERROR[kernel.dtype], name
+
+
+def test_targets_that_do_not_count_change_nothing(kernel):
+    config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=20)
+    weights, (idx, targets) = weights_of(kernel.dtype, config, 11), windows(config, 11, 6)
+    targets[:, 7:9] = targets[2] = -100
+    right_loss, right = in_double(weights, lambda model: logits_loss(model, idx, targets))
+    loss, gradient = by_kernel(kernel, weights, idx, targets)
+    assert loss == pytest.approx(right_loss, rel=ERROR[kernel.dtype])
+    assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
+
+
+def test_probabilities_can_take_the_place_of_targets(kernel):
+    config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=20, bias=True)
+    weights, (idx, targets) = weights_of(kernel.dtype, config, 37), windows(config, 37, 6)
+    expected = torch.randn(6, 20, 37).softmax(dim=-1)
+    targets[1] = -100
+    counts = (targets != -100).flatten()
+
+    def soft_loss(model: GPT) -> Tensor:
+        losses = F.cross_entropy(model(idx).flatten(0, 1), expected.to(model.norm.weight.dtype).flatten(0, 1), reduction="none")
+        return (losses * counts).sum() / counts.sum()
+
+    right_loss, right = in_double(weights, soft_loss)
+    loss, gradient = by_kernel(kernel, weights, idx, targets, expected=expected)
+    assert loss == pytest.approx(right_loss, rel=ERROR[kernel.dtype])
+    assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
+
+
+def mixed(x: int) -> int:
+    """step.h's `mixed`."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def mask(seed: int, site: int, rows: int, C: int, p: float) -> np.ndarray:
+    """What dropout multiplies with at a site of the model, (rows, C): step.h's `row_key` and `dropped`, a number at a time."""
+    step, result = 0x9E3779B97F4A7C15, np.zeros((rows, C))
+    for row in range(rows):
+        key = mixed((mixed((seed + step * (site + 1)) % 2**64) + step * (row + 1)) % 2**64) % 2**32
+        for c in range(C):
+            x = (c * 0x9E3779B9 + key) % 2**32
+            x = (x ^ x >> 16) * 0x7FEB352D % 2**32
+            x = (x ^ x >> 15) * 0x846CA68B % 2**32
+            result[row, c] = (x ^ x >> 16) >> 1 >= int(p * 2**31)
+    return result / (1 - p)
+
+
+def test_dropout_is_a_function_of_the_seed_and_of_the_place(kernel, monkeypatch):
+    """torch's dropout with the same masks gives the same gradient; half of the numbers are 0, others with another seed."""
+    config = GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=17, dropout=0.25, bias=True)
+    weights, batch = weights_of(kernel.dtype, config, 11), windows(config, 11, 3)
+    masks = [torch.from_numpy(mask(77, site, 3 * 17, 32, 0.25)).view(3, 17, 32) for site in range(5)]
+    assert all(0.2 < float((values == 0).float().mean()) < 0.3 for values in masks)
+    sites = iter(masks)
+    monkeypatch.setattr(F, "dropout", lambda x, p, training: x * next(sites))
+    right_loss, right = in_double(weights, lambda model: logits_loss(model.train(), *batch))
+    loss, gradient = by_kernel(kernel, weights, *batch, seed=77)
+    assert loss == pytest.approx(right_loss, rel=ERROR[kernel.dtype])
+    assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
+    assert by_kernel(kernel, weights, *batch, seed=77)[0] == loss != by_kernel(kernel, weights, *batch, seed=78)[0]
+
+
+def test_any_number_of_threads_gives_the_same_bits(kernel):
+    config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=64, positions="rotary", bias=True, dropout=0.1)
+    weights, batch = weights_of(kernel.dtype, config, 5), windows(config, 5, 13)
+    results = []
+    for threads in (1, 2, 3, 8):
+        torch.set_num_threads(threads)
+        results.append(by_kernel(kernel, weights, *batch))
+    assert all(loss == results[0][0] and torch.equal(gradient, results[0][1]) for loss, gradient in results)
+
+
+def test_gradients_add_up_and_scale(kernel):
+    config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=24)
+    weights, batch = weights_of(kernel.dtype, config, 11), windows(config, 11, 8)
+    loss, whole = by_kernel(kernel, weights, *batch)
+    assert by_kernel(kernel, weights, *batch, scale=0.5) == (loss, pytest.approx(whole / 2, rel=1e-6, abs=1e-9))
+    for first, begins in ((0, True), (4, False)):
+        half = (tensor[first : first + 4] for tensor in batch)
+        weights.gradient_by(kernel).add(*half, scale=0.5, seed=0, begins=begins)
+    assert (weights.gradient - whole).norm() < ERROR[kernel.dtype] * whole.norm()
+
+
+def test_a_number_that_is_not_finite_shows_in_the_loss(kernel):
+    config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=8)
+    weights, batch = weights_of(kernel.dtype, config, 11), windows(config, 11, 2)
+    weights.vector[weights.spans["blocks.0.mlp.up.weight"]] = float("nan")
+    weights.refresh()
+    assert np.isnan(by_kernel(kernel, weights, *batch)[0])
+
+
+def test_an_id_beyond_the_vocabulary_is_no_fault_in_memory(kernel):
+    config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=8)
+    weights, batch = weights_of(kernel.dtype, config, 11), windows(config, 11, 2)
+    for tensor in batch:
+        tensor[1, 3] = 11
+        with pytest.raises(AssertionError, match="vocabulary"):
+            by_kernel(kernel, weights, *batch)
+        tensor[1, 3] = 10
+
+
+def test_every_kind_of_position_is_supported_and_odd_widths_are_not():
+    assert all(supports(GPTConfig(n_head=2, n_embd=64, positions=positions)) for positions in POSITIONS)
+    assert not supports(GPTConfig(n_head=2, n_embd=48))
+    assert not supports(SimpleNamespace(n_layer=1, n_head=2, n_embd=64, block_size=8, positions="fake"))
+
+
+def test_without_a_compiler_there_is_none(no_compiler):
+    for dtype in (torch.float32, torch.bfloat16):
+        with pytest.raises(Unavailable, match="no C compiler found"):
+            step_kernel(dtype)
