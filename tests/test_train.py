@@ -448,7 +448,7 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
 
 
 def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
-    """Make the loss, or one gradient, of a step not finite, in its last chunk."""
+    """Make the loss, or one gradient, of a step by torch not finite, in its last chunk."""
     chunk = iter(range(1, 10**9))
 
     def due() -> bool:
@@ -465,7 +465,8 @@ def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
-    arguments = [str(text), *TINY, "train.accumulate=2", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    arguments = [str(text), *TINY, "train.accumulate=2", "runtime.step=torch"]
+    arguments += ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
     training = opened(arguments)
     poison(training.trainer, step=7, value=value, where=where)
     assert finish(training) == 3
@@ -481,7 +482,8 @@ def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
 
 
 def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, capsys):
-    arguments = [str(text), *TINY, "train.on_nonfinite=rollback", "train.log_interval=1", f"data.cache={tmp_path}/cache"]
+    arguments = [str(text), *TINY, "train.on_nonfinite=rollback", "train.log_interval=1", "runtime.step=torch"]
+    arguments.append(f"data.cache={tmp_path}/cache")
     training = opened([*arguments, "--run", f"{tmp_path}/run"])
     poison(training.trainer, step=26, value=float("nan"), where="loss")
     assert finish(training) == 0

@@ -1,4 +1,4 @@
-"""The gradient of a step by a kernel: that of model.py in float64 to a stated error; with any number of threads, the same bits."""
+"""The gradient of a step by a kernel: that of model.py in float64 to a stated error, and with the same bits for any threads."""
 
 import copy
 from types import SimpleNamespace

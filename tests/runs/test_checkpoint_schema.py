@@ -21,6 +21,13 @@ def test_a_state_comes_back_through_json():
     assert SavedState.from_json(json.loads(json.dumps(fresh.to_json()))) == fresh
 
 
+def test_format_4_is_still_read_and_torch_computes_its_steps():
+    older = plain()
+    del older["config"]["runtime"]["step"]
+    state = SavedState.from_json(older, written_as=4)
+    assert state.config.runtime.step == state.environment["step"] == "torch"
+
+
 def test_format_3_is_still_read_and_has_all_its_patience():
     older = plain()
     del older["progress"]["without_gain"]

@@ -11,6 +11,7 @@ from chargpt.config import Config, RuntimeConfig
 from chargpt.device import cpu_precision
 from chargpt.kernels.attention import fused_attention
 from chargpt.kernels.compiler import Unavailable, how_to_install
+from chargpt.kernels.step import step_kernel
 from chargpt.model import GPTConfig
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
@@ -26,11 +27,35 @@ def test_the_attention_setting_decides_and_is_recorded(precision):
         fused_attention(getattr(torch, precision))
     except Unavailable:
         pytest.skip("needs a C compiler, and for bfloat16 a CPU that multiplies such numbers")
-    chosen = {name: runtime(precision=precision, attention=name) for name in ("auto", "plain")}
+    chosen = {name: runtime(precision=precision, attention=name, step="torch") for name in ("auto", "plain")}
     assert chosen["auto"].attention is not None and "attention compiled from C" in chosen["auto"].describe()
     assert chosen["plain"].attention is None and "compiled" not in chosen["plain"].describe()
     recorded = [found.environment()["attention"] for found in chosen.values()]
     assert re.fullmatch(r"compiled [0-9a-f]{8}", recorded[0]) and recorded[1] == "plain"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_step_setting_decides_and_is_recorded(precision):
+    try:
+        step_kernel(getattr(torch, precision))
+    except Unavailable:
+        pytest.skip("needs a C compiler, and for bfloat16 a CPU that multiplies such numbers")
+    chosen = {name: runtime(precision=precision, step=name) for name in ("auto", "native", "torch")}
+    assert chosen["native"].step is not None and chosen["torch"].step is None
+    assert "steps compiled from C" in chosen["auto"].describe() and "steps" not in chosen["torch"].describe()
+    recorded = [found.environment()["step"] for found in chosen.values()]
+    assert re.fullmatch(r"native [0-9a-f]{8}", recorded[0]) and recorded[1] == recorded[0] and recorded[2] == "torch"
+    assert runtime(precision=precision, attention="plain").step is None
+    large = GPTConfig(n_layer=12, n_head=12, n_embd=768)
+    assert choose_runtime(Config(model=large, runtime=RuntimeConfig(device="cpu", threads=1, precision=precision))).step is None
+
+
+def test_steps_that_no_kernel_computes_cannot_be_asked_for(no_compiler):
+    with pytest.raises(UserError, match="runtime.step: native given.*no C compiler found"):
+        runtime(step="native")
+    odd = Config(model=GPTConfig(n_embd=36), runtime=RuntimeConfig(device="cpu", threads=1, step="native"))
+    with pytest.raises(UserError, match="runtime.step: native given.*multiple of 32, 36 given"):
+        choose_runtime(odd)
 
 
 def test_attention_that_cannot_be_compiled_is_said_with_its_reason_unless_it_is_not_wanted(no_compiler):

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from optimizer_reference import ReferenceOptimizer, clipped
 from torch.utils.flop_counter import FlopCounterMode
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
+from chargpt.kernels.compiler import Unavailable
+from chargpt.kernels.step import step_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.training.batches import Batches
 from chargpt.training.learning_rate import learning_rate
@@ -26,9 +29,28 @@ CONFIG = Config(
 IDS = np.random.default_rng(0).integers(0, 7, 500).astype(np.uint8)
 
 
-def make_trainer(config: Config = CONFIG) -> Trainer:
+# Of a model whose steps a kernel computes, in pieces.
+NATIVE = dataclasses.replace(
+    CONFIG,
+    model=dataclasses.replace(CONFIG.model, n_embd=32, block_size=32),
+    train=TrainConfig(max_steps=20, batch_size=32, accumulate=2),
+    runtime=dataclasses.replace(CONFIG.runtime, step="native"),
+)
+
+
+def make_trainer(config: Config = CONFIG, *, teachers: Sequence[GPT] = ()) -> Trainer:
     torch.manual_seed(0)
-    return Trainer(GPT(config.model, 7), IDS, config, runtime=choose_runtime(config))
+    return Trainer(GPT(config.model, 7), IDS, config, runtime=choose_runtime(config), teachers=teachers)
+
+
+@pytest.fixture
+def native() -> Config:
+    """NATIVE, where it can be compiled."""
+    try:
+        step_kernel(torch.float32)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    return NATIVE
 
 
 def test_a_training_needs_no_folder(tmp_path, monkeypatch):
@@ -83,6 +105,31 @@ def test_steps_are_those_of_plain_training_in_float64(name, clip):
 def logits_loss(model: GPT, idx: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The mean loss in the precision of the model; `model(idx, targets)` would compute it in float32."""
     return torch.nn.functional.cross_entropy(model(idx).flatten(0, 1), targets.flatten())
+
+
+@pytest.mark.parametrize("taught", [False, True], ids=["alone", "with a teacher"])
+def test_steps_by_the_kernel_are_those_of_torch(native, taught):
+    """Losses and gradients, without dropout, whose masks are others."""
+    train = dataclasses.replace(native.train, teachers="a" if taught else "")
+    config = dataclasses.replace(native, model=dataclasses.replace(native.model, dropout=0.0), train=train)
+    teachers = [GPT(config.model, 7)] * taught
+    by_kernel = make_trainer(config, teachers=teachers)
+    by_torch = make_trainer(dataclasses.replace(config, runtime=CONFIG.runtime), teachers=teachers)
+    assert by_kernel.runtime.step is not None
+    for _ in range(5):
+        assert by_kernel.step() == pytest.approx(by_torch.step(), rel=1e-4)
+    torch.testing.assert_close(by_kernel.weights.vector, by_torch.weights.vector, rtol=1e-3, atol=1e-3)
+
+
+def test_a_state_of_steps_by_the_kernel_continues_to_the_same_bits(native):
+    whole, stopped = make_trainer(native), make_trainer(native)
+    for _ in range(3):
+        whole.step(), stopped.step()
+    state, resumed = copy.deepcopy(stopped.state()), make_trainer(native)
+    resumed.load(state)
+    resumed.rehearse(1)
+    assert [whole.step() for _ in range(3)] == [resumed.step() for _ in range(3)]
+    assert torch.equal(whole.weights.vector, resumed.weights.vector)
 
 
 def test_clipping_keeps_the_direction_and_bounds_the_norm():
