@@ -1,22 +1,22 @@
-/* One call for the gradient of a training step: the loss of a chunk of sequences and its gradient, as model.py's GPT and torch's
- * automatic differentiation compute them. step_float32.c and step_bfloat16.c include this file after their own numbers and
- * products.
+/* One call for the gradient of a training step: the loss of a chunk of sequences and its gradient, as model.py's GPT and
+ * torch's automatic differentiation compute them. step_float32.c and step_bfloat16.c include this file after their own
+ * numbers and products.
  *
  *     x_0 = dropout(E[idx] + P)                        E (V, C) token embedding, P (T, C) positions, unless they are rotary
  *     x' = x + dropout(attention(norm(x)))             in each block; the attention is that of attention_*.c
  *     x  = x' + dropout(gelu(norm(x') U^T + u) D^T + e)
  *     logits = norm(x) E^T                             loss = mean of -log softmax(logits)[target]
  *
- * The sequences of a chunk are cut into pieces, which threads take one after the other; how many there are depends on the shape
- * alone. A piece goes through the whole model, forward and backward, in blocks of a few sequences, whose activations stay in the
- * second-level cache. Each piece sums its gradient in memory of its own, and the sum of the pieces is taken in their order: the
- * bits do not depend on the number of threads.
+ * The sequences of a chunk are cut into pieces, which threads take one after the other; how many there are depends on the
+ * shape alone. A piece goes through the whole model, forward and backward, in blocks of a few sequences, whose activations
+ * stay in the second-level cache. Each piece sums its gradient in memory of its own, and the sum of the pieces is taken in
+ * their order: the bits do not depend on the number of threads.
  *
- * The letters are model.py's: T characters, h heads, C channels, V vocabulary. R is the number of rows of a block, which are the
- * characters of its sequences, padded with zeros to a multiple of TILE; V' is V padded to a multiple of PANEL. A `number` is
- * what activations are stored as; a `word` is PAIR numbers that are neighbours in the direction of a product's sum, which is
- * one float32 number or a pair of bfloat16 numbers. The right operand of a product with the sum over K is stored as panels
- * (N / PANEL, K / PAIR, PANEL) of words. The residual stream and all sums are float32.
+ * The letters are model.py's: T characters, h heads, C channels, V vocabulary. R is the number of rows of a block, which are
+ * the characters of its sequences, padded with zeros to a multiple of TILE; V' is V padded to a multiple of PANEL. A
+ * `number` is what activations are stored as; a `word` is PAIR numbers that are neighbours in the direction of a product's
+ * sum, which is one float32 number or a pair of bfloat16 numbers. The right operand of a product with the sum over K is
+ * stored as panels (N / PANEL, K / PAIR, PANEL) of words. The residual stream and all sums are float32.
  */
 
 typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
@@ -31,7 +31,7 @@ typedef struct { /* step.py has the same structure */
     uint32_t threshold;                      /* the share of dropout times 2^31; 0 for none */
     float scale;                             /* of the gradient: that of scale * loss is computed */
     int64_t count, matrices;                 /* numbers in the vector of weights, and those before the embeddings in it */
-    const int64_t *places;                   /* (layers, OF_LAYER), (OF_MODEL): where a parameter is in the vector; -1 for none */
+    const int64_t *places;                   /* (layers, OF_LAYER), (OF_MODEL): where in the vector; -1 for no parameter */
     const number *weights;                   /* (count) */
     const number *positions;                 /* (T, C), or NULL */
     const number *cosine, *sine;             /* (T, d / 2), or NULL */
@@ -124,8 +124,8 @@ static ALWAYS_INLINE void product(const number *left, int R, int K, const word *
         }
 }
 
-/* The gradient of a matrix, to (rows, K) = or += left^T right. left (R, N) and right (R, K) are packed. The last tile of rows is
- * computed beside the matrix if it is not whole. */
+/* The gradient of a matrix, to (rows, K) = or += left^T right. left (R, N) and right (R, K) are packed. The last tile of
+ * rows is computed beside the matrix if it is not whole. */
 static void matrix_gradient(float *to, int rows, int K, const word *left, const word *right, int R, int overwrite)
 {
     const size_t panel = (size_t)R / PAIR * PANEL;
@@ -202,14 +202,15 @@ static void normalise_back(float *dx, int add, float *dweight, float *dbias, con
     }
 }
 
-/* The standard normal distribution's integral F(u) and density f(u), by Abramowitz and Stegun 7.1.26, to 1e-7: gelu(u) = u F(u),
- * and its derivative is F(u) + u f(u). */
+/* The standard normal distribution's integral F(u) and density f(u), by Abramowitz and Stegun 7.1.26, to 1e-7: gelu(u) = u
+ * F(u), and its derivative is F(u) + u f(u). */
 static inline void gelu(vector u, vector *active, vector *slope)
 {
     const vector zero = { 0 }, positive = choose(u < zero, -u, u);
     const vector e = exp2_vector(u * u * -0.5f * LOG2_E);
     const vector t = 1 / (1 + 0.231641888f * positive); /* 0.3275911 / sqrt(2) */
-    const vector tail = t * e * (0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f))));
+    const vector low = 0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f)));
+    const vector tail = t * e * low;
     const vector integral = choose(u < zero, tail, 1 - tail);
     *active = u * integral;
     *slope = integral + u * e * 0.3989422804f;
@@ -233,8 +234,10 @@ static ALWAYS_INLINE void finish_biased(const void *context, int r, int c, Sums 
     const Finish *f = context;
 #pragma GCC unroll 8
     for (int row = 0; row < TILE; row++)
-        for (int n = 0; n < 2; n++)
-            store_numbers(f->to + (size_t)(r + row) * f->width + c + n * LANES, sum[row][n] + ((const vector *)(f->bias + c))[n]);
+        for (int n = 0; n < 2; n++) {
+            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
+            store_numbers(f->to + at, sum[row][n] + ((const vector *)(f->bias + c))[n]);
+        }
 }
 
 /* to = sum */
@@ -318,7 +321,8 @@ static void dropout_back(number *to, const float *dx, const Step *step, int site
     }
 }
 
-/* x (R, C) = dropout(E[idx] + P) of `rows` characters, the first of which is character `first` of the chunk; zeros after them. */
+/* x (R, C) = dropout(E[idx] + P) of `rows` characters, the first of which is character `first` of the chunk; zeros after
+ * them. */
 static void embed(float *x, const Job *job, int64_t first, int rows)
 {
     const Step *step = job->step;
@@ -358,8 +362,8 @@ static void embed_back(float *gradient, const float *dx, const Job *job, int64_t
     }
 }
 
-/* One row: -sum(expected * log softmax(logits)), and to (V') = (sum(expected) softmax(logits) - expected) * scale. `expected` is 1
- * for the target and 0 for the others, if it is NULL. logits (V') are overwritten; those after V are to be of no effect. */
+/* One row: -sum(expected log softmax(logits)), and to (V') = (sum(expected) softmax(logits) - expected) scale. `expected` is
+ * 1 for the target and 0 for the others, if it is NULL. logits (V') are overwritten; those after V are to be of no effect. */
 static double cross_entropy_row(number *to, float *logits, const float *expected, int64_t target, int V, float scale)
 {
     const int width = padded(V, PANEL);
@@ -422,8 +426,8 @@ static void linear_gradient(const Memory *w, const Job *job, float *gradient, co
     matrix_gradient(gradient + place[0], N, K, w->left, w->right, job->R, overwrite);
 }
 
-/* One block: sequences [first, first + count) of the chunk, forward and backward. The gradient is added to that of the piece; of
- * matrices, it begins it if `overwrite`. Returns the sum of the losses. */
+/* One block: sequences [first, first + count) of the chunk, forward and backward. The gradient is added to that of the
+ * piece; of matrices, it begins it if `overwrite`. Returns the sum of the losses. */
 static double block(const Job *job, const Memory *w, float *gradient, int first, int count, int overwrite)
 {
     const Step *step = job->step;
@@ -500,7 +504,8 @@ static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *
     Memory w = { .saved = saved };
     size_t at = 0;
     for (int l = 0; l <= step->layers; l++) {
-        Saved s = { .x = take(memory, &at, f * row), .stats_1 = take(memory, &at, 2 * f * R), .norm_1 = take(memory, &at, n * row) };
+        Saved s = { .x = take(memory, &at, f * row), .stats_1 = take(memory, &at, 2 * f * R) };
+        s.norm_1 = take(memory, &at, n * row);
         if (l < step->layers) {
             s.middle = take(memory, &at, f * row);
             s.stats_2 = take(memory, &at, 2 * f * R);
@@ -532,7 +537,9 @@ static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *
 /* Packs the weights of layer `item`, or those of the model for the last item. */
 static void pack_item(const void *data, int item, int thread)
 {
-    static const struct { int kind, rows, columns; } matrices[] = { { QKV, 3, 1 }, { PROJ, 1, 1 }, { UP, 4, 1 }, { DOWN, 1, 4 } };
+    static const struct { int kind, rows, columns; } matrices[] = {
+        { QKV, 3, 1 }, { PROJ, 1, 1 }, { UP, 4, 1 }, { DOWN, 1, 4 }
+    };
     static const struct { int kind, size; } vectors[] = { { NORM_1, 1 }, { NORM_1_BIAS, 1 }, { QKV_BIAS, 3 }, { PROJ_BIAS, 1 },
         { NORM_2, 1 }, { NORM_2_BIAS, 1 }, { UP_BIAS, 4 }, { DOWN_BIAS, 1 } };
     static const struct { int kind, size; } norms[] = { { NORM, 1 }, { NORM_BIAS, 1 } };
@@ -658,8 +665,8 @@ EXPORT size_t step_scratch_size(const Step *step)
     return size;
 }
 
-/* The mean loss of the targets that count, in nats for each character; its gradient times scale into step->gradient. Returns -1,
- * with the gradient as it was, if an id is not one of the vocabulary. */
+/* The mean loss of the targets that count, in nats for each character; its gradient times scale into step->gradient. Returns
+ * -1, with the gradient as it was, if an id is not one of the vocabulary. */
 EXPORT double step_gradient(const Step *step)
 {
     size_t size;

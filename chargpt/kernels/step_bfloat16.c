@@ -1,4 +1,5 @@
-/* The gradient of a training step in bfloat16: the numbers and products of step.h, by the instructions of attention_bfloat16.c. */
+/* The gradient of a training step in bfloat16: the numbers and products of step.h, by the instructions of
+ * attention_bfloat16.c. */
 
 #include "attention_bfloat16.c"
 
@@ -31,8 +32,8 @@ static inline vector choose(integers mask, vector yes, vector no)
 static inline vector load_numbers(const bfloat *from) { return load(from, LANES); }
 static inline void store_numbers(bfloat *to, vector x) { store(to, x, LANES); }
 
-/* panels (width / PANEL, R / 2, PANEL) of rows (R, width), which are `stride` numbers apart; sums (width) += the sum of the rows,
- * unless it is NULL. R is even. */
+/* panels (width / PANEL, R / 2, PANEL) of rows (R, width), which are `stride` numbers apart; sums (width) += the sum of the
+ * rows, unless it is NULL. R is even. */
 static void pack_rows(uint32_t *panels, const bfloat *rows, size_t stride, int R, int width, float *sums)
 {
     for (int c = 0; c < width; c += PANEL) {
@@ -49,8 +50,8 @@ static void pack_rows(uint32_t *panels, const bfloat *rows, size_t stride, int R
     }
 }
 
-/* panels (N / PANEL, K / 2, PANEL) of the transpose of rows (N, K): the words of the rows, transposed in blocks of 16 x 16 by four
- * stages that interleave the lower half of a block with the upper one. */
+/* panels (N / PANEL, K / 2, PANEL) of the transpose of rows (N, K): the words of the rows, transposed in blocks of 16 x 16
+ * by four stages that interleave the lower half of a block with the upper one. */
 static void pack_transpose(uint32_t *panels, const bfloat *rows, int N, int K)
 {
     const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -76,7 +77,7 @@ static void pack_transpose(uint32_t *panels, const bfloat *rows, int N, int K)
         }
 }
 
-/* sum (TILE, PANEL) += left (TILE, 2 count) right (2 count, PANEL); word (row, k) of `left` is left[row * row_step + k * step]. */
+/* sum (TILE, PANEL) += left (TILE, 2 count) right (2 count, PANEL); word (row, k) of `left` is left[row row_step + k step]. */
 static ALWAYS_INLINE void multiply(Sums sum, const uint32_t *left, size_t row_step, size_t step, const uint32_t *right,
                                    int count)
 {

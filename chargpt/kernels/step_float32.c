@@ -59,7 +59,7 @@ static void pack_transpose(float *restrict panels, const float *restrict rows, i
 
 typedef vector Sums[TILE][2]; /* of a product, (TILE, PANEL) */
 
-/* sum (TILE, PANEL) += left (TILE, count) right (count, PANEL); number (row, k) of `left` is left[row * row_step + k * step]. */
+/* sum (TILE, PANEL) += left (TILE, count) right (count, PANEL); number (row, k) of `left` is left[row row_step + k step]. */
 static ALWAYS_INLINE void multiply(Sums sum, const float *left, size_t row_step, size_t step, const float *right,
                                    int count)
 {

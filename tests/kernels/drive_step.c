@@ -1,5 +1,5 @@
-/* Runs step_bfloat16.c, or with FLOAT32 step_float32.c, over odd shapes, for the sanitizers and for other systems. Every buffer is
- * exactly as large as the kernel may assume. */
+/* Runs step_bfloat16.c, or with FLOAT32 step_float32.c, over odd shapes, for the sanitizers and for other systems. Every
+ * buffer is exactly as large as the kernel may assume. */
 
 #ifdef FLOAT32
 #include "../../chargpt/kernels/step_float32.c"
@@ -109,7 +109,8 @@ int main(int argc, char **argv)
     open_results(argc, argv);
     for (size_t i = 0; i < sizeof T / sizeof *T; i++)
         for (int kind = 0; kind < 10; kind++, shapes++)
-            drive(1 + shapes % 7, T[i], heads[shapes % 3], shapes % 5 ? 32 : 64, V[shapes % 4], 1 + shapes % 2, 1 + shapes % 4, kind);
+            drive(1 + shapes % 7, T[i], heads[shapes % 3], shapes % 5 ? 32 : 64, V[shapes % 4], 1 + shapes % 2, 1 + shapes % 4,
+                  kind);
     drive(9, 100, 2, 64, 65, 2, 3, 3);
     return report(shapes);
 }

@@ -24,6 +24,8 @@ from chargpt.kernels.compiler import (
     DECODE,
     EXACT,
     SOURCES,
+    STEP_BFLOAT16,
+    STEP_FLOAT32,
     Compiler,
     Source,
     _features,
@@ -51,6 +53,8 @@ FORMATS = {
 DRIVERS = {  # the driver of a source, its flags, and how much its results may differ, absolutely and relatively
     "attention, float32": (ATTENTION_FLOAT32, "drive_attention.c", ("-DFLOAT32",), 1e-4),
     "attention, bfloat16": (ATTENTION_BFLOAT16, "drive_attention.c", (), 0.05),
+    "step, float32": (STEP_FLOAT32, "drive_step.c", ("-DFLOAT32",), 1e-3),
+    "step, bfloat16": (STEP_BFLOAT16, "drive_step.c", (), 0.05),
     "decode": (DECODE, "drive_decode.c", (), 1e-3),
     "exact": (EXACT, "drive_exact.c", (), 0.0),
 }
