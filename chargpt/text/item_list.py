@@ -32,6 +32,7 @@ PLACES = ("file", "folder")  # labels of items that are not in records
 HEADER = "header"  # and of sequences
 BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")  # between paragraphs
 MAX_LABELS = 10_000  # different ones; more are not labels, but names of single items
+MAX_ITEM = 2**23  # characters; more are not an item, but a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +155,10 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
         _check_characters(text, origin)
         for line in _items_in(text, origin, config):
             label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
+            if len(item) > MAX_ITEM:
+                where = f"{origin.source.label}: line {origin.line:,}"
+                what_to_do = "split it, or train on it as a text, without --items"
+                raise UserError(f"{where}: an item of {len(item):,} characters, more than {MAX_ITEM:,}; {what_to_do}")
             yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
 
 

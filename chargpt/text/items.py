@@ -79,9 +79,14 @@ class ItemMarks:
         """Whether each of `ids` is of an item or ends one: False for a label and its tab, bool."""
         if self.tab is None:
             return np.ones(len(ids), bool)
-        place = np.arange(len(ids))
-        last_end, last_tab = (np.maximum.accumulate(np.where(ids == mark, place, -1)) for mark in (self.end, self.tab))
-        return np.concatenate((np.zeros(min(1, len(ids)), bool), (last_tab > last_end)[:-1]))
+        ends, tabs = np.flatnonzero(ids == self.end), np.append(np.flatnonzero(ids == self.tab), len(ids))
+        starts = np.append(0, ends + 1)
+        texts = np.minimum(tabs[np.searchsorted(tabs, starts)] + 1, np.append(ends + 1, len(ids)))  # where each text begins
+        changes = np.zeros(len(ids) + 1, np.int8)
+        changes[starts] -= 1
+        changes[texts] += 1
+        changes[0] += 1
+        return changes[:-1].cumsum(dtype=np.int8).astype(bool)
 
 
 def end_in(tokenizer: Tokenizer) -> str:

@@ -14,6 +14,7 @@ from chargpt.text.windows import windows_at
 
 BLOCK = 1024  # samples whose starts are computed at once
 PART = 2**22  # ids copied to a device at once
+AT_ONCE = 2**22  # ids of items put into the order of an epoch at once
 LARGE = 2**28  # bytes; windows of a larger text are requested from the disk in advance
 
 
@@ -158,9 +159,17 @@ class ItemBatches:
         """The items in this order, and this many windows on them; None for as many as they need."""
         lengths = self._lengths[order]
         stops = np.cumsum(lengths)  # where the end of each item is in the new stream, which begins with an end
-        places = np.arange(stops[-1]) + np.repeat(self._starts[order] - stops + lengths, lengths)
-        stream = np.concatenate((np.array([self._end], self._ids.dtype), self._ids[places]))
-        counted = None if self._counted is None else np.concatenate(([False], self._counted[places]))
+        stream = np.empty(int(stops[-1]) + 1, self._ids.dtype)
+        counted = None if self._counted is None else np.zeros(len(stream), bool)
+        stream[0] = self._end
+        cuts = np.unique(np.searchsorted(stops, np.arange(AT_ONCE, stops[-1], AT_ONCE)))
+        for few in filter(len, np.split(np.arange(len(order)), cuts)):  # places are 8 times as large as ids
+            first, last = int(stops[few[0]] - lengths[few[0]]), int(stops[few[-1]])
+            moved = self._starts[order[few]] - stops[few] + lengths[few]
+            places = np.arange(first, last) + np.repeat(moved, lengths[few])
+            stream[first + 1 : last + 1] = self._ids[places]
+            if counted is not None and self._counted is not None:
+                counted[first + 1 : last + 1] = self._counted[places]
         starts, sizes, at, last, ends = list[int](), list[int](), 0, int(stops[-1]), [0, *stops.tolist()]
         while at < last if windows is None else len(starts) < windows:
             at = 0 if at == last else at

@@ -208,7 +208,20 @@ def test_a_table_that_unpacks_to_gigabytes_ends_early(load, tmp_path):
         load(tmp_path / "a.csv.gz", items="name")
 
 
-def test_cells_of_ten_megabytes_are_items(load, tmp_path):
-    rows = "".join(f"{letter * 10**7}\n" for letter in "xyz")
-    corpus = load(write(tmp_path / "a.csv", f"name\nann\n{rows}"), items="name")
-    assert corpus.items.longest == 10**7 and corpus.items.items == 4
+def test_a_cell_of_ten_megabytes_is_no_item_and_one_of_two_is(load, tmp_path):
+    with pytest.raises(UserError, match="line 3: an item of 10,000,000 characters, more than 8,388,608; split it"):
+        load(write(tmp_path / "a.csv", f"name\nann\n{'x' * 10**7}\n" + f"{'y' * 10**7}\n"), items="name")
+    corpus = load(write(tmp_path / "b.csv", f"name\nann\n{'x' * 2 * 10**6}\n"), items="name")
+    assert corpus.items.longest == 2 * 10**6
+
+
+@pytest.mark.parametrize("length", range(12))
+def test_what_counts_follows_the_first_tab_of_an_item(length):
+    draw = random.Random(length)
+    for _ in range(50):
+        ids = np.array(draw.choices([0, 1, 2], k=length), np.uint8)
+        expected, after_tab = [], False
+        for value in ids:
+            expected.append(after_tab)
+            after_tab = value != 0 and (after_tab or value == 1)
+        assert ItemMarks(0, 1).counted(ids).tolist() == expected
