@@ -82,7 +82,7 @@ class OptimConfig:
     grad_clip: float = 1.0
     # steps in which the learning rate rises to its peak; at most half of the run
     warmup_steps: int = 100
-    # linear stays at the peak and then falls in a straight line; cosine falls all the way
+    # linear: the rate stays at its peak and then falls in a straight line; cosine: it falls from the peak on
     schedule: Literal["linear", "cosine"] = "linear"
     # learning rate at the end, as a fraction of the peak
     final_fraction: float = 0.0
@@ -132,7 +132,7 @@ class TrainConfig:
     teachers: str = ""
     # minutes of a second run that learns from this one; --minutes sets it
     student_minutes: float = 0.0
-    # make the second run only if the training loss is this many nats below the validation loss before the rate falls; 0:
+    # make the second run only if, before the rate falls, the training loss is this many nats below the validation loss; 0:
     # always; --minutes sets it
     student_gap: float = 0.0
     # items with labels: learn to predict the label of an item too
@@ -180,8 +180,8 @@ class DataConfig:
 
     # fraction of the text that is used for validation
     val_fraction: float = 0.1
-    # position: the end of the text validates; document: whole files or JSON lines, spread evenly, validate; blocks: ten blocks,
-    # spread evenly, validate; auto: document for a folder of twenty files or more, position otherwise
+    # what is for validation: position: the end of the text; document: whole files or JSON lines, spread evenly; blocks: ten
+    # blocks, spread evenly; auto: document for a folder of twenty files or more, position otherwise
     split: Literal["auto", "position", "document", "blocks"] = "auto"
     # a text for validation, in place of a part of the training text
     val_text: str = ""
@@ -196,9 +196,10 @@ class DataConfig:
     format: Literal["auto", "fields", "text"] = "auto"
     # lines: mix the lines of the text before it is split, always in the same order
     shuffle: Literal["none", "lines"] = "none"
-    # items of a list: what an item is: line, paragraph, file, or the name of a field or column; empty: the text is no list
+    # what an item of a list is: line, paragraph, file, or the name of a field or column; empty: the text is not a list
     items: str = ""
-    # labels of items: fields or columns, separated by commas; file or folder: its name; header: the first word in FASTA
+    # what the label of an item is: fields or columns, separated by commas; file or folder: its name; header: the first word
+    # in FASTA
     label: str = ""
     # text between two documents
     separator: str = "\n"

@@ -33,8 +33,8 @@ def main(argv: Sequence[str]) -> int:
         "bench",
         "[--device D]",
         "Measure this machine: matrix products, memory, training steps and sampling at four sizes, and how close "
-        "they come to what the products and the memory allow. Takes one to three minutes. The tables on standard output are "
-        "Markdown, for docs/lab/speed.md.",
+        "they come to the limits of the machine. This takes one to three minutes. The tables on standard output are Markdown, "
+        "for docs/lab/speed.md.",
     )
     parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)")
     return run_verb(parser.parse_intermixed_args, argv, print_tables)

@@ -30,8 +30,8 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     parser = verb_parser(
         "compress",
         "RUN FILE [option ...]",
-        "Compress any file with a trained model, without loss. It is read back before it is written. The same "
-        "model restores it on any machine. The smaller the model's loss on the text, the smaller the result.",
+        "Compress any file with a trained model, without loss. The result is read back before it is written. The same "
+        "model restores the file on any machine. The smaller the model's loss on the text, the smaller the result.",
     )
     add_common(parser, what="file to compress; text in UTF-8 that the model knows becomes smallest")
     parser.add_argument("--output", metavar="FILE", help=f"where to write (default: FILE{SUFFIX})")
@@ -39,7 +39,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         "--stride",
         type=whole_number(1),
         metavar="N",
-        help="begin a window every N characters (default: half of the model's context); fewer take more time",
+        help="begin a window every N characters (default: half of the model's context); a smaller N takes more time",
     )
     options = parser.parse_intermixed_args(argv)
     options.target = free_target(Path(options.output or f"{options.file}{SUFFIX}"))

@@ -31,8 +31,8 @@ def main(argv: Sequence[str]) -> int:
     add_run_options(parser)
     add = parser.add_argument
     add("--out", type=Path, metavar="FOLDER", help="where to write the files (default: the folder of the run)")
-    add("--characters", type=whole_number(1), default=40, metavar="N", help="list the N most frequent ones (default: 40)")
-    add("--nearest", type=whole_number(1), default=5, metavar="N", help="with N neighbours each (default: 5)")
+    add("--characters", type=whole_number(1), default=40, metavar="N", help="list the N most frequent characters (default: 40)")
+    add("--nearest", type=whole_number(1), default=5, metavar="N", help="list N neighbours of each (default: 5)")
     add("--json", action="store_true", help="print the list as JSON")
     return run_verb(parser.parse_intermixed_args, argv, write_embeddings)
 

@@ -105,7 +105,7 @@ def _parser() -> Parser:
         type=whole_number(1),
         metavar="N",
         help="begin a window every N characters; each character is then predicted from at least the context less N characters "
-        "(default: half of the context). The model's whole context as N gives the windows, and the loss, of the validation",
+        "(default: half of the context). If N is the whole context, the windows are those of the validation loss",
     )
     add(
         "--compare",

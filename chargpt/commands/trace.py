@@ -31,9 +31,9 @@ def main(argv: Sequence[str]) -> int:
     add = parser.add_argument
     add("texts", metavar="TEXT", nargs="*", default=[], help="files in UTF-8, or - for standard input")
     add("--samples", type=whole_number(1), default=5, metavar="N", help="samples to write if there is no TEXT (default: 5)")
-    add("--length", type=whole_number(1), default=1000, metavar="N", help="their length in characters (default: 1000)")
-    add("--temperature", type=number, default=1.0, metavar="T", help="of the samples (default: 1)")
-    add("--seed", type=whole_number(0), metavar="N", help="of the first sample (default: a new one each time)")
+    add("--length", type=whole_number(1), default=1000, metavar="N", help="characters in each sample (default: 1000)")
+    add("--temperature", type=number, default=1.0, metavar="T", help="temperature of the samples (default: 1)")
+    add("--seed", type=whole_number(0), metavar="N", help="seed of the first sample (default: a new one each time)")
     add("--passages", type=whole_number(1), default=10, metavar="N", help="passages to list (default: 10)")
     add("--json", action="store_true", help="one JSON object, with every n from 2 to 32")
     return run_verb(parser.parse_intermixed_args, argv, print_copies)

@@ -137,7 +137,7 @@ def _parser(program: str, more: str, description: str) -> Parser:
     start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"
     add("--start", action=_Once, metavar="NAME", help=start)
     add("--init-from", action=_Once, metavar="RUN", help="begin with the weights of another run, matched by character")
-    vocabulary = "use the vocabulary of another run; a character that it lacks is an error"
+    vocabulary = "use the vocabulary of another run; a character that it does not have is an error"
     add("--vocab-from", action=_Once, metavar="RUN", help=vocabulary)
     return parser
 

@@ -81,8 +81,8 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         "--precision",
         choices=("float32", "bfloat16", "int8"),
         default="float32",
-        help="how the weights are stored: bfloat16 and int8 are half and a quarter of the bytes, so that a CPU reads them "
-        "faster, but rounded; the arithmetic is float32 (default: float32)",
+        help="how the weights are stored: bfloat16 takes half of the bytes and int8 a quarter, so a CPU reads them faster, but "
+        "they are rounded; the arithmetic is float32 (default: float32)",
     )
     _add_prompt_options(parser.add_argument_group("the prompt"))
     _add_text_options(parser.add_argument_group("what to write"))
@@ -180,8 +180,8 @@ def _add_text_options(group: Any) -> None:
         "--length",
         type=whole_number(0),
         metavar="N",
-        help="write at most N characters, with --unseen and --unique counting what is removed (default: 500, or 1000 for each "
-        "of --lines; with --unique 100,000 more)",
+        help="write at most N characters; what --unseen and --unique remove also counts (default: 500, or 1000 for each of "
+        "--lines; with --unique 100,000 more)",
     )
     add("--lines", type=whole_number(1), default=0, metavar="N", help="end a text after N lines")
     add("--unseen", action="store_true", help="with --lines: remove lines that occur in the text that the model was trained on")
@@ -209,8 +209,8 @@ def _add_text_options(group: Any) -> None:
         "--seed",
         type=whole_number(0),
         metavar="S",
-        help="the same seed and options write the same text; the Nth sample of seed S is the first sample of seed S + N - 1 "
-        "(default: a random seed, which is printed)",
+        help="with the same seed and options, the model writes the same text; the Nth sample of seed S is the first sample of "
+        "seed S + N - 1 (default: a random seed, which is printed)",
     )
     add(
         "--overflow",
@@ -229,9 +229,10 @@ def _add_item_options(group: Any) -> None:
         default=0,
         metavar="N",
         help="write N items, one for each line, and a table of how many are unique, new and valid; --prompt is how each of "
-        "them begins; with --json also the label and the log-probability (default: 10, without an option for other texts)",
+        "them begins; with --json also the label and the log-probability (default: 10, unless an option for a text is given, "
+        "such as --lines)",
     )
-    add("--label", metavar="L", help="the label of each item (default: drawn as often as in the training text)")
+    add("--label", metavar="L", help="the label of each item (default: each label as often as in the training text)")
     add("--new", action="store_true", help="no item of the training text; --unique writes no item twice")
     add("--match", type=pattern, metavar="REGEX", help="only items in which this regular expression matches")
     add("--min-length", type=whole_number(0), default=0, metavar="N", help="only items of N characters or more")
@@ -240,7 +241,7 @@ def _add_item_options(group: Any) -> None:
         "--validator",
         metavar="CMD",
         help="a program, with its arguments, that reads the items as lines (a newline in one as \\n) and prints 1 or 0 for "
-        "each: valid or not; they are counted in the table. Of items in a row that are not wanted, 1,000 end the list",
+        "each: valid or not; the table counts them. The list ends after 1,000 items in a row that do not fit the options",
     )
 
 
@@ -261,7 +262,7 @@ def _add_sampling_options(group: Any) -> None:
         type=number,
         default=1.0,
         metavar="R",
-        help="when a passage repeats more than 10 of the last 1024 characters, make each further character R times less likely "
+        help="if more than 10 characters repeat a passage of the last 1024, make each further character R times less likely "
         "(default: 1, off)",
     )
     add(
