@@ -190,7 +190,10 @@ def _is_another_process(pid: int) -> bool:
 
 
 class FolderLock:
-    """Keeps other processes from locking a folder until it is released, is deleted, or the process ends."""
+    """Keeps other processes from locking a folder until it is released, is deleted, or the process ends.
+
+    Without `wait`, raises BlockingIOError while another process holds the lock. Raises OSError if its file cannot be made.
+    """
 
     def __init__(self, folder: Path, *, wait: bool) -> None:
         import filelock  # reading a run needs no lock
@@ -213,14 +216,6 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def lock_folder(folder: Path, *, wait: bool) -> FolderLock:
-    """Lock `folder` by a file in it, for this process alone. The lock is also a context manager, which releases it.
-
-    Without `wait`, raises BlockingIOError while another process holds the lock. Raises OSError if the file cannot be made.
-    """
-    return FolderLock(folder, wait=wait)
 
 
 def leb128(value: int) -> bytes:

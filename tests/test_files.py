@@ -10,11 +10,11 @@ import pytest
 
 from chargpt.files import (
     LOCK_NAME,
+    FolderLock,
     SyncedFile,
     aside,
     discard,
     leb128,
-    lock_folder,
     publish_file,
     publishing,
     remove_left_behind,
@@ -26,8 +26,8 @@ ROOT = Path(__file__).parent.parent
 HOLD = """
 import sys
 from pathlib import Path
-from chargpt.files import lock_folder
-lock = lock_folder(Path(sys.argv[1]), wait=True)
+from chargpt.files import FolderLock
+lock = FolderLock(Path(sys.argv[1]), wait=True)
 print("locked", flush=True)
 sys.stdin.read()
 """
@@ -112,30 +112,30 @@ def holder(folder: Path) -> subprocess.Popen:
 def test_a_locked_folder_can_be_locked_again_when_its_process_ends(tmp_path):
     process = holder(tmp_path)
     with pytest.raises(BlockingIOError):
-        lock_folder(tmp_path, wait=False)
+        FolderLock(tmp_path, wait=False)
     process.kill()
     process.communicate()
-    with lock_folder(tmp_path, wait=True):
+    with FolderLock(tmp_path, wait=True):
         with pytest.raises(BlockingIOError):
-            lock_folder(tmp_path, wait=False)
-    lock_folder(tmp_path, wait=False).release()
+            FolderLock(tmp_path, wait=False)
+    FolderLock(tmp_path, wait=False).release()
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
 
 
 def test_a_lock_that_is_deleted_is_released(tmp_path):
-    lock = lock_folder(tmp_path, wait=False)
+    lock = FolderLock(tmp_path, wait=False)
     del lock
-    lock_folder(tmp_path, wait=False).release()
+    FolderLock(tmp_path, wait=False).release()
 
 
 def test_a_link_in_place_of_the_lock_file_is_neither_followed_nor_emptied(tmp_path):
     (tmp_path / "precious").write_text("content")
     (tmp_path / LOCK_NAME).symlink_to(tmp_path / "precious")
     with pytest.raises(OSError, match="a symbolic link, not a lock file"):
-        lock_folder(tmp_path, wait=False)
+        FolderLock(tmp_path, wait=False)
     (tmp_path / LOCK_NAME).unlink()
     (tmp_path / LOCK_NAME).hardlink_to(tmp_path / "precious")
-    lock_folder(tmp_path, wait=False).release()
+    FolderLock(tmp_path, wait=False).release()
     assert (tmp_path / "precious").read_text() == "content"
 
 

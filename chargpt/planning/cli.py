@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chargpt import nanogpt_words
 from chargpt.config import check_overrides
@@ -30,29 +30,24 @@ USAGE = (
 class TrainOptions:
     """What the user asked for."""
 
-    texts: list[str]
-    settings: list[str]  # section.key=value
-    config: str | None
-    run: str | None
-    resume: bool
-    minutes: float | None
+    texts: list[str] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)  # section.key=value
+    config: str | None = None
+    run: str | None = None
+    resume: bool = False
+    minutes: float | None = None
     epochs: float | None = None
     start: str | None = None
-    init_from: str | None
-    vocab_from: str | None
-    find_lr: bool
-    dry_run: bool
+    init_from: str | None = None
+    vocab_from: str | None = None
+    find_lr: bool = False
+    dry_run: bool = False
     verbose: bool = False
 
     @property
     def given(self) -> set[str]:
         """The settings that the user has decided, as section.key."""
         return given_in(self.settings)
-
-    @property
-    def has_start(self) -> bool:
-        """Whether the run begins with weights that are trained already."""
-        return self.start is not None or self.init_from is not None
 
 
 def given_in(settings: Sequence[str]) -> set[str]:

@@ -154,32 +154,20 @@ class Clock:
         Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take EVALUATION_SHARE of what is left
         of the time; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
-        seconds, fits = self._seconds_for_training(), self.steps_that_fit(eval_interval=eval_interval)
+        assert self.deadline is not None
+        seconds, evaluation = self.deadline - self.kept_back - time.perf_counter(), self.evaluation_seconds
+        fits = steps_that_fit(seconds, step=self.seconds_per_step, evaluation=evaluation, interval=eval_interval)
         fits, longest = min(fits, longest - step), min(longest, MAX_STEPS)
         least = self._min_evaluations
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
             return min(step + max(1, fits), longest), least
         share = fits / max(1, self.steps + fits)  # of this process's steps that are still to come
-        affordable = EVALUATION_SHARE * seconds / max(self.evaluation_seconds, 1e-9)
+        affordable = EVALUATION_SHARE * seconds / max(evaluation, 1e-9)
         wanted = min(MIN_EVALUATIONS * share, affordable)
-        fits = max(1, int(max(0.0, seconds - (1 + wanted) * self.evaluation_seconds) / self.seconds_per_step))
+        fits = max(1, int(max(0.0, seconds - (1 + wanted) * evaluation) / self.seconds_per_step))
         fits = min(fits, longest - step)
         interval = max(1, fits / wanted) if wanted > 1 else step + fits  # there is time for the last evaluation alone
         return min(step + fits, longest), max(least, round((step + fits) / interval))
-
-    def steps_that_fit(self, *, eval_interval: int) -> int:
-        """How many more steps fit, with an evaluation every `eval_interval` of them and one at the end."""
-        seconds, evaluation = self._seconds_for_training(), self.evaluation_seconds
-        return steps_that_fit(seconds, step=self.seconds_per_step, evaluation=evaluation, interval=eval_interval)
-
-    def _seconds_for_training(self) -> float:
-        """What is left of the time, without what is kept back. It may be below zero."""
-        assert self.deadline is not None
-        return self.deadline - self.kept_back - time.perf_counter()
-
-    def seconds_for(self, steps: int, *, eval_interval: int) -> float:
-        """How long that many more steps take, evaluations included."""
-        return duration(steps, step=self.seconds_per_step, evaluation=self.evaluation_seconds, interval=eval_interval)
 
     def steps_per_second(self) -> float:
         """The speed since the last call; 0 before anything is measured."""

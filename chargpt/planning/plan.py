@@ -215,7 +215,7 @@ def _check_student(config: Config, options: TrainOptions, *, processes: int) -> 
     """Raise UserError for what cannot be together with a student that follows."""
     if config.train.student_minutes and processes > 1:
         raise UserError("train.student_minutes: two runs are made by one process; start without torchrun, or use 0")
-    if config.train.student_minutes and options.has_start:
+    if config.train.student_minutes and (options.start is not None or options.init_from is not None):
         option = "--start" if options.init_from is None else "--init-from"
         raise UserError(f"train.student_minutes: given with {option}, from which only one run would start; leave one out")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from chargpt.config import Config
-from chargpt.files import LOCK_NAME, FolderLock, is_portable, lock_folder, publish_file, sync_folder
+from chargpt.files import LOCK_NAME, FolderLock, is_portable, publish_file, sync_folder
 from chargpt.runs.checkpoint import (
     Checkpoint,
     is_lack_of_space,
@@ -158,7 +158,7 @@ def details_of(folder: Path) -> str:
 def _locked(folder: Path) -> FolderLock:
     """The lock of the run in `folder`. Raises UserError while another process trains it."""
     try:
-        return lock_folder(folder, wait=False)
+        return FolderLock(folder, wait=False)
     except BlockingIOError:
         ways = "wait for it, stop it, or give your run another name with --run NAME"
         raise UserError(f"{shown(folder)}: another process is training this run; {ways}") from None
@@ -248,7 +248,7 @@ def check_other_run(folder: Path) -> None:
         other = path.with_name(name)
         try:
             if (other / LOCK_NAME).is_file():
-                lock_folder(other, wait=False).release()
+                FolderLock(other, wait=False).release()
         except BlockingIOError:
             what = f"another process is training this run, and {shown(folder)} belongs to it; choose another --run NAME"
             raise UserError(f"{shown(other)}: {what}") from None

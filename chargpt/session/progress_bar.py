@@ -30,11 +30,6 @@ class ProgressBar:
         self._evaluated = 0  # the step of the last validation loss
         self._is_new = False  # whether no line has shown the last training loss yet
 
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        tqdm.write(text)
-        sys.stdout.flush()
-
     def advance(self) -> None:
         """One step is done."""
         self._bar.update()
@@ -69,7 +64,8 @@ class ProgressBar:
         if step > self._first:
             left = (now - self._started) / (step - self._first) * (self._total - step)
             words.append(f"{clock(left)} left")
-        self.say(wrapped(f"step {step:,}/{self._total:,}: " + ", ".join(words)))
+        tqdm.write(wrapped(f"step {step:,}/{self._total:,}: " + ", ".join(words)))
+        sys.stdout.flush()
 
     def _last_evaluation(self, step: int) -> list[str]:
         is_wide = terminal_width(sys.stderr) >= 60

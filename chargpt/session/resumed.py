@@ -161,19 +161,7 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     if options.resume or not (folder.is_dir() and steps(folder)):
         return options
     settings = [setting for setting in options.settings if setting.startswith("data.cache")]
-    return TrainOptions(
-        texts=[],
-        settings=settings,
-        config=None,
-        run=str(folder),
-        resume=True,
-        minutes=None,
-        init_from=None,
-        vocab_from=None,
-        find_lr=False,
-        dry_run=False,
-        verbose=options.verbose,
-    )
+    return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
 
 
 def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:

@@ -14,7 +14,7 @@ from chargpt.analysis.metrics_log import extra_metrics
 from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.clock import CHANGED, Clock, long_enough, longest_run
+from chargpt.planning.clock import CHANGED, Clock, duration, long_enough, longest_run
 from chargpt.planning.forecast import describe_text, describe_training
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
@@ -410,10 +410,11 @@ class Session:
         is_first = not self.told_speeds
         has_changed = max_steps != before.train.max_steps and not is_first
         if self._is_news(clock_.seconds_per_step) or has_changed:
-            seconds = clock_.seconds_for(max_steps - step, eval_interval=trainer.config.steps_between_evaluations)
+            each_evaluation, interval = clock_.evaluation_seconds, trainer.config.steps_between_evaluations
+            left = duration(max_steps - step, step=clock_.seconds_per_step, evaluation=each_evaluation, interval=interval)
             each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
             instead = f" in place of {before.train.max_steps:,}" if has_changed else ""
-            journal.notice("speed", f"{each}; {max_steps:,} steps{instead}, done in {clock(seconds)}")
+            journal.notice("speed", f"{each}; {max_steps:,} steps{instead}, done in {clock(left)}")
         if self.deadline is None:
             return
         if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation

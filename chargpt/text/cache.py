@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from chargpt.files import (
+    FolderLock,
     SyncedFile,
     discard,
-    lock_folder,
     publish_file,
     publishing,
     remove_left_behind,
@@ -109,10 +109,10 @@ class Cache:
         """Keep other processes from writing entries; wait until none does. A process that ends releases the lock."""
         self._seen.mkdir(parents=True, exist_ok=True)
         try:
-            lock = lock_folder(self.folder, wait=False)
+            lock = FolderLock(self.folder, wait=False)
         except BlockingIOError:
             log(f"waiting for another run to finish encoding in {shown(self.folder)}")
-            lock = lock_folder(self.folder, wait=True)
+            lock = FolderLock(self.folder, wait=True)
         with lock:
             for folder in (self.folder, self._seen):
                 remove_left_behind(folder, FINGERPRINT)

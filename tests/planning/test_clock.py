@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.planning import clock as time_budget
-from chargpt.planning.clock import MAX_CHANGES, OVERHEAD_SECONDS, SETTLED_SECONDS, SETTLING_STEPS, Clock, slowness
+from chargpt.planning.clock import (
+    MAX_CHANGES,
+    OVERHEAD_SECONDS,
+    SETTLED_SECONDS,
+    SETTLING_STEPS,
+    Clock,
+    duration,
+    slowness,
+    steps_that_fit,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +70,10 @@ def make_budget(seconds: float | None, steps_left: int = 1000, min_evaluations: 
 
 def test_the_steps_that_fit_leave_time_for_evaluations():
     budget = make_budget(100)
-    steps, rest = budget.steps_that_fit(eval_interval=50), 100 - budget.kept_back
+    (steps, _), rest = budget.length_that_fits(0, eval_interval=50), 100 - budget.kept_back
     assert steps * 0.1 + 2.0 * (steps / 50 + 1) <= rest < (steps + 2) * 0.1 + 2.0 * ((steps + 2) / 50 + 1)
-    assert make_budget(1).steps_that_fit(eval_interval=50) == 0
-    assert make_budget(None).seconds_for(100, eval_interval=50) == 100 * 0.1 + 3 * 2.0
+    assert steps_that_fit(1, step=0.1, evaluation=2.0, interval=50) == 0
+    assert duration(100, step=0.1, evaluation=2.0, interval=50) == 100 * 0.1 + 3 * 2.0
 
 
 def test_the_first_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run():

@@ -11,7 +11,7 @@ import pytest
 from helpers import SHORT_RUN, publish_run
 
 import chargpt
-from chargpt.files import lock_folder
+from chargpt.files import FolderLock
 from chargpt.runs.checkpoint import steps
 from chargpt.session.child import Ended, _Printing
 from chargpt.session.from_python import _texts, command_line
@@ -66,7 +66,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
             if line.startswith("step 0/"):
                 break
         parent.kill()
-    lock_folder(tmp_path / "run", wait=True).release()  # the child has it until it has saved
+    FolderLock(tmp_path / "run", wait=True).release()  # the child has it until it has saved
     assert steps(tmp_path / "run")[-1].name < "step-01000000"
 
 
