@@ -224,6 +224,7 @@ typedef struct {
     const number *factor;
     number *to, *slope;
     float *stream;
+    float first, second;
     int width, site;
     int64_t first; /* row of the chunk */
 } Finish;
@@ -288,6 +289,18 @@ static ALWAYS_INLINE void finish_times(const void *context, int r, int c, Sums s
         for (int n = 0; n < 2; n++) {
             const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
             store_numbers(f->to + at, sum[row][n] * load_numbers(f->factor + at));
+        }
+}
+
+/* to = first * factor + second * sum */
+static ALWAYS_INLINE void finish_combined(const void *context, int r, int c, Sums sum)
+{
+    const Finish *f = context;
+#pragma GCC unroll 8
+    for (int row = 0; row < TILE; row++)
+        for (int n = 0; n < 2; n++) {
+            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
+            store_numbers(f->to + at, f->first * load_numbers(f->factor + at) + f->second * sum[row][n]);
         }
 }
 
@@ -683,4 +696,101 @@ EXPORT double step_gradient(const Step *step)
     for (int piece = 0; piece < job.pieces; piece++)
         loss += job.losses[piece];
     return loss / job.counted;
+}
+
+/* Muon's update: the orthogonal matrices nearest to others, about, as `orthogonalised` of optimizers.py computes them. */
+
+typedef struct { /* matrices (n, rows, columns), which are replaced; step.py has the same structure */
+    float *matrices;
+    int n, rows, columns;
+} Stack;
+
+typedef struct { /* step.py has the same structure */
+    const Stack *stacks;
+    const float *coefficients; /* (rounds, 3) */
+    char *scratch;             /* orthogonal_scratch_size bytes, aligned to 64 */
+    int count, rounds, threads;
+    OpenMP openmp;
+} Orthogonal;
+
+EXPORT size_t orthogonal_size(void) { return sizeof(Orthogonal); }
+
+/* x = X / (1.02 |X|), then for each (a, b, c) of the rounds: G = x x^T, x = a x + (b G + c G^2) x; of a matrix with more rows than
+ * columns, G = x^T x, x = a x + x (b G + c G^2). */
+static void orthogonalise(const Orthogonal *o, float *matrix, int rows, int columns, char *memory)
+{
+    const int is_tall = rows > columns, r = is_tall ? columns : rows;
+    const size_t size = (size_t)rows * columns, square = (size_t)r * r;
+    size_t at = 0;
+    number *x = take(memory, &at, size * sizeof *x), *next = take(memory, &at, size * sizeof *x);
+    number *gram = take(memory, &at, square * sizeof *x), *factor = take(memory, &at, square * sizeof *x);
+    word *packed = take(memory, &at, size * sizeof *x), *packed_square = take(memory, &at, square * sizeof *x);
+    float *sums = take(memory, &at, square * sizeof *sums);
+    vector squares = { 0 };
+    for (size_t i = 0; i < size; i += LANES)
+        squares += *(const vector *)(matrix + i) * *(const vector *)(matrix + i);
+    const float norm = 1.02f * sqrtf(total(squares)), scale = 1 / (norm < 1e-7f ? 1e-7f : norm);
+    for (size_t i = 0; i < size; i += LANES)
+        store_numbers(x + i, *(const vector *)(matrix + i) * scale);
+    for (const float *q = o->coefficients; q < o->coefficients + 3 * o->rounds; q += 3) {
+        if (is_tall) {
+            pack_rows(packed, x, columns, rows, columns, NULL);
+            matrix_gradient(sums, r, r, packed, packed, rows, 1);
+            for (size_t i = 0; i < square; i += LANES)
+                store_numbers(gram + i, *(const vector *)(sums + i));
+        } else {
+            pack_transpose(packed, x, rows, columns);
+            product(x, r, columns, packed, r, finish_numbers, &(Finish){ .to = gram, .width = r });
+        }
+        pack_rows(packed_square, gram, r, r, r, NULL);
+        product(gram, r, r, packed_square, r, finish_combined,
+                &(Finish){ .to = factor, .factor = gram, .first = q[1], .second = q[2], .width = r });
+        const Finish to_next = { .to = next, .factor = x, .first = q[0], .second = 1, .width = columns };
+        if (is_tall) {
+            pack_rows(packed_square, factor, r, r, r, NULL);
+            product(x, rows, r, packed_square, columns, finish_combined, &to_next);
+        } else {
+            pack_rows(packed, x, columns, rows, columns, NULL);
+            product(factor, r, r, packed, columns, finish_combined, &to_next);
+        }
+        number *const old = x;
+        x = next;
+        next = old;
+    }
+    for (size_t i = 0; i < size; i += LANES)
+        *(vector *)(matrix + i) = load_numbers(x + i);
+}
+
+/* Bytes that a thread needs for the largest of the matrices. */
+static size_t orthogonal_memory(const Orthogonal *o)
+{
+    size_t most = 0;
+    for (int i = 0; i < o->count; i++) {
+        const size_t rows = o->stacks[i].rows, columns = o->stacks[i].columns, r = rows < columns ? rows : columns;
+        const size_t size = sizeof(number) * (3 * rows * columns + 3 * r * r) + sizeof(float) * r * r + 7 * 64;
+        most = size > most ? size : most;
+    }
+    return padded(most, 64);
+}
+
+/* Bytes of scratch memory that step_orthogonalise needs. */
+EXPORT size_t orthogonal_scratch_size(const Orthogonal *o) { return o->threads * orthogonal_memory(o); }
+
+static void orthogonal_item(const void *data, int item, int thread)
+{
+    const Orthogonal *o = data;
+    const Stack *stack = o->stacks + o->count - 1; /* the last ones first: they are the largest */
+    for (; item >= stack->n; stack--)
+        item -= stack->n;
+    const int rows = stack->rows, columns = stack->columns;
+    orthogonalise(o, stack->matrices + (size_t)item * rows * columns, rows, columns, o->scratch + thread * orthogonal_memory(o));
+}
+
+/* Replaces the matrices of all stacks. Rows and columns are multiples of PANEL. */
+EXPORT void step_orthogonalise(const Orthogonal *o)
+{
+    int items = 0;
+    for (int i = 0; i < o->count; i++)
+        items += o->stacks[i].n;
+    in_threads(&o->openmp, o->threads, items, orthogonal_item, o);
 }

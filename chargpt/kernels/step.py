@@ -6,7 +6,7 @@ time. What a source does not support is left to torch.
 
 import ctypes
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +45,18 @@ class _Step(Structure):
     ]
 
 
+class _Stack(Structure):
+    _fields_ = [("matrices", c_void_p), *((name, c_int) for name in ("n", "rows", "columns"))]
+
+
+class _Orthogonal(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("stacks", "coefficients", "scratch")),
+        *((name, c_int) for name in ("count", "rounds", "threads")),
+        ("openmp", attention._OpenMP),
+    ]
+
+
 def supports(config: ModelConfig | GPTConfig) -> bool:
     """Whether a kernel computes this model's gradient. Others are left to torch."""
     return config.n_embd % PANEL == 0 and attention.supports(config)
@@ -61,9 +73,11 @@ def load_kernel(
     """The kernel for a dtype: as `load` of compiler.py finds it, compiled with `extra` flags. Raises Unavailable."""
     source = replace(SOURCES[dtype], flags=(*SOURCES[dtype].flags, *extra))
     kernel = load(source, instructions=instructions, cache=cache)
-    check_sizes(kernel, step_size=_Step)
+    check_sizes(kernel, step_size=_Step, orthogonal_size=_Orthogonal)
     kernel.step_scratch_size.argtypes, kernel.step_scratch_size.restype = [POINTER(_Step)], c_size_t
     kernel.step_gradient.argtypes, kernel.step_gradient.restype = [POINTER(_Step)], c_double
+    kernel.orthogonal_scratch_size.argtypes, kernel.orthogonal_scratch_size.restype = [POINTER(_Orthogonal)], c_size_t
+    kernel.step_orthogonalise.argtypes, kernel.step_orthogonalise.restype = [POINTER(_Orthogonal)], None
     return kernel
 
 
@@ -73,6 +87,21 @@ class StepKernel:
     def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
         self.library, self.dtype = kernel, dtype
         self.build = hashlib.sha256(Path(kernel._name).read_bytes()).hexdigest()[:8]  # what decides the bits of results
+
+    def orthogonalise(self, stacks: Sequence[Tensor], coefficients: Sequence[tuple[float, float, float]]) -> None:
+        """Replace each matrix of the stacks (n, rows, columns), float32, by what `orthogonalised` of optimizers.py gives.
+
+        Rows and columns are multiples of PANEL. The largest matrices come last. Each matrix is computed in the same way by any
+        number of threads, and whatever the others are.
+        """
+        assert all(stack.is_contiguous() and stack.dtype == torch.float32 for stack in stacks)
+        structures = (_Stack * len(stacks))(*(_Stack(stack.data_ptr(), *stack.shape) for stack in stacks))
+        numbers = (c_float * (3 * len(coefficients)))(*(number for three in coefficients for number in three))
+        pointers = (ctypes.addressof(structures), ctypes.addressof(numbers), None)
+        call = _Orthogonal(*pointers, len(stacks), len(coefficients), torch.get_num_threads(), openmp())
+        scratch = torch.empty(self.library.orthogonal_scratch_size(byref(call)) + 64, dtype=torch.uint8)
+        call.scratch = -(-scratch.data_ptr() // 64) * 64
+        self.library.step_orthogonalise(byref(call))
 
 
 def step_kernel(dtype: torch.dtype) -> StepKernel:

@@ -173,7 +173,11 @@ class Muon(Optimizer):
         self.regions = [cuts, *self._adamw.regions]
         self.shards = [*self._adamw.shards, self._shard("momentum", cuts)]
         self._stacks = {
-            part: [(slice(max(s.start, cuts[part]), min(s.stop, cuts[part + 1])), rows, columns) for s, rows, columns in spans]
+            part: [
+                (slice(max(s.start, cuts[part]), min(s.stop, cuts[part + 1])), rows, columns)
+                for s, rows, columns in spans
+                if max(s.start, cuts[part]) < min(s.stop, cuts[part + 1])
+            ]
             for part in self._own
         }
 
@@ -187,23 +191,26 @@ class Muon(Optimizer):
             gradient, momentum = self._weights.gradient[cuts[part] : cuts[part + 1]], self.shards[-1].own[own]
             momentum.lerp_(gradient, 1 - self._beta)
             nesterov = gradient.lerp(momentum, self._beta)
-            for span, rows, columns in stacks:
-                if span.start < span.stop:
-                    update = nesterov[span.start - cuts[part] : span.stop - cuts[part]]
-                    self._update(self._weights.vector[span].view(-1, rows, columns), update, rate)
+            spans = [span for span, *_ in stacks]
+            updates = self._orthogonalised([nesterov[s.start - cuts[part] : s.stop - cuts[part]] for s in spans], stacks)
+            for span, update in zip(spans, updates):
+                # The update has the size that AdamW's would have, so that both use the same rate (arXiv 2502.16982).
+                scale = 0.2 * math.sqrt(max(update.shape[1:]))
+                matrices = self._weights.vector[span].view(update.shape)
+                matrices.mul_(1 - rate * self._decay).add_(update, alpha=-rate * scale)
 
     @torch.no_grad()
     def rehearse(self) -> None:
         for stacks in self._stacks.values():
-            for span, rows, columns in stacks:
-                if span.start < span.stop:
-                    orthogonalised(self._weights.gradient[span].view(-1, rows, columns), self._weights.precision)
+            self._orthogonalised([self._weights.gradient[span].clone() for span, *_ in stacks], stacks)
 
-    def _update(self, matrices: Tensor, update: Tensor, rate: float) -> None:
-        update = orthogonalised(update.view(matrices.shape), self._weights.precision)
-        # The update has the size that AdamW's would have, so that both use the same rate (arXiv 2502.16982).
-        scale = 0.2 * math.sqrt(max(matrices.shape[1:]))
-        matrices.mul_(1 - rate * self._decay).add_(update, alpha=-rate * scale)
+    def _orthogonalised(self, vectors: list[Tensor], stacks: list[tuple[slice, int, int]]) -> list[Tensor]:
+        """Each of the `vectors` as a stack of orthogonal matrices (n, rows, columns); the vectors may change."""
+        matrices = [vector.view(-1, rows, columns) for vector, (_, rows, columns) in zip(vectors, stacks)]
+        if self._weights.step is None:
+            return [orthogonalised(stack, self._weights.precision) for stack in matrices]
+        self._weights.step.orthogonalise(matrices, NEWTON_SCHULZ)
+        return matrices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,7 @@ class Trainer:
         self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
         self.environment = environment(runtime, teachers)
-        self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention)
+        self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention, step=runtime.step)
         self._count = count = config.train.chunks or group.size
         self._own = own = group.own(count)
         self._rows = config.train.batch_size // count
@@ -108,7 +108,7 @@ class Trainer:
         distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else None
         self._loss = runtime.compiled(distillation or working)
         self._expected = distillation and distillation.expected
-        self._native = None if runtime.step is None else self.weights.gradient_by(runtime.step)
+        self._native = self.weights.gradient_by_kernel()
 
     @property
     def model(self) -> GPT:

@@ -33,7 +33,7 @@ class FlatWeights:
 
     `spans` gives each parameter's place in the vector. Parameters of one kind are next to each other, in the order of kinds.
     The parameters of `working` are views of `computing`, which in float32 is `vector` itself. `working` uses `attention`, if
-    given, in place of its own; `model` stays as it is.
+    given, in place of its own; `model` stays as it is. `step` is the kernel that computes in place of torch, if there is one.
     """
 
     def __init__(
@@ -42,12 +42,13 @@ class FlatWeights:
         precision: torch.dtype,
         *,
         attention: Callable[[Tensor, int, Tensor | None], Tensor] | None = None,
+        step: StepKernel | None = None,
     ) -> None:
         named = sorted(model.named_parameters(), key=lambda item: kind_of(*item))
         ends = torch.tensor([parameter.numel() for _, parameter in named]).cumsum(0).tolist()
         self.spans = {name: slice(end - p.numel(), end) for (name, p), end in zip(named, ends)}
         self.kinds = {name: kind_of(name, parameter) for name, parameter in named}
-        self.model, self.precision = model, precision
+        self.model, self.precision, self.step = model, precision, step
         self.vector = torch.cat([parameter.detach().flatten() for _, parameter in named])
         self.gradient = torch.zeros_like(self.vector)
         self._outdated = True  # the gradient belongs to earlier weights
@@ -84,9 +85,11 @@ class FlatWeights:
         begins, self._outdated = self._outdated, False
         return begins
 
-    def gradient_by(self, kernel: StepKernel) -> StepGradient:
-        """What computes the gradient in place of torch."""
-        return StepGradient(kernel, self.working, weights=self.computing, gradient=self.gradient, spans=self.spans)
+    def gradient_by_kernel(self) -> StepGradient | None:
+        """What computes the gradient in place of torch, if there is a kernel."""
+        if self.step is None:
+            return None
+        return StepGradient(self.step, self.working, weights=self.computing, gradient=self.gradient, spans=self.spans)
 
     def are_finite(self) -> bool:
         """Whether every weight is a finite number."""

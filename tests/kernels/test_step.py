@@ -13,6 +13,7 @@ from torch import Tensor
 from chargpt.kernels.compiler import Unavailable, available_instructions
 from chargpt.kernels.step import StepKernel, load_kernel, step_kernel, supports
 from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.training.optimizers import NEWTON_SCHULZ, orthogonalised
 from chargpt.training.weights import FlatWeights
 
 # The largest error of a parameter's gradient, relative to it, and of the loss.
@@ -33,14 +34,14 @@ def kernel(request, kernel_cache) -> StepKernel:
         pytest.skip(f"needs a C compiler, or a CPU that multiplies bfloat16 numbers: {reason}")
 
 
-def weights_of(dtype: torch.dtype, config: GPTConfig, vocab_size: int) -> FlatWeights:
+def weights_of(kernel: StepKernel, config: GPTConfig, vocab_size: int) -> FlatWeights:
     """Of a model whose biases and norms are not those of the beginning."""
     torch.manual_seed(0)
     model = GPT(config, vocab_size)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return FlatWeights(model, dtype)
+    return FlatWeights(model, kernel.dtype, step=kernel)
 
 
 def windows(config: GPTConfig, vocab_size: int, B: int) -> tuple[Tensor, Tensor]:
@@ -48,8 +49,8 @@ def windows(config: GPTConfig, vocab_size: int, B: int) -> tuple[Tensor, Tensor]
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
-def by_kernel(kernel: StepKernel, weights: FlatWeights, *batch: Tensor, seed: int = 0, **given: object) -> tuple[float, Tensor]:
-    loss = weights.gradient_by(kernel).add(*batch, **{"scale": 1.0, "seed": seed, "begins": True, **given})
+def by_kernel(weights: FlatWeights, *batch: Tensor, seed: int = 0, **given: object) -> tuple[float, Tensor]:
+    loss = weights.gradient_by_kernel().add(*batch, **{"scale": 1.0, "seed": seed, "begins": True, **given})
     return loss, weights.gradient.clone()
 
 
@@ -87,11 +88,11 @@ SHAPES = [
 @pytest.mark.parametrize("n_layer, n_head, n_embd, T, V, B, positions, bias", SHAPES)
 def test_it_is_as_exact_as_torch(kernel, n_layer, n_head, n_embd, T, V, B, positions, bias):
     config = GPTConfig(n_layer=n_layer, n_head=n_head, n_embd=n_embd, block_size=T, positions=positions, bias=bias)
-    weights, batch = weights_of(kernel.dtype, config, V), windows(config, V, B)
+    weights, batch = weights_of(kernel, config, V), windows(config, V, B)
     right_loss, right = in_double(weights, lambda model: logits_loss(model, *batch))
     torchs_loss = weights.working(*batch)
     torchs = errors(gradient_of(torchs_loss, weights.working, weights), right, weights)
-    loss, gradient = by_kernel(kernel, weights, *batch)
+    loss, gradient = by_kernel(weights, *batch)
     assert abs(loss - right_loss) < ERROR[kernel.dtype] / 10 * right_loss
     for name, error in errors(gradient.double(), right, weights).items():
         if T > 1 or "qkv" not in name:  # with one character, the gradients of queries and keys are 0
@@ -101,17 +102,17 @@ def test_it_is_as_exact_as_torch(kernel, n_layer, n_head, n_embd, T, V, B, posit
 
 def test_targets_that_do_not_count_change_nothing(kernel):
     config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=20)
-    weights, (idx, targets) = weights_of(kernel.dtype, config, 11), windows(config, 11, 6)
+    weights, (idx, targets) = weights_of(kernel, config, 11), windows(config, 11, 6)
     targets[:, 7:9] = targets[2] = -100
     right_loss, right = in_double(weights, lambda model: logits_loss(model, idx, targets))
-    loss, gradient = by_kernel(kernel, weights, idx, targets)
+    loss, gradient = by_kernel(weights, idx, targets)
     assert loss == pytest.approx(right_loss, rel=ERROR[kernel.dtype])
     assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
 
 
 def test_probabilities_can_take_the_place_of_targets(kernel):
     config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=20, bias=True)
-    weights, (idx, targets) = weights_of(kernel.dtype, config, 37), windows(config, 37, 6)
+    weights, (idx, targets) = weights_of(kernel, config, 37), windows(config, 37, 6)
     expected = torch.randn(6, 20, 37).softmax(dim=-1)
     targets[1] = -100
     counts = (targets != -100).flatten()
@@ -121,7 +122,7 @@ def test_probabilities_can_take_the_place_of_targets(kernel):
         return (losses * counts).sum() / counts.sum()
 
     right_loss, right = in_double(weights, soft_loss)
-    loss, gradient = by_kernel(kernel, weights, idx, targets, expected=expected)
+    loss, gradient = by_kernel(weights, idx, targets, expected=expected)
     assert loss == pytest.approx(right_loss, rel=ERROR[kernel.dtype])
     assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
 
@@ -149,55 +150,69 @@ def mask(seed: int, site: int, rows: int, C: int, p: float) -> np.ndarray:
 def test_dropout_is_a_function_of_the_seed_and_of_the_place(kernel, monkeypatch):
     """torch's dropout with the same masks gives the same gradient; half of the numbers are 0, others with another seed."""
     config = GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=17, dropout=0.25, bias=True)
-    weights, batch = weights_of(kernel.dtype, config, 11), windows(config, 11, 3)
+    weights, batch = weights_of(kernel, config, 11), windows(config, 11, 3)
     masks = [torch.from_numpy(mask(77, site, 3 * 17, 32, 0.25)).view(3, 17, 32) for site in range(5)]
     assert all(0.2 < float((values == 0).float().mean()) < 0.3 for values in masks)
     sites = iter(masks)
     monkeypatch.setattr(F, "dropout", lambda x, p, training: x * next(sites))
     right_loss, right = in_double(weights, lambda model: logits_loss(model.train(), *batch))
-    loss, gradient = by_kernel(kernel, weights, *batch, seed=77)
+    loss, gradient = by_kernel(weights, *batch, seed=77)
     assert loss == pytest.approx(right_loss, rel=ERROR[kernel.dtype])
     assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
-    assert by_kernel(kernel, weights, *batch, seed=77)[0] == loss != by_kernel(kernel, weights, *batch, seed=78)[0]
+    assert by_kernel(weights, *batch, seed=77)[0] == loss != by_kernel(weights, *batch, seed=78)[0]
 
 
 def test_any_number_of_threads_gives_the_same_bits(kernel):
     config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=64, positions="rotary", bias=True, dropout=0.1)
-    weights, batch = weights_of(kernel.dtype, config, 5), windows(config, 5, 13)
+    weights, batch = weights_of(kernel, config, 5), windows(config, 5, 13)
     results = []
     for threads in (1, 2, 3, 8):
         torch.set_num_threads(threads)
-        results.append(by_kernel(kernel, weights, *batch))
+        results.append(by_kernel(weights, *batch))
     assert all(loss == results[0][0] and torch.equal(gradient, results[0][1]) for loss, gradient in results)
 
 
 def test_gradients_add_up_and_scale(kernel):
     config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=24)
-    weights, batch = weights_of(kernel.dtype, config, 11), windows(config, 11, 8)
-    loss, whole = by_kernel(kernel, weights, *batch)
-    assert by_kernel(kernel, weights, *batch, scale=0.5) == (loss, pytest.approx(whole / 2, rel=1e-6, abs=1e-9))
+    weights, batch = weights_of(kernel, config, 11), windows(config, 11, 8)
+    loss, whole = by_kernel(weights, *batch)
+    assert by_kernel(weights, *batch, scale=0.5) == (loss, pytest.approx(whole / 2, rel=1e-6, abs=1e-9))
     for first, begins in ((0, True), (4, False)):
         half = (tensor[first : first + 4] for tensor in batch)
-        weights.gradient_by(kernel).add(*half, scale=0.5, seed=0, begins=begins)
+        weights.gradient_by_kernel().add(*half, scale=0.5, seed=0, begins=begins)
     assert (weights.gradient - whole).norm() < ERROR[kernel.dtype] * whole.norm()
 
 
 def test_a_number_that_is_not_finite_shows_in_the_loss(kernel):
     config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=8)
-    weights, batch = weights_of(kernel.dtype, config, 11), windows(config, 11, 2)
+    weights, batch = weights_of(kernel, config, 11), windows(config, 11, 2)
     weights.vector[weights.spans["blocks.0.mlp.up.weight"]] = float("nan")
     weights.refresh()
-    assert np.isnan(by_kernel(kernel, weights, *batch)[0])
+    assert np.isnan(by_kernel(weights, *batch)[0])
 
 
 def test_an_id_beyond_the_vocabulary_is_no_fault_in_memory(kernel):
     config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=8)
-    weights, batch = weights_of(kernel.dtype, config, 11), windows(config, 11, 2)
+    weights, batch = weights_of(kernel, config, 11), windows(config, 11, 2)
     for tensor in batch:
         tensor[1, 3] = 11
         with pytest.raises(AssertionError, match="vocabulary"):
-            by_kernel(kernel, weights, *batch)
+            by_kernel(weights, *batch)
         tensor[1, 3] = 10
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (2, 128, 32), (2, 32, 128), (1, 96, 96)])
+def test_muons_update_is_that_of_torch(kernel, shape):
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 0.01
+    right = orthogonalised(matrices.double(), torch.float64)
+    torchs = (orthogonalised(matrices, kernel.dtype) - right).norm()
+    found, other = matrices.clone(), torch.zeros(1, 64, 64)
+    kernel.orthogonalise([other, found], NEWTON_SCHULZ)
+    assert (found - right).norm() <= 1.5 * torchs + 1e-6 * right.norm() and not other.any()
+    alone = matrices[:1].clone()
+    torch.set_num_threads(3)
+    kernel.orthogonalise([alone], NEWTON_SCHULZ)
+    assert torch.equal(alone, found[:1])
 
 
 def test_every_kind_of_position_is_supported_and_odd_widths_are_not():
