@@ -224,7 +224,7 @@ typedef struct {
     const number *factor;
     number *to, *slope;
     float *stream;
-    float first, second;
+    float a, b;
     int width, site;
     int64_t first; /* row of the chunk */
 } Finish;
@@ -292,7 +292,7 @@ static ALWAYS_INLINE void finish_times(const void *context, int r, int c, Sums s
         }
 }
 
-/* to = first * factor + second * sum */
+/* to = a factor + b sum */
 static ALWAYS_INLINE void finish_combined(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
@@ -300,7 +300,7 @@ static ALWAYS_INLINE void finish_combined(const void *context, int r, int c, Sum
     for (int row = 0; row < TILE; row++)
         for (int n = 0; n < 2; n++) {
             const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
-            store_numbers(f->to + at, f->first * load_numbers(f->factor + at) + f->second * sum[row][n]);
+            store_numbers(f->to + at, f->a * load_numbers(f->factor + at) + f->b * sum[row][n]);
         }
 }
 
@@ -744,8 +744,8 @@ static void orthogonalise(const Orthogonal *o, float *matrix, int rows, int colu
         }
         pack_rows(packed_square, gram, r, r, r, NULL);
         product(gram, r, r, packed_square, r, finish_combined,
-                &(Finish){ .to = factor, .factor = gram, .first = q[1], .second = q[2], .width = r });
-        const Finish to_next = { .to = next, .factor = x, .first = q[0], .second = 1, .width = columns };
+                &(Finish){ .to = factor, .factor = gram, .a = q[1], .b = q[2], .width = r });
+        const Finish to_next = { .to = next, .factor = x, .a = q[0], .b = 1, .width = columns };
         if (is_tall) {
             pack_rows(packed_square, factor, r, r, r, NULL);
             product(x, rows, r, packed_square, columns, finish_combined, &to_next);
