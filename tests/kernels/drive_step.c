@@ -102,6 +102,30 @@ static void drive(int B, int T, int h, int C, int V, int layers, int threads, in
         free(buffers[i]);
 }
 
+static void drive_orthogonal(int n, int C, int threads)
+{
+    const int shapes[][3] = { { 4 * n, C, C }, { n, 4 * C, C }, { n, C, 4 * C } };
+    const float coefficients[] = { 8.1f, -23.6f, 17.4f, 3.6f, -2.7f, 0.5f };
+    Stack stacks[3];
+    for (int i = 0; i < 3; i++) {
+        const size_t size = (size_t)shapes[i][0] * shapes[i][1] * shapes[i][2];
+        float *matrices = aligned_alloc(64, size * sizeof *matrices);
+        for (size_t j = 0; j < size; j++)
+            matrices[j] = uniform();
+        stacks[i] = (Stack){ matrices, shapes[i][0], shapes[i][1], shapes[i][2] };
+    }
+    Orthogonal o = { .stacks = stacks, .coefficients = coefficients, .count = 3, .rounds = 2, .threads = threads };
+    const size_t size = orthogonal_scratch_size(&o);
+    o.scratch = aligned_alloc(64, size);
+    memset(o.scratch, 0xff, size);
+    step_orthogonalise(&o);
+    for (int i = 0; i < 3; i++) {
+        add_results(stacks[i].matrices, (size_t)shapes[i][0] * shapes[i][1] * shapes[i][2]);
+        free(stacks[i].matrices);
+    }
+    free(o.scratch);
+}
+
 int main(int argc, char **argv)
 {
     const int T[] = { 1, 2, 7, 9, 33, 70 }, V[] = { 2, 32, 33, 150 }, heads[] = { 1, 2, 4 };
@@ -112,5 +136,7 @@ int main(int argc, char **argv)
             drive(1 + shapes % 7, T[i], heads[shapes % 3], shapes % 5 ? 32 : 64, V[shapes % 4], 1 + shapes % 2, 1 + shapes % 4,
                   kind);
     drive(9, 100, 2, 64, 65, 2, 3, 3);
+    drive_orthogonal(2, 32, 3);
+    drive_orthogonal(1, 64, 1);
     return report(shapes);
 }
