@@ -1,0 +1,76 @@
+"""How much faster training is with steps compiled from C than with torch's.
+
+    python tests/benchmarks/step_speed.py TEXT [--seconds S]
+
+For each shape, precision and optimizer, two trainings take turns, so that a machine whose speed drifts treats both alike. It
+prints the rows of docs/lab/results/speed.jsonl, and takes an idle machine.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from chargpt.training.thread_waiting import ThreadWaiting  # noqa: E402
+
+from chargpt.config import Config, apply_overrides  # noqa: E402
+from chargpt.model import GPT  # noqa: E402
+from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
+from chargpt.training.runtime import choose_runtime  # noqa: E402
+from chargpt.training.trainer import Trainer  # noqa: E402
+
+# Name; layers, heads, width; windows, context.
+SHAPES = (
+    ("0.1M (2/2/64, 16 x 128)", 2, 2, 64, 16, 128),
+    ("0.35M (3/3/96, 8 x 256)", 3, 3, 96, 8, 256),
+    ("0.8M (4/4/128, 12 x 64)", 4, 4, 128, 12, 64),
+    ("2.2M (5/6/192, 8 x 128)", 5, 6, 192, 8, 128),
+)
+ROUNDS = 5
+WARM_UP = 3  # steps that are not counted
+
+
+def trainer(corpus: Corpus, shape: tuple, **settings: str) -> Trainer:
+    _, layers, heads, width, windows, context = shape
+    model = {"n_layer": layers, "n_head": heads, "n_embd": width, "block_size": context}
+    settings = {f"model.{key}": value for key, value in model.items()} | settings
+    fixed = {"train.batch_size": windows, "train.max_steps": 10**6, "runtime.device": "cpu"}
+    config = apply_overrides(Config(), [f"{key}={value}" for key, value in (settings | fixed).items()])
+    return Trainer(GPT(config.model, corpus.tokenizer.vocab_size), corpus.train, config, runtime=choose_runtime(config))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each row (default: 10)")
+    options = parser.parse_args()
+    corpus = load_corpus([options.text], Config().data, root=ROOT, block_size=256)
+    for precision in ("bfloat16", "float32"):
+        for optimizer in ("adamw", "muon"):
+            for shape in SHAPES:
+                chosen = {"runtime.precision": precision, "optim.name": optimizer}
+                trainers = {step: trainer(corpus, shape, **chosen, **{"runtime.step": step}) for step in ("torch", "native")}
+                speeds: dict[str, list[float]] = {step: [] for step in trainers}  # characters a second, of each turn
+                with ThreadWaiting(trainers["torch"].runtime):
+                    for step, one in [*trainers.items()] * ROUNDS:
+                        times: list[float] = []
+                        while sum(times) < options.seconds / (2 * ROUNDS) or len(times) < WARM_UP + 2:
+                            started = time.perf_counter()
+                            one.step()
+                            times.append(time.perf_counter() - started)
+                        speeds[step].append(one.config.chars_per_step / statistics.median(times[WARM_UP:]))
+                found = {step: statistics.median(values) for step, values in speeds.items()}
+                ratio = statistics.median(native / other for native, other in zip(speeds["native"], speeds["torch"]))
+                row = {"table": "native-step", "shape": shape[0], "precision": precision, "optimizer": optimizer}
+                print(
+                    json.dumps(row | {step: round(value) for step, value in found.items()} | {"ratio": round(ratio, 2)}),
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
