@@ -10,6 +10,8 @@ from chargpt.markup import escape
 
 # Points of a line; of more, the means of neighbours are drawn.
 MAX_POINTS = 400
+# Points of a line from which on its first twentieth may lie above a chart.
+MANY_POINTS = 20
 # .series-0 to .series-9 in report.css.
 COLOURS = 10
 # Margins, in units of the drawing: a pixel at its natural size.
@@ -132,7 +134,7 @@ def _steps(lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool, is_log: bool) -> tuple[float, float]:
-    """The range of the vertical axis: all values; on a linear axis, the highest one of a line after its first twentieth."""
+    """The range of the vertical axis: all values; of a long line on a linear axis, those after its first twentieth."""
     values = list(marks)
     if is_log:
         values += [y for line in lines for _, y in line.points]
@@ -140,7 +142,7 @@ def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool, is_l
         return min(values) / margin, max(values) * margin
     for line in lines:
         begin = line.points[0][0] + (line.points[-1][0] - line.points[0][0]) / 20
-        values += [y for x, y in line.points if x >= begin or len(line.points) < 3]
+        values += [y for x, y in line.points if x >= begin or len(line.points) < MANY_POINTS]
     lowest = min([*marks, *(y for line in lines for _, y in line.points)])  # also one at the start: nothing is cut off below
     low, high = (0.0 if from_zero else lowest), max(values)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0

@@ -402,7 +402,7 @@ def setting(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
+        return ", ".join(f"{part:.4g}" if isinstance(part, float) else str(part) for part in value)
     return repr(value) if isinstance(value, str) and not value.strip() else str(value)
 
 

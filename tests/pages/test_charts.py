@@ -77,6 +77,14 @@ def test_a_logarithmic_axis_shows_the_start():
     assert re.findall(r'class="end"[^>]*>([^<]+)<', drawn[1])[:3] == ["1.5", "2", "2.5"]
 
 
+def test_a_line_of_few_points_is_drawn_whole_on_a_linear_axis():
+    points = [(20, 0.9), (30, 0.3), (40, 0.5), (60, 0.2)]
+    chart = line_chart([Line(name="a", points=points, colour=0)], title="t")
+    drawn = re.search(r'class="series-0 line" d="M(.*?)"', chart)[1].split("L")
+    x = [float(pair.split()[0]) for pair in drawn]
+    assert len(x) == len(points) and x[1] - x[0] == pytest.approx(x[2] - x[1], abs=0.3)
+
+
 @pytest.mark.parametrize("end", [2.02, 1.9, 1.5])
 def test_the_name_of_a_level_keeps_away_from_the_lines(end):
     line = Line(name="a", points=[(0, 4.0), (500, 2.2), (1000, end)], colour=0)
