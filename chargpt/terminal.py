@@ -8,6 +8,7 @@ import contextlib
 import difflib
 import errno
 import io
+import json
 import os
 import re
 import shlex
@@ -62,6 +63,12 @@ def escape_controls(text: str) -> str:
     reports); use `one_line` for messages.
     """
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def json_line(value: object, file: TextIO) -> str:
+    """`value` as JSON for `file`: where a terminal would obey a character of it, all beyond ASCII are escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if file.isatty() and escape_controls(text) != text else text
 
 
 def one_line(text: object) -> str:

@@ -6,17 +6,16 @@ so that --help and a mistyped option are answered at once.
 
 import dataclasses
 import importlib
-import json
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from chargpt.interrupt import ending_at_once
 from chargpt.project import command, project_root
-from chargpt.terminal import Parser, UserError, escape_controls, log, one_line, shown
+from chargpt.terminal import Parser, UserError, json_line, log, one_line, shown
 
 if TYPE_CHECKING:  # imports torch
     from torch import Tensor
@@ -178,9 +177,3 @@ def part_of_text(text: str | None, loaded: "LoadedModel", *, start: int, length:
 def print_json(value: object) -> None:
     """Print `value` as a line of JSON, for a terminal without characters that command it."""
     print(json_line(value, sys.stdout), flush=True)
-
-
-def json_line(value: object, file: TextIO) -> str:
-    """`value` as JSON for `file`: where a terminal would obey a character of it, all beyond ASCII are escapes."""
-    text = json.dumps(value, ensure_ascii=False)
-    return json.dumps(value) if file.isatty() and escape_controls(text) != text else text

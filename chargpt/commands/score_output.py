@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from chargpt.analysis.scored_text import HEAD, LABEL, Line, Summary, Total, describe_unknown
-from chargpt.commands.frame import json_line
 from chargpt.sampling.printing import LEGEND, NO_TERMINAL, coloured
 from chargpt.sampling.surprise import stretches
-from chargpt.terminal import escape_controls, log, one_line
+from chargpt.terminal import escape_controls, json_line, log, one_line
 from chargpt.text.tokenizer import Tokenizer
 
 

@@ -1,7 +1,6 @@
 """Items on standard output, as lines or JSON lines, and the table at the end: written, unique, new and valid."""
 
 import difflib
-import json
 import math
 import shlex
 import subprocess
@@ -16,7 +15,7 @@ from chargpt.sampling.items import ATTEMPTS, LONGEST, Tally, Wanted, write_items
 from chargpt.sampling.loaded_run import LoadedRun
 from chargpt.sampling.options import SampleOptions
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import UserError, escape_controls, log, shell_word
+from chargpt.terminal import UserError, escape_controls, json_line, log, shell_word
 from chargpt.text.cache import EncodedText
 from chargpt.text.items import Item, end_in, item_prompt, items_in
 
@@ -181,6 +180,5 @@ def _print_json(
         value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
         value |= {} if known is None else {"new": item.text not in known}
         value |= {} if valid is None else {"valid": valid[number]}
-        line = json.dumps(value, ensure_ascii=False)
-        file.write((json.dumps(value) if file.isatty() and escape_controls(line) != line else line) + "\n")
+        file.write(json_line(value, file) + "\n")
     file.flush()

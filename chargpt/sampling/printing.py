@@ -1,7 +1,6 @@
 """How samples are printed: as text, as text coloured by surprise, or as JSON lines."""
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -12,7 +11,7 @@ from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import ATTEMPTS, Character
 from chargpt.sampling.surprise import level
 from chargpt.sampling.text_generator import BATCH, TextGenerator
-from chargpt.terminal import escape_controls
+from chargpt.terminal import escape_controls, json_line
 
 DIVIDER = "-" * 15
 PLAIN = "0"
@@ -132,10 +131,7 @@ class JsonPrinter:
         """Print the sample."""
         log_probabilities = [round(character.log_probability, 6) + 0.0 for character in self._characters]  # 0.0 instead of -0.0
         sample = {**self._sample, "text": text_of(self._characters), "log_probabilities": log_probabilities}
-        line = json.dumps(sample, ensure_ascii=False)
-        if self._file.isatty() and escape_controls(line) != line:
-            line = json.dumps(sample)  # every character that is not ASCII as an escape, which is still JSON
-        self._file.write(line + "\n")
+        self._file.write(json_line(sample, self._file) + "\n")
         self._file.flush()
 
 

@@ -1,20 +1,15 @@
 """The batch of a step: windows of the training text, as a pure function of (seed, step)."""
 
-import bisect
 import mmap
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.text.items import ItemMarks
 from chargpt.text.shuffle import splitmix64
-from chargpt.text.windows import windows_at
 
 BLOCK = 1024  # samples whose starts are computed at once
 PART = 2**22  # ids copied to a device at once
-AT_ONCE = 2**22  # ids of items put into the order of an epoch at once
 LARGE = 2**28  # bytes; windows of a larger text are requested from the disk in advance
 
 
@@ -99,102 +94,12 @@ class Batches:
     def _starts_of(self, samples: np.ndarray) -> np.ndarray:
         """Sample numbers to window starts, int64."""
         epochs, positions = np.divmod(samples.astype(np.uint64), np.uint64(self.per_epoch))
-        key = _keys(epochs, self._seed)
+        key = keys_of(epochs, self._seed)
         positions = permuted(positions, self.per_epoch, key[1:])
         return (positions * np.uint64(self._block_size) + key[0] % np.uint64(self._slack)).astype(np.int64)
 
 
-class ItemBatches:
-    """Batches of windows over a list of items: those of `Batches`, but a window begins at an item.
-
-    An epoch reads the items in an order of its own, a keyed permutation. A window holds as many whole items as fit, each with
-    its end, after the end of the item before the first one; the rest of it is not predicted. An item that is longer than a
-    window goes on in the next one. An epoch has as many windows as the items need in their first order; one that needs more
-    leaves out its last items, and one that needs less repeats its first ones.
-
-    Targets that do not count are IGNORED: what is left of a window, and labels, unless `counts_labels`.
-    """
-
-    def __init__(
-        self,
-        ids: np.ndarray,
-        block_size: int,
-        *,
-        marks: ItemMarks,
-        counts_labels: bool = False,
-        batch_size: int,
-        seed: int,
-        accumulate: int = 1,
-        device: torch.device = torch.device("cpu"),
-    ) -> None:
-        self._ids, self._block_size, self._end = np.asarray(ids), block_size, marks.end
-        self._starts, stops = marks.bounds(self._ids)
-        assert len(stops), "a list without an item"
-        self._lengths = stops + 1 - self._starts
-        self._counted = None if counts_labels or marks.tab is None else marks.counted(self._ids)
-        self._seed, self._batch_size, self._accumulate, self._device = seed, batch_size, accumulate, device
-        self._layouts: dict[int, _Layout] = {}  # of the last two epochs
-        self.per_epoch = len(self._layout(np.arange(len(stops))).starts)
-
-    def batch(self, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a micro-batch of `step`, or of some of its rows, (B, T) int64 each."""
-        first = (step * self._accumulate + micro) * self._batch_size
-        epochs, numbers = np.divmod(np.arange(first, first + self._batch_size)[rows], self.per_epoch)
-        inputs = np.empty((len(epochs), self._block_size), np.int64)
-        targets = np.empty_like(inputs)
-        for epoch in np.unique(epochs):
-            own = epochs == epoch
-            inputs[own], targets[own] = self._of_epoch(int(epoch)).windows(numbers[own], self._block_size)
-        return torch.from_numpy(inputs).to(self._device), torch.from_numpy(targets).to(self._device)
-
-    def _of_epoch(self, epoch: int) -> "_Layout":
-        if epoch not in self._layouts:
-            key = _keys(np.array([epoch], np.uint64), self._seed)[1:]
-            numbers = np.arange(len(self._starts), dtype=np.uint64)
-            layout = self._layout(permuted(numbers, len(numbers), key).astype(np.int64), windows=self.per_epoch)
-            self._layouts = {number: known for number, known in self._layouts.items() if number == epoch - 1} | {epoch: layout}
-        return self._layouts[epoch]
-
-    def _layout(self, order: np.ndarray, *, windows: int | None = None) -> "_Layout":
-        """The items in this order, and this many windows on them; None for as many as they need."""
-        lengths = self._lengths[order]
-        stops = np.cumsum(lengths)  # where the end of each item is in the new stream, which begins with an end
-        stream = np.empty(int(stops[-1]) + 1, self._ids.dtype)
-        counted = None if self._counted is None else np.zeros(len(stream), bool)
-        stream[0] = self._end
-        cuts = np.unique(np.searchsorted(stops, np.arange(AT_ONCE, stops[-1], AT_ONCE)))
-        for few in filter(len, np.split(np.arange(len(order)), cuts)):  # places are 8 times as large as ids
-            first, last = int(stops[few[0]] - lengths[few[0]]), int(stops[few[-1]])
-            moved = self._starts[order[few]] - stops[few] + lengths[few]
-            places = np.arange(first, last) + np.repeat(moved, lengths[few])
-            stream[first + 1 : last + 1] = self._ids[places]
-            if counted is not None and self._counted is not None:
-                counted[first + 1 : last + 1] = self._counted[places]
-        starts, sizes, at, last, ends = list[int](), list[int](), 0, int(stops[-1]), [0, *stops.tolist()]
-        while at < last if windows is None else len(starts) < windows:
-            at = 0 if at == last else at
-            reached = ends[bisect.bisect_right(ends, at + self._block_size) - 1]
-            size = reached - at if reached > at else self._block_size
-            starts.append(at)
-            sizes.append(size)
-            at += size
-        return _Layout(stream, counted, np.array(starts), np.array(sizes))
-
-
-class _Layout(NamedTuple):
-    """The items of an epoch, in its order, and its windows."""
-
-    stream: np.ndarray  # ids
-    counted: np.ndarray | None  # whether each of them is a target; None: all are
-    starts: np.ndarray  # of the windows: the place of their first input
-    sizes: np.ndarray  # how many ids each of them predicts
-
-    def windows(self, numbers: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of windows, (B, T) each."""
-        return windows_at(self.stream, self.starts[numbers], self.sizes[numbers], length=block_size, counted=self.counted)
-
-
-def _keys(epochs: np.ndarray, seed: int) -> np.ndarray:
+def keys_of(epochs: np.ndarray, seed: int) -> np.ndarray:
     """Eight numbers for each of the `epochs` (n,), uint64, (8, n)."""
     mixed = splitmix64(epochs ^ splitmix64(np.array([seed], np.uint64)))
     return splitmix64(np.arange(8, dtype=np.uint64)[:, None] + mixed)

@@ -20,8 +20,9 @@ from chargpt.model import GPT
 from chargpt.parallel.group import Group, ranges
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.text.items import ItemMarks
-from chargpt.training.batches import Batches, ItemBatches
+from chargpt.training.batches import Batches
 from chargpt.training.distillation import DistillationLoss, environment
+from chargpt.training.item_batches import ItemBatches
 from chargpt.training.learning_rate import is_falling, learning_rate, replanned
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import Runtime

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import IGNORED, windows_of_items
-from chargpt.training.batches import ItemBatches
 from chargpt.training.evaluation import evaluate
+from chargpt.training.item_batches import ItemBatches
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 from model import GPT, GPTConfig
