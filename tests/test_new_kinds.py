@@ -28,7 +28,8 @@ from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import NEVER, Sampling
 from chargpt.terminal import UserError
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
-from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES, Optimizer
+from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
+from chargpt.training.optimizers import Optimizer
 
 
 class PlainDescent(Optimizer):

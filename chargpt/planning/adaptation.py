@@ -23,7 +23,7 @@ from chargpt.runs.start_from import name_of_start, start_from
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
-from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
+from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
 # Epochs of a run, at most.
 EPOCHS = 6

@@ -23,7 +23,7 @@ from chargpt.terminal import UserError, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import split_problems
 from chargpt.text.sources import can_be_read_again
-from chargpt.training.optimizers import WITH_MINUTES
+from chargpt.training.optimizer_kinds import WITH_MINUTES
 
 # Minutes in which a short text gets two runs; more do not lower its loss.
 ENOUGH = 2

@@ -34,7 +34,7 @@ from chargpt.terminal import Kind, Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import ngram_loss_and_copying
 from chargpt.training.evaluation import validation_split
-from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
+from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer

@@ -15,7 +15,7 @@ from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import NOT_CHECKED, NOTHING_ODD, examine
 from chargpt.training.evaluation import validation_split
-from chargpt.training.optimizers import OPTIMIZERS
+from chargpt.training.optimizer_kinds import OPTIMIZERS
 from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
 

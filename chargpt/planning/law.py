@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chargpt.training.optimizers import OPTIMIZERS, OptimizerKind
+from chargpt.training.optimizer_kinds import OPTIMIZERS, OptimizerKind
 
 # --- The models that are considered ---------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ from chargpt.terminal import Notice, UserError, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.sources import check_found, run_name
 from chargpt.training.initialisation import initial_model
-from chargpt.training.optimizers import WITH_MINUTES, WITHOUT_MINUTES
+from chargpt.training.optimizer_kinds import WITH_MINUTES, WITHOUT_MINUTES
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 

@@ -24,7 +24,7 @@ from chargpt.training.batches import Batches
 from chargpt.training.distillation import DistillationLoss, environment
 from chargpt.training.item_batches import ItemBatches
 from chargpt.training.learning_rate import is_falling, learning_rate, replanned
-from chargpt.training.optimizers import make_optimizer
+from chargpt.training.optimizer_kinds import make_optimizer
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 

@@ -28,7 +28,7 @@ from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
-from chargpt.training.optimizers import OPTIMIZERS
+from chargpt.training.optimizer_kinds import OPTIMIZERS
 
 TINY = ["--config", "tiny", "train.sample_length=0", "runtime.threads=1"]
 
