@@ -74,13 +74,14 @@ class Session:
 
     trainer: Trainer
     corpus: Corpus
-    run: Run | None  # None in a process that is not the first one: it writes nothing
-    saved: SavedState | None  # what the newest checkpoint holds; None while there is none
+    run: Run | None = None  # None in a process that is not the first one: it writes nothing
+    saved: SavedState | None = None  # what the newest checkpoint holds; None while there is none
     journal: Journal
     options: TrainOptions  # what the user asked for
     checkpoints: Path  # the folder in which runs are found by their names
-    seconds: float | None  # the time limit, as the user is told
-    deadline: float | None  # when the run shall end, on time.perf_counter; None: no limit
+    started: float  # when the time of the run began, on time.perf_counter
+    seconds: float | None  # the time limit, as the user is told; None: no limit
+    deadline: float | None = field(init=False)  # when the run shall end, on time.perf_counter; None: no limit
     with_minutes: tuple[int, float] | None = None  # what --minutes gives in place of this training, as the plan says
     steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
@@ -91,6 +92,7 @@ class Session:
     writer: SampleWriter = field(init=False)
 
     def __post_init__(self) -> None:
+        self.deadline = None if self.seconds is None else self.started + self.seconds
         config, group = self.trainer.config, self.trainer.group
         self.writer = SampleWriter(
             self.corpus.tokenizer,
@@ -137,12 +139,11 @@ class Session:
             trainer=trainer,
             corpus=corpus,
             run=run,
-            saved=None,
             journal=journal,
             options=options,
             checkpoints=checkpoints,
+            started=started,
             seconds=plan.seconds,
-            deadline=_deadline(started, plan.seconds),
             with_minutes=plan.with_minutes,
             steps=plan.steps,
             advice=[*plan.advice, *_about_processes(trainer)],
@@ -189,8 +190,8 @@ class Session:
             journal=journal,
             options=options,
             checkpoints=root / "checkpoints",
+            started=started,
             seconds=resumed.seconds,
-            deadline=_deadline(started, resumed.seconds),
             is_extended=resumed.is_extended,
             advice=_about_processes(trainer),
         )
@@ -219,13 +220,12 @@ class Session:
         return cls(
             trainer=trainer,
             corpus=corpus,
-            run=None,
             saved=None if start.saved is None else dataclasses.replace(state, config=start.saved),
             journal=Journal(verbose=options.verbose),
             options=options,
             checkpoints=root / "checkpoints",
+            started=started,
             seconds=start.seconds,
-            deadline=_deadline(started, start.seconds),
             is_extended=start.is_extended,
         )
 
@@ -265,12 +265,11 @@ class Session:
             trainer=trainer,
             corpus=self.corpus,
             run=run,
-            saved=None,
             journal=journal,
             options=self.options,
             checkpoints=self.checkpoints,
+            started=self.deadline or time.perf_counter(),  # what the first run has not used is for this one
             seconds=seconds,
-            deadline=(self.deadline or time.perf_counter()) + seconds,  # what the first run has not used is for this one
         )
 
     # What is said and recorded
@@ -463,10 +462,6 @@ class Session:
             self.run.rename(teacher_folder(self.run.folder))
         except UserError as problem:
             self.journal.notice("warning", str(problem))
-
-
-def _deadline(started: float, seconds: float | None) -> float | None:
-    return None if seconds is None else started + seconds
 
 
 def _how_to_go_on(trainer: Trainer) -> str:
