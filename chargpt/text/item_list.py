@@ -32,6 +32,7 @@ PLACES = ("file", "folder")  # labels of items that are not in records
 HEADER = "header"  # and of sequences
 BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")  # between paragraphs
 MAX_LABELS = 10_000  # different ones; more are not labels, but names of single items
+MAX_LABEL = 250  # characters
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
 
 
@@ -155,11 +156,18 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
         _check_characters(text, origin)
         for line in _items_in(text, origin, config):
             label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
-            if len(item) > MAX_ITEM:
-                where = f"{origin.source.label}: line {origin.line:,}"
-                what_to_do = "split it, or train on it as a text, without --items"
-                raise UserError(f"{where}: an item of {len(item):,} characters, more than {MAX_ITEM:,}; {what_to_do}")
+            if len(label) > MAX_LABEL or len(item) > MAX_ITEM:
+                raise UserError(_too_long(label, item, where=f"{origin.source.label}: line {origin.line:,}"))
             yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
+
+
+def _too_long(label: str, item: str, *, where: str) -> str:
+    """What is wrong with an item that is too long, or has such a label."""
+    if len(label) > MAX_LABEL:
+        what = f"a label of {len(label):,} characters, more than {MAX_LABEL}"
+        return f"{where}: {what}; name a field in data.label that groups the items"
+    what = f"an item of {len(item):,} characters, more than {MAX_ITEM:,}"
+    return f"{where}: {what}; split it, or train on it as a text, without --items"
 
 
 def _check_characters(text: str, origin: Origin) -> None:

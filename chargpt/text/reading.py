@@ -66,6 +66,7 @@ class TextReader:
         self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
         self.config, self._progress = config, progress
         self._normalizer = TextNormalizer.of(config)
+        self._is_identity = self._normalizer.is_identity
         self._is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
         self._hash = hashlib.sha256() if hashed else None
         self.binary_files = 0  # skipped in folders, because they are not text
@@ -112,8 +113,9 @@ class TextReader:
                 tag = "False" if structure is None else structure.tag
                 chunks = _prefetch(self._hashed(tag, split, itertools.chain([head], chunks)), pool)
                 for line, document in self._documents_of(source, head, structure, chunks):
-                    normalized = document if self._normalizer.is_identity else self._normalizer.apply_in_pieces(document)
-                    yield Origin(source, line, is_record=structure is not None), split, normalized
+                    if structure is None and not self._is_identity:
+                        document = self._normalizer.apply_in_pieces(document)
+                    yield Origin(source, line, is_record=structure is not None), split, document
 
     def _hashed(self, tag: str, split: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """`chunks`, then b"". Runs in another thread, so that reading and hashing take no extra time."""
@@ -134,7 +136,7 @@ class TextReader:
         """The documents of a source that begins with `head`: the line where each begins, and its pieces."""
         config = self.config
         # The vocabulary of bytes takes any file as it is, unless something must be decoded.
-        if config.vocabulary == "bytes" and self._is_utf8 and self._normalizer.is_identity and structure is None:
+        if config.vocabulary == "bytes" and self._is_utf8 and self._is_identity and structure is None:
             return [(1, chunks)]
         encoding, mark = config.encoding, b""
         if self._is_utf8:
@@ -151,7 +153,7 @@ class TextReader:
     def _records_of(
         self, source: Source, structure: Structure, pieces: Iterator[Piece]
     ) -> Iterator[tuple[int, Iterable[Piece]]]:
-        """The text in the field of each record: the line where the record begins, and its pieces."""
+        """The text in the field of each record, normalised: the line where the record begins, and its pieces."""
         field, label, labels = self.config.field, source.label, self.config.label_fields
         if structure.kind == JSON_LINES:
             documents = json_documents(pieces, field=field, label=label, labels=labels)
@@ -162,7 +164,7 @@ class TextReader:
         for line, text in documents:
             self.records[structure.kind] += 1
             self.empty_records += not text
-            yield line, [text]
+            yield line, [text if self._is_identity else self._normalizer.apply(text)]
 
     def _narrow(self, piece: Piece) -> Piece:
         """`piece` as bytes if each of its bytes is a character (or an id of the vocabulary)."""

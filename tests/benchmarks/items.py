@@ -13,9 +13,12 @@ import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from chargpt.analysis.item_labels import guess_labels
 from chargpt.commands.frame import corpus_of_run, load_run

@@ -166,6 +166,12 @@ HOSTILE = {
         {"items": "name"},
         ["line 3", "16,777,216", "quote"],
     ),
+    "a label of millions of characters": (
+        "a.csv",
+        f"id,name\nelf,ann\n{'x' * 10**7},bob\n",
+        {"items": "name", "label": "id"},
+        ["line 3", "10,000,000 characters", "data.label"],
+    ),
     "a line of millions of fields": (
         "a.csv",
         "name\nann\n" + "," * 3_000_000,
