@@ -71,7 +71,7 @@ typedef struct { /* what threads share */
     number *tokens;   /* (V', C): the token embedding with rows of zeros */
     float *gradients; /* (pieces, count) */
     double *losses;   /* (pieces): sums over the rows of a piece */
-    char *threads;    /* memory of each thread */
+    char *threads;    /* memory of each thread; of each piece, if there are more threads */
     size_t thread_size;
     int pieces, sequences, R; /* sequences in a block, and its rows */
     int64_t counted;          /* targets that count */
@@ -600,7 +600,8 @@ static void piece_item(const void *data, int item, int thread)
     float *gradient = job->gradients + item * step->count;
     Saved saved[step->layers + 1];
     size_t size;
-    const Memory w = thread_memory(job, job->threads + thread * job->thread_size, saved, &size);
+    const int slot = step->threads < job->pieces ? thread : item;
+    const Memory w = thread_memory(job, job->threads + slot * job->thread_size, saved, &size);
     memset(gradient + step->matrices, 0, (step->count - step->matrices) * sizeof *gradient);
     double loss = 0;
     for (int first = begin; first < end; first += job->sequences) {
@@ -663,7 +664,7 @@ static Job divide(const Step *step, char *memory, size_t *size)
     job.gradients = take(memory, &at, f * job.pieces * step->count);
     job.losses = take(memory, &at, job.pieces * sizeof(double));
     thread_memory(&job, NULL, NULL, &job.thread_size);
-    job.threads = take(memory, &at, step->threads * job.thread_size);
+    job.threads = take(memory, &at, (step->threads < job.pieces ? step->threads : job.pieces) * job.thread_size);
     *size = at;
     return job;
 }

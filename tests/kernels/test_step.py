@@ -1,6 +1,7 @@
 """The gradient of a step by a kernel: that of model.py in float64 to a stated error, and with the same bits for any threads."""
 
 import copy
+from ctypes import byref
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from kernels.test_attention import KERNELS, NIGHTLY
 from torch import Tensor
 
 from chargpt.kernels.compiler import Unavailable, available_instructions
-from chargpt.kernels.step import StepKernel, load_kernel, step_kernel, supports
+from chargpt.kernels.step import StepKernel, _Step, load_kernel, step_kernel, supports
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.training.optimizers import NEWTON_SCHULZ, orthogonalised
 from chargpt.training.weights import FlatWeights
@@ -170,6 +171,15 @@ def test_any_number_of_threads_gives_the_same_bits(kernel):
         torch.set_num_threads(threads)
         results.append(by_kernel(weights, *batch))
     assert all(loss == results[0][0] and torch.equal(gradient, results[0][1]) for loss, gradient in results)
+
+
+def test_threads_without_work_need_no_memory(kernel):
+    for B, pieces in ((1, 1), (7, 4), (64, 8)):
+        sizes = []
+        for threads in (pieces - 1, pieces, 128):
+            step = _Step(B=B, T=128, h=1, C=32, V=11, layers=1, threads=threads, count=32 * 32 * 20)
+            sizes.append(kernel.library.step_scratch_size(byref(step)))
+        assert sizes[0] < sizes[1] == sizes[2]
 
 
 def test_gradients_add_up_and_scale(kernel):
