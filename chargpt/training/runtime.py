@@ -116,14 +116,16 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Grou
     if asked.step == "native" and not by_kernel:
         raise UserError(
             "runtime.step: native given, but it is for a CPU, without runtime.compile, and for a model whose n_embd is a "
-            f"multiple of {PANEL}, {config.model.n_embd} given; omit it"
+            f"multiple of {PANEL}, {config.model.n_embd} given; use runtime.step=auto"
         )
     if by_kernel and (asked.step == "native" or asked.step == "auto" and attention is not None and is_faster(config.model)):
         try:
             step = step_kernel(precision)
         except Unavailable as reason:
             if asked.step == "native":
-                raise UserError(f"runtime.step: native given, but it cannot be compiled here ({reason}); omit it") from None
+                raise UserError(
+                    f"runtime.step: native given, but it cannot be compiled here ({reason}); use runtime.step=auto"
+                ) from None
             slower = f"steps are not compiled from C, so they take longer: {reason}"
     return Runtime(
         device=device,
