@@ -46,7 +46,7 @@ class Guesses:
 
 
 def guess_labels(loaded: LoadedModel, items: Sequence[Item], counts: Mapping[str, int]) -> Guesses:
-    """The labels of `items`, which may have some. `counts` are those of the labels in the training text."""
+    """The labels of `items`, which may have some. `counts` are those of the labels in the list, both splits together."""
     labels, total = list(counts), sum(counts.values())
     joint = np.empty((len(items), len(labels)))  # the logarithm of the probability of an item and a label together
     for number, label in enumerate(labels):

@@ -19,7 +19,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         "classify",
         "RUN [FILE ...] [section.key=value ...] [--json]",
         "The label of each item: the one that makes the item most likely, by Bayes' rule, with the frequencies of the labels "
-        "in the training text. Where the items have labels, also the accuracy and a table of confusions.",
+        "in the list. Where the items have labels, also the accuracy and a table of confusions.",
     )
     add_run_options(parser)
     parser.add_argument(
