@@ -76,6 +76,14 @@ def imported(path: Path) -> set[str]:
     return names
 
 
+@for_each(sorted((ROOT / "tests" / "benchmarks").glob("*.py")))
+def test_the_modules_that_benchmarks_import_exist(path):
+    for name in filter(lambda name: name.startswith("chargpt."), imported(path)):
+        places = [ROOT / known.replace(".", "/") for known in (name, name.rpartition(".")[0])]  # a module, or what is in one
+        is_there = any(place.with_suffix(".py").is_file() or place.is_dir() for place in places)
+        assert is_there, f"imports {name}, which does not exist"
+
+
 def test_the_model_imports_torch_and_nothing_of_ours():
     assert {name.split(".")[0] for name in imported(ROOT / "model.py")} == {"math", "collections", "dataclasses", "torch"}
 

@@ -164,18 +164,19 @@ static void pack_panels(uint32_t *panels, const bfloat *rows, const Shape *shape
             }
 }
 
-/* Panels (T' / PANEL, d' / 2, PANEL) of the transpose of rows (T', d'), for a product that sums over d. The words are those of
- * the rows, transposed in blocks of 16 x 16 by four stages that interleave the lower half of a block with the upper one. */
-static void pack_transposed(uint32_t *panels, const bfloat *rows, const Shape *shape)
+/* panels (N / PANEL, K / 2, PANEL) of the transpose of rows (N, K), for a product that sums over K: the words of the rows,
+ * transposed in blocks of 16 x 16 by four stages that interleave the lower half of a block with the upper one. N and K are
+ * multiples of PANEL. */
+static void pack_transpose(uint32_t *panels, const bfloat *rows, int N, int K)
 {
-    const int words = padded(shape->d, PANEL) / 2, T = padded(shape->T, PANEL);
     const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(LANES / 2));
-    for (int t = 0; t < T; t += LANES)
-        for (int word = 0; word < words; word += LANES) {
+    const int words = K / 2;
+    for (int n = 0; n < N; n += LANES)
+        for (int k = 0; k < words; k += LANES) {
             __m512i block[LANES], shuffled[LANES];
             for (int i = 0; i < LANES; i++)
-                block[i] = _mm512_loadu_si512((const uint32_t *)rows + (size_t)(t + i) * words + word);
+                block[i] = _mm512_loadu_si512((const uint32_t *)rows + (size_t)(n + i) * words + k);
 #pragma GCC unroll 4
             for (int stage = 0; stage < 4; stage++) {
 #pragma GCC unroll 8
@@ -185,7 +186,7 @@ static void pack_transposed(uint32_t *panels, const bfloat *rows, const Shape *s
                 }
                 memcpy(block, shuffled, sizeof block);
             }
-            uint32_t *to = panels + (size_t)(t / PANEL) * words * PANEL + word * PANEL + t % PANEL;
+            uint32_t *to = panels + (size_t)(n / PANEL) * words * PANEL + k * PANEL + n % PANEL;
             for (int i = 0; i < LANES; i++)
                 _mm512_store_si512(to + i * PANEL, block[i]);
         }
@@ -235,7 +236,7 @@ static void forward(const Shape *shape, const bfloat *qkv, bfloat *y, float *log
     qkv += head_offset(shape, item, 3 * C);
     y += head_offset(shape, item, C);
     load_head(rows, qkv + C, 3 * C, shape, rotary);
-    pack_transposed(k_transposed, rows, shape);
+    pack_transpose(k_transposed, rows, T, d);
     load_head(rows, qkv + 2 * C, 3 * C, shape, 0);
     pack_panels(v, rows, shape);
     load_head(q, qkv, 3 * C, shape, rotary);
@@ -332,9 +333,9 @@ static inline void load_operands(const Workspace *w, const Shape *shape, const b
         w->log2_sum[t] = t < (size_t)shape->T ? log2_sum[t] : 0;
     }
     load_head(w->rows, qkv + 2 * C, 3 * C, shape, 0);
-    pack_transposed(w->v_transposed, w->rows, shape);
+    pack_transpose(w->v_transposed, w->rows, w->T, w->d);
     load_head(w->rows, qkv + C, 3 * C, shape, rotary);
-    pack_transposed(w->k_transposed, w->rows, shape);
+    pack_transpose(w->k_transposed, w->rows, w->T, w->d);
     pack_panels(w->k_panels, w->rows, shape);
     load_head(w->q, qkv, 3 * C, shape, rotary);
     pack_panels(w->q_panels, w->q, shape);

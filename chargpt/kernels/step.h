@@ -164,7 +164,8 @@ static void normalise(number *y, float *stats, const float *x, const float *weig
             const vector difference = *(const vector *)(x + c) - mean;
             squares += difference * difference;
         }
-        const float inverse = 1 / sqrtf(total(squares) / C + 1e-5f);
+        const float variance = total(squares) / C; /* beyond float32, the loss is not a number either, as torch's */
+        const float inverse = isfinite(variance) ? 1 / sqrtf(variance + 1e-5f) : NAN;
         stats[2 * r] = mean;
         stats[2 * r + 1] = inverse;
         for (int c = 0; c < C; c += LANES)

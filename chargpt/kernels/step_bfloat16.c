@@ -50,33 +50,6 @@ static void pack_rows(uint32_t *panels, const bfloat *rows, size_t stride, int R
     }
 }
 
-/* panels (N / PANEL, K / 2, PANEL) of the transpose of rows (N, K): the words of the rows, transposed in blocks of 16 x 16
- * by four stages that interleave the lower half of a block with the upper one. */
-static void pack_transpose(uint32_t *panels, const bfloat *rows, int N, int K)
-{
-    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(LANES / 2));
-    const int words = K / 2;
-    for (int n = 0; n < N; n += LANES)
-        for (int k = 0; k < words; k += LANES) {
-            __m512i block[LANES], shuffled[LANES];
-            for (int i = 0; i < LANES; i++)
-                block[i] = _mm512_loadu_si512((const uint32_t *)rows + (size_t)(n + i) * words + k);
-#pragma GCC unroll 4
-            for (int stage = 0; stage < 4; stage++) {
-#pragma GCC unroll 8
-                for (int i = 0; i < LANES / 2; i++) {
-                    shuffled[2 * i] = _mm512_permutex2var_epi32(block[i], low, block[i + LANES / 2]);
-                    shuffled[2 * i + 1] = _mm512_permutex2var_epi32(block[i], high, block[i + LANES / 2]);
-                }
-                memcpy(block, shuffled, sizeof block);
-            }
-            uint32_t *to = panels + (size_t)(n / PANEL) * words * PANEL + k * PANEL + n % PANEL;
-            for (int i = 0; i < LANES; i++)
-                _mm512_store_si512(to + i * PANEL, block[i]);
-        }
-}
-
 /* sum (TILE, PANEL) += left (TILE, 2 count) right (2 count, PANEL); word (row, k) of `left` is left[row row_step + k step]. */
 static ALWAYS_INLINE void multiply(Sums sum, const uint32_t *left, size_t row_step, size_t step, const uint32_t *right,
                                    int count)

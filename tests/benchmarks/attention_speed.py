@@ -14,12 +14,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.training.thread_waiting import ThreadWaiting  # noqa: E402
-
 from chargpt.config import Config, apply_overrides  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
+from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
 # Layers, heads, width; windows, context; optimizer, positions.
@@ -64,7 +63,7 @@ def main() -> None:
     for shape in SHAPES:
         trainers = {attention: trainer(corpus, shape, attention) for attention in ("plain", "auto")}
         times: dict[str, list[float]] = {attention: [] for attention in trainers}
-        with ThreadWaiting(trainers["auto"].runtime):
+        with ThreadSpinning(trainers["auto"].runtime):
             while sum(map(sum, times.values())) < options.seconds or len(times["auto"]) < 2 * WARM_UP:
                 for attention, one in trainers.items():
                     for _ in range(IN_TURN):

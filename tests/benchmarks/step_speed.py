@@ -15,12 +15,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.training.thread_waiting import ThreadWaiting  # noqa: E402
-
 from chargpt.config import Config, apply_overrides  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
+from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
 # Name; layers, heads, width; windows, context.
@@ -55,7 +54,7 @@ def main() -> None:
                 chosen = {"runtime.precision": precision, "optim.name": optimizer}
                 trainers = {step: trainer(corpus, shape, **chosen, **{"runtime.step": step}) for step in ("torch", "native")}
                 speeds: dict[str, list[float]] = {step: [] for step in trainers}  # characters a second, of each turn
-                with ThreadWaiting(trainers["torch"].runtime):
+                with ThreadSpinning(trainers["torch"].runtime):
                     for step, one in [*trainers.items()] * ROUNDS:
                         times: list[float] = []
                         while sum(times) < options.seconds / (2 * ROUNDS) or len(times) < WARM_UP + 2:

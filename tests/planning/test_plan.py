@@ -12,6 +12,7 @@ from helpers import publish_run
 import train
 from chargpt.config import Config, DataConfig, apply_overrides
 from chargpt.planning.advice import known_start
+from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
 from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_free, memory_needed
 from chargpt.planning.plan import Plan, make_plan
@@ -46,6 +47,14 @@ def test_a_plan_prints_and_writes_nothing_and_leaves_random_states_alone(text, t
     assert torch.equal(torch.get_rng_state(), states[0]) and (np.random.get_state()[1] == states[1]).all()
     assert "".join(capfd.readouterr()) == "" and not (tmp_path / "run").exists()
     assert first.config.train.seed == second.config.train.seed and first.notices
+
+
+@pytest.mark.parametrize(
+    "words, seconds",
+    [([], DEFAULT_SECONDS), (["--minutes", "1"], 60), (["train.max_steps=9"], None), (["--epochs", "2"], None)],
+)
+def test_a_run_without_a_length_has_a_time_limit_that_a_busy_machine_cannot_stretch(words, seconds, text, tmp_path, steady):
+    assert planned(text, tmp_path, *words, "train.student_minutes=0").seconds == seconds
 
 
 @pytest.mark.parametrize("setting", ["model.n_head=3", "train.batch_size=0", "train.teachers=nobody", "optim.lr=1"])
