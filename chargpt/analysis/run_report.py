@@ -19,6 +19,7 @@ from chargpt.model import GPT
 from chargpt.project import command
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import ngram_loss_of, split_problems
 from chargpt.text.suffix_array import SuffixIndex
@@ -77,7 +78,7 @@ class RunReport:
     config: Config
     environment: Mapping[str, str | int | bool]
     log: MetricsLog
-    corpus: list[str] = field(default_factory=list)  # lines about the text: a label in 12 columns and what it is
+    corpus: list[Notice] = field(default_factory=list)  # about the text
     training_characters: int | None = None
     fingerprint: str = ""  # of the text and its split
     split_problems: list[str] = field(default_factory=list)  # why its validation loss does not say how good it is

@@ -162,8 +162,8 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
     )
     for note in imported.notes:
         notice("note", note)
-    for line in corpus.describe() if corpus is not None else []:
-        print(line)
+    for label, text, _ in corpus.describe() if corpus is not None else []:
+        notice(label, text)
     if corpus is not None:
         notice("loss", f"{progress.val_loss:.4f} nats per character on the validation text")
     name = run.name(root / "checkpoints")

@@ -178,7 +178,7 @@ class ShownRun:
             newest_sample=newest_sample(run),
             tiles=tiles(run),
             samples=samples_over_time(run),
-            text_rows=[("files", names_of_texts(run)), *((line[:12].strip(), line[12:]) for line in run.corpus)],
+            text_rows=[("files", names_of_texts(run)), *((label, text) for label, text, _ in run.corpus)],
             excerpt=run.excerpt.strip("\n").rstrip(),
             opening=coloured(run.opening, OPENING_CHARACTERS),
             lists=[

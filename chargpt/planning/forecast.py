@@ -10,10 +10,9 @@ from chargpt.planning.chosen_for_time import MOST_TIMED
 from chargpt.planning.clock import duration, kept_back, longest_run, steps_that_fit
 from chargpt.planning.law import MAX_EPOCHS, Text, regularization
 from chargpt.planning.memory import memory_needed
-from chargpt.terminal import LABEL, Notice, clock, plural, shown
+from chargpt.terminal import Notice, clock, plural, shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import NOT_CHECKED, NOTHING_ODD, examine
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS
 from chargpt.training.thread_spinning import ThreadSpinning
@@ -35,23 +34,6 @@ class StepTimes(NamedTuple):
     @property
     def step(self) -> float:
         return self.gradient + self.update
-
-
-def describe_text(corpus: Corpus) -> list[Notice]:
-    """How long the text is, its vocabulary, its split, and notes on how it was read."""
-    return [_noticed(line) for line in corpus.describe()]
-
-
-def examine_text(corpus: Corpus) -> list[Notice]:
-    """What is odd about the text, and the loss to beat. Takes seconds for a long text."""
-    return [_noticed(line) for line in examine(corpus)]
-
-
-def _noticed(line: str) -> Notice:
-    """A line with a label as a notice: a detail, unless it is for everybody."""
-    label, text = line[:LABEL].rstrip(), line[LABEL:]
-    is_odd = label == "odd" and not text.startswith((NOTHING_ODD, NOT_CHECKED))
-    return Notice(label, text, "line" if label in ("warning", "note") or is_odd else "detail")
 
 
 def describe_training(trainer: Trainer, corpus: Corpus, *, seconds: float | None, steps: int | None = None) -> list[Notice]:

@@ -30,7 +30,7 @@ from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import SECTIONS, TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
-from chargpt.planning.forecast import describe_text, describe_training, examine_text
+from chargpt.planning.forecast import describe_training
 from chargpt.planning.law import Expected, Text
 from chargpt.planning.memory import check_memory
 from chargpt.planning.settings import Settings, load_settings
@@ -53,6 +53,7 @@ from chargpt.runs.start_from import name_of_start, start_from
 from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, UserError, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
+from chargpt.text.report import examine
 from chargpt.text.sources import check_found, run_name
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizer_kinds import WITH_MINUTES, WITHOUT_MINUTES
@@ -258,7 +259,7 @@ def _with_batch_and_length(
 
 def _about_text(corpus: Corpus, options: TrainOptions) -> list[Notice]:
     brief = Notice("text", corpus.describe_briefly(), "summary")
-    return [brief, *describe_text(corpus), *([] if options.find_lr else examine_text(corpus))]
+    return [brief, *corpus.describe(), *([] if options.find_lr else examine(corpus))]
 
 
 def _about_settings(settings: Settings, options: TrainOptions, *, is_open: bool) -> list[Notice]:

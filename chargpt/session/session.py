@@ -15,7 +15,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock, duration, long_enough, longest_run
-from chargpt.planning.forecast import describe_text, describe_training
+from chargpt.planning.forecast import describe_training
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
@@ -181,7 +181,7 @@ class Session:
         steps_left = plural(config.train.max_steps - checkpoint.step, "step")
         left = "no steps" if trainer.is_finished else steps_left if resumed.seconds is None else clock(resumed.seconds)
         journal.notice("resumed", f"{shown(checkpoint.path)}, {left} to go{_how_to_go_on(trainer)}")
-        journal.add([Notice("text", corpus.describe_briefly(), "summary"), *describe_text(corpus)])
+        journal.add([Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()])
         return cls(
             trainer=trainer,
             corpus=corpus,
@@ -249,7 +249,7 @@ class Session:
         run = Run(check_free(folder, folder.parent))
         own = f"weight decay {config.optim.weight_decay:g}, dropout 0, no patience and seed {config.train.seed}"
         journal.notice("second run", f"{shown(folder)} learns from {shown(teacher)}; it has {own}")
-        journal.add(describe_text(self.corpus))
+        journal.add(self.corpus.describe())
         torch.manual_seed(config.train.seed)
         model = initial_model(config.model, self.corpus.tokenizer.vocab_size)
         keep_teachers(teachers, run.folder)

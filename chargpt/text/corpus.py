@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.files import SyncedFile
-from chargpt.terminal import UserError, one_line, plural, shown
+from chargpt.terminal import Notice, UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.item_list import ItemList, read_items, reading_of_items
@@ -50,16 +50,18 @@ class Corpus(EncodedText):
         list_of = "" if self.items is None else f"{self.items.items:,} items, "
         return f"{one_line(self.name)}: {list_of}{self.characters:,} {unit}, {self.distinct:,} distinct; {split}"
 
-    def describe(self) -> list[str]:
-        """A few lines for the user, each with a label in 12 columns."""
+    def describe(self) -> list[Notice]:
+        """How long the text is, its vocabulary, its split, and notes on how it was read."""
         unit = "bytes" if self.tokenizer.characters is None else "characters"
         share = len(self.val) / self.characters
         return [
-            f"text        {one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct",
-            f"vocabulary  {_describe_vocabulary(self)}",
-            f"split       {len(self.train):,} training {unit}, {len(self.val):,} validation {unit} ({share:.1%})",
-            *([] if self.items is None else [f"items       {one_line(self.items.describe())}"]),
-            *(f"note        {one_line(note)}" for note in self.notes),
+            Notice("text", f"{one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct", "detail"),
+            Notice("vocabulary", _describe_vocabulary(self), "detail"),
+            Notice(
+                "split", f"{len(self.train):,} training {unit}, {len(self.val):,} validation {unit} ({share:.1%})", "detail"
+            ),
+            *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
+            *(Notice("note", one_line(note)) for note in self.notes),
         ]
 
 

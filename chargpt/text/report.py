@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from chargpt.terminal import Notice
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import ItemMarks
@@ -39,8 +40,6 @@ OVERLAP_WARNING = (
     "{:.0%} of the validation split is lines of the training split, more than 20%: the validation loss will be too low; remove "
     "the copies from the text, or set data.val_text to another text"
 )
-NOTHING_ODD = "no odd characters"  # what the report says of a text without any
-NOT_CHECKED = "not checked with a vocabulary of bytes"  # what it says where characters are not known
 LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line does not count
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
@@ -64,11 +63,11 @@ SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet
 GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
 
 
-def examine(corpus: Corpus) -> list[str]:
-    """Four lines on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
+def examine(corpus: Corpus) -> list[Notice]:
+    """Four notices on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
 
     Further ones warn of files that are read as they are although they have a structure, of a sorted list, and if too much of
-    the validation split is in the training split as well.
+    the validation split is in the training split as well. This takes seconds for a long text.
     """
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
     sampled = len(train) < len(corpus.train) or len(val) < len(corpus.val)
@@ -78,12 +77,16 @@ def examine(corpus: Corpus) -> list[str]:
     problems = _split_problems(corpus, train_text, val_text, shared=shared)
     warnings = [*corpus.warnings, *(problem.text for problem in problems)]
     return [
-        f"rarest      {_rarest(corpus)}",
-        f"odd         {_odd(corpus, train_text)}",
-        f"repeats     {repeated:.1%} of the training split is repeated lines; {shared:.1%} of the validation split is lines "
-        f"that are also in the training split{estimate}",
-        *(f"warning     {warning}" for warning in warnings),
-        f"to beat     {_baselines(train, val, corpus)}{estimate}",
+        Notice("rarest", _rarest(corpus), "detail"),
+        _odd(corpus, train_text),
+        Notice(
+            "repeats",
+            f"{repeated:.1%} of the training split is repeated lines; {shared:.1%} of the validation split is lines "
+            f"that are also in the training split{estimate}",
+            "detail",
+        ),
+        *(Notice("warning", warning) for warning in warnings),
+        Notice("to beat", f"{_baselines(train, val, corpus)}{estimate}", "detail"),
     ]
 
 
@@ -137,10 +140,10 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _odd(corpus: EncodedText, text: str) -> str:
+def _odd(corpus: EncodedText, text: str) -> Notice:
     """Characters that are rarely intended: the model spends effort on them, and they often come from an earlier mistake."""
     if corpus.tokenizer.characters is None:
-        return NOT_CHECKED
+        return Notice("odd", "not checked with a vocabulary of bytes", "detail")
     counts = {character: count for character, count in zip(corpus.tokenizer.characters, corpus.counts.tolist()) if count}
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     harmless: Counter[str] = Counter()
@@ -165,7 +168,7 @@ def _odd(corpus: EncodedText, text: str) -> str:
             ends = "all line ends are \\r"
         found.append(f"{ends} (data.newlines=fold changes them to \\n)")
     well = [f"{count:,} invisible that {does} (harmless)" for does, count in harmless.items()]
-    return "; ".join([", ".join(found) or NOTHING_ODD, *well])
+    return Notice("odd", "; ".join([", ".join(found) or "no odd characters", *well]), "line" if found else "detail")
 
 
 def _named(counts: Counter[str]) -> str:

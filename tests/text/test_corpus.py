@@ -159,7 +159,7 @@ def test_an_entry_that_somebody_has_edited_is_not_used(change, load, tmp_path):
 
 def test_names_cannot_control_the_terminal(load, tmp_path):
     (tmp_path / "a\x1b[31m\u202eb.txt").write_text("the sea and the stone")
-    assert all(line.isprintable() for line in load(tmp_path / "a\x1b[31m\u202eb.txt").describe())
+    assert all(notice.text.isprintable() for notice in load(tmp_path / "a\x1b[31m\u202eb.txt").describe())
 
 
 def test_a_split_by_documents_needs_several(load, tmp_path):
@@ -212,7 +212,7 @@ def test_folding_covers_what_it_says(load, corpora):
     ids = np.concatenate([corpus.train, corpus.val])
     assert corpus.tokenizer.vocab_size == 2000 and corpus.tokenizer.never_sampled == (1999,)
     assert np.array_equal(np.bincount(ids, minlength=2000), corpus.counts)
-    assert f"{np.mean(ids != 1999):.2%} of the text" in corpus.describe()[1] and FOLDED in text_of(corpus)
+    assert f"{np.mean(ids != 1999):.2%} of the text" in corpus.describe()[1].text and FOLDED in text_of(corpus)
 
 
 def test_min_count_beyond_every_count_is_an_error(load, tmp_path):

@@ -29,7 +29,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
     (folder / "loop").symlink_to(folder)
     corpus = load(folder, separator="-")
     assert text_of(corpus) == "zzzzzzzzz-aaaaaaaaa-bbbbbbbbb" and corpus.name == "poems"
-    assert [line.split(maxsplit=1)[1] for line in corpus.describe()[3:]] == [
+    assert [notice.text for notice in corpus.describe()[3:]] == [
         "6 files",
         "hidden files and folders skipped: 2",
         "files left out that do not match *.txt (data.pattern chooses which are read): 1",
