@@ -109,7 +109,7 @@ def test_a_list_in_alphabetical_order_is_a_warning_that_names_the_mend(load_stri
     nearly = sorted(NAMES, key=lambda name: (name[0], draw.random()))  # by initials
     for lines in (NAMES, NAMES[::-1], nearly, [f"  {name.lower()}" for name in NAMES], "\n\n".join(NAMES).split("\n")):
         said = sorted_warning(load_string("\n".join(lines), val_fraction=0.1))
-        assert said.startswith("warning     the lines are in alphabetical order") and "; add data.shuffle=lines, which" in said
+        assert said.startswith("the lines are in alphabetical order") and "; add data.shuffle=lines, which" in said
         assert not sorted_warning(load_string("\n".join(lines), val_fraction=0.1, shuffle="lines"))
 
 
