@@ -1,5 +1,5 @@
 /* One call for the gradient of a training step: the loss of a chunk of sequences and its gradient, as model.py's GPT and
- * torch's automatic differentiation compute them. step_float32.c and step_bfloat16.c include this file after their own
+ * torch's automatic differentiation compute them; and one for the logits alone. step_float32.c and step_bfloat16.c include this file after their own
  * numbers and products.
  *
  *     x_0 = dropout(E[idx] + P)                        E (V, C) token embedding, P (T, C) positions, unless they are rotary
@@ -9,7 +9,7 @@
  *
  * The sequences of a chunk are cut into pieces, which threads take one after the other; how many there are depends on the
  * shape alone. A piece goes through the whole model, forward and backward, in blocks of a few sequences, whose activations
- * stay in the second-level cache. Each piece sums its gradient in memory of its own, and the sum of the pieces is taken in
+ * stay in the second-level cache. Where only the logits are wanted, each block is a piece. Each piece sums its gradient in memory of its own, and the sum of the pieces is taken in
  * their order: the bits do not depend on the number of threads.
  *
  * The letters are model.py's: T characters, h heads, C channels, V vocabulary. R is the number of rows of a block, which are
@@ -38,6 +38,7 @@ typedef struct { /* step.py has the same structure */
     const int64_t *idx, *targets;            /* (B, T); a target below 0 does not count */
     const float *expected;                   /* (B, T, V), probabilities in place of one character; or NULL */
     float *gradient;                         /* (count) */
+    float *logits;                           /* (B, T, V), or NULL: then the gradient is computed */
     char *scratch;                           /* step_scratch_size bytes, aligned to 64 */
     OpenMP openmp;
 } Step;
@@ -261,7 +262,7 @@ static ALWAYS_INLINE void finish_floats(const void *context, int r, int c, Sums 
         memcpy(f->stream + (size_t)(r + row) * f->width + c, sum[row], sizeof sum[row]);
 }
 
-/* to = gelu(sum + bias), slope = its derivative */
+/* to = gelu(sum + bias), slope = its derivative, unless it is NULL */
 static ALWAYS_INLINE void finish_gelu(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
@@ -277,7 +278,8 @@ static ALWAYS_INLINE void finish_gelu(const void *context, int r, int c, Sums su
             vector active, slope;
             gelu(tile[row][n], &active, &slope);
             store_numbers(f->to + at, active);
-            store_numbers(f->slope + at, slope);
+            if (f->slope)
+                store_numbers(f->slope + at, slope);
         }
 }
 
@@ -431,6 +433,19 @@ static double cross_entropy(const Memory *w, const Job *job, const number *from,
     return loss;
 }
 
+/* logits (B, T, V) of `rows` characters, the first of which is character `first`. `from` (R, C) is the last norm's output. */
+static void write_logits(const Memory *w, const Job *job, const number *from, int64_t first, int rows)
+{
+    const Step *step = job->step;
+    const int V = step->V, width = padded(V, PANEL), C = step->C;
+    const word *tokens = job->weights[step->layers].matrix[TOKENS][FORWARD];
+    for (int r = 0; r < rows; r += TILE) {
+        product(from + (size_t)r * C, TILE, C, tokens, width, finish_floats, &(Finish){ .stream = w->logits, .width = width });
+        for (int row = r; row < r + TILE && row < rows; row++)
+            memcpy(step->logits + (first + row) * V, w->logits + (size_t)(row - r) * width, V * sizeof(float));
+    }
+}
+
 /* The gradient of a linear layer's matrix and bias from those of its output, d (R, N), and its input, x (R, K). */
 static void linear_gradient(const Memory *w, const Job *job, float *gradient, const int64_t *place, const number *d, int N,
                             const number *x, int K, int overwrite)
@@ -440,16 +455,21 @@ static void linear_gradient(const Memory *w, const Job *job, float *gradient, co
     matrix_gradient(gradient + place[0], N, K, w->left, w->right, job->R, overwrite);
 }
 
-/* One block: sequences [first, first + count) of the chunk, forward and backward. The gradient is added to that of the
- * piece; of matrices, it begins it if `overwrite`. Returns the sum of the losses. */
-static double block(const Job *job, const Memory *w, float *gradient, int first, int count, int overwrite)
+static Shape shape_of(const Step *step, int sequences)
+{
+    return (Shape){ .B = sequences, .T = step->T, .h = step->h, .d = step->C / step->h, .threads = 1,
+                    ROTARY(step->cosine, step->sine) };
+}
+
+/* A block's sequences [first, first + count) of the chunk, up to the last norm. */
+static void forward_block(const Job *job, const Memory *w, int first, int count)
 {
     const Step *step = job->step;
-    const int C = step->C, T = step->T, L = step->layers, R = job->R, rows = count * T, width = padded(step->V, PANEL);
-    const int64_t begin = (int64_t)first * T, *last = step->places + L * OF_LAYER;
-    const Shape shape = { .B = count, .T = T, .h = step->h, .d = C / step->h, .threads = 1, ROTARY(step->cosine, step->sine) };
-    const Weights *top = &job->weights[L];
+    const int C = step->C, L = step->layers, R = job->R, rows = count * step->T;
+    const int64_t begin = (int64_t)first * step->T;
+    const Shape shape = shape_of(step, count);
     const Saved *end = &w->saved[L];
+    const Weights *top = &job->weights[L];
 
     embed(w->saved[0].x, job, begin, rows);
     for (int l = 0; l < L; l++) {
@@ -472,6 +492,18 @@ static double block(const Job *job, const Memory *w, float *gradient, int first,
                            .site = 2 * l + 2, .first = begin });
     }
     normalise(end->norm_1, end->stats_1, end->x, top->vector[NORM], top->vector[NORM_BIAS], R, C);
+}
+
+/* After forward_block: the gradient is added to that of the piece; of matrices, it begins it if `overwrite`. Returns the sum
+ * of the losses. */
+static double backward_block(const Job *job, const Memory *w, float *gradient, int first, int count, int overwrite)
+{
+    const Step *step = job->step;
+    const int C = step->C, L = step->layers, R = job->R, rows = count * step->T, width = padded(step->V, PANEL);
+    const int64_t begin = (int64_t)first * step->T, *last = step->places + L * OF_LAYER;
+    const Shape shape = shape_of(step, count);
+    const Weights *top = &job->weights[L];
+    const Saved *end = &w->saved[L];
     const double loss = cross_entropy(w, job, end->norm_1, begin, rows);
 
     pack_rows(w->left, w->dlogits, width, R, width, NULL);
@@ -508,42 +540,50 @@ static double block(const Job *job, const Memory *w, float *gradient, int first,
     return loss;
 }
 
-/* The memory of a thread; its size in *size. With memory NULL, only the size. `saved` (layers + 1) is the caller's. */
+/* The memory of a thread; its size in *size. With memory NULL, only the size. `saved` (layers + 1) is the caller's. Without a
+ * backward pass, layers share the memory of two. */
 static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *size)
 {
     const Step *step = job->step;
     const size_t R = job->R, C = step->C, width = padded(step->V, PANEL), wide = width > 4 * C ? width : 4 * C;
-    const Shape shape = { .B = job->sequences, .T = step->T, .h = step->h, .d = C / step->h };
+    const Shape shape = shape_of(step, job->sequences);
     const size_t row = C * R, f = sizeof(float), n = sizeof(number);
     Memory w = { .saved = saved };
     size_t at = 0;
     for (int l = 0; l <= step->layers; l++) {
+        if (step->logits && l >= 2) {
+            if (saved)
+                saved[l] = saved[l - 2];
+            continue;
+        }
         Saved s = { .x = take(memory, &at, f * row), .stats_1 = take(memory, &at, 2 * f * R) };
         s.norm_1 = take(memory, &at, n * row);
-        if (l < step->layers) {
+        if (l < step->layers || step->logits) {
             s.middle = take(memory, &at, f * row);
             s.stats_2 = take(memory, &at, 2 * f * R);
             s.qkv = take(memory, &at, 3 * n * row);
             s.y = take(memory, &at, n * row);
             s.norm_2 = take(memory, &at, n * row);
             s.active = take(memory, &at, 4 * n * row);
-            s.slope = take(memory, &at, 4 * n * row);
+            s.slope = step->logits ? NULL : take(memory, &at, 4 * n * row);
             s.log2_sum = take(memory, &at, f * R * step->h);
         }
         if (saved)
             saved[l] = s;
     }
-    w.dx = take(memory, &at, f * row);
-    w.d = take(memory, &at, f * row);
-    w.narrow = take(memory, &at, n * row);
-    w.dy = take(memory, &at, n * row);
-    w.dqkv = take(memory, &at, 3 * n * row);
-    w.wide = take(memory, &at, 4 * n * row);
-    w.dlogits = take(memory, &at, n * R * width);
     w.logits = take(memory, &at, f * TILE * width);
-    w.left = take(memory, &at, n * R * wide);
-    w.right = take(memory, &at, n * R * 4 * C);
     w.attention = take(memory, &at, attention_scratch_size(&shape));
+    if (!step->logits) {
+        w.dx = take(memory, &at, f * row);
+        w.d = take(memory, &at, f * row);
+        w.narrow = take(memory, &at, n * row);
+        w.dy = take(memory, &at, n * row);
+        w.dqkv = take(memory, &at, 3 * n * row);
+        w.wide = take(memory, &at, 4 * n * row);
+        w.dlogits = take(memory, &at, n * R * width);
+        w.left = take(memory, &at, n * R * wide);
+        w.right = take(memory, &at, n * R * 4 * C);
+    }
     *size = at;
     return w;
 }
@@ -567,14 +607,16 @@ static void pack_item(const void *data, int item, int thread)
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             const int kind = matrices[i].kind, N = matrices[i].rows * C, K = matrices[i].columns * C;
             pack_transpose(to->matrix[kind][FORWARD], step->weights + place[kind], N, K);
-            pack_rows(to->matrix[kind][BACKWARD], step->weights + place[kind], K, N, K, NULL);
+            if (!step->logits)
+                pack_rows(to->matrix[kind][BACKWARD], step->weights + place[kind], K, N, K, NULL);
         }
     } else {
         const int width = padded(step->V, PANEL);
         memcpy(job->tokens, step->weights + place[TOKENS], sizeof(number) * step->V * C);
         memset(job->tokens + (size_t)step->V * C, 0, sizeof(number) * (width - step->V) * C);
         pack_transpose(to->matrix[TOKENS][FORWARD], job->tokens, width, C);
-        pack_rows(to->matrix[TOKENS][BACKWARD], job->tokens, C, width, C, NULL);
+        if (!step->logits)
+            pack_rows(to->matrix[TOKENS][BACKWARD], job->tokens, C, width, C, NULL);
     }
     const int count = is_layer ? sizeof vectors / sizeof *vectors : sizeof norms / sizeof *norms;
     for (int i = 0; i < count; i++) {
@@ -593,6 +635,13 @@ static int pieces_of(int B, int T)
     return pieces;
 }
 
+static Memory memory_of(const Job *job, Saved *saved, int item, int thread)
+{
+    const int slot = job->step->threads < job->pieces ? thread : item;
+    size_t size;
+    return thread_memory(job, job->threads + slot * job->thread_size, saved, &size);
+}
+
 static void piece_item(const void *data, int item, int thread)
 {
     const Job *job = data;
@@ -600,16 +649,26 @@ static void piece_item(const void *data, int item, int thread)
     const int begin = (int64_t)step->B * item / job->pieces, end = (int64_t)step->B * (item + 1) / job->pieces;
     float *gradient = job->gradients + item * step->count;
     Saved saved[step->layers + 1];
-    size_t size;
-    const int slot = step->threads < job->pieces ? thread : item;
-    const Memory w = thread_memory(job, job->threads + slot * job->thread_size, saved, &size);
+    const Memory w = memory_of(job, saved, item, thread);
     memset(gradient + step->matrices, 0, (step->count - step->matrices) * sizeof *gradient);
     double loss = 0;
     for (int first = begin; first < end; first += job->sequences) {
         const int count = first + job->sequences < end ? job->sequences : end - first;
-        loss += block(job, &w, gradient, first, count, first == begin);
+        forward_block(job, &w, first, count);
+        loss += backward_block(job, &w, gradient, first, count, first == begin);
     }
     job->losses[item] = loss;
+}
+
+static void logits_item(const void *data, int item, int thread)
+{
+    const Job *job = data;
+    const Step *step = job->step;
+    const int first = item * job->sequences, rest = step->B - first, count = rest < job->sequences ? rest : job->sequences;
+    Saved saved[step->layers + 1];
+    const Memory w = memory_of(job, saved, item, thread);
+    forward_block(job, &w, first, count);
+    write_logits(&w, job, saved[step->layers].norm_1, (int64_t)first * step->T, count * step->T);
 }
 
 enum { SUMMED = 8192 }; /* numbers of the gradient that an item sums */
@@ -640,9 +699,11 @@ static Job divide(const Step *step, char *memory, size_t *size)
     static const int sizes[OF_LAYER] = { [NORM_1] = 1, [NORM_1_BIAS] = 1, [QKV_BIAS] = 3, [PROJ_BIAS] = 1, [NORM_2] = 1,
                                          [NORM_2_BIAS] = 1, [UP_BIAS] = 4, [DOWN_BIAS] = 1 };
     const size_t C = step->C, width = padded(step->V, PANEL), n = sizeof(number), f = sizeof(float);
-    Job job = { .step = step, .pieces = pieces_of(step->B, step->T) };
+    Job job = { .step = step, .pieces = step->logits ? 1 : pieces_of(step->B, step->T) };
     const int most = (step->B + job.pieces - 1) / job.pieces, fit = BLOCK_ROWS / step->T;
     job.sequences = fit < 1 ? 1 : fit < most ? fit : most;
+    if (step->logits)
+        job.pieces = (step->B + job.sequences - 1) / job.sequences;
     job.R = padded((size_t)job.sequences * step->T, TILE);
     size_t at = 0;
     job.weights = take(memory, &at, (step->layers + 1) * sizeof(Weights));
@@ -662,7 +723,7 @@ static Job divide(const Step *step, char *memory, size_t *size)
             job.weights[l] = w;
     }
     job.tokens = take(memory, &at, n * width * C);
-    job.gradients = take(memory, &at, f * job.pieces * step->count);
+    job.gradients = take(memory, &at, step->logits ? 0 : f * job.pieces * step->count);
     job.losses = take(memory, &at, job.pieces * sizeof(double));
     thread_memory(&job, NULL, NULL, &job.thread_size);
     job.threads = take(memory, &at, (step->threads < job.pieces ? step->threads : job.pieces) * job.thread_size);
@@ -672,7 +733,7 @@ static Job divide(const Step *step, char *memory, size_t *size)
 
 EXPORT size_t step_size(void) { return sizeof(Step); }
 
-/* Bytes of scratch memory that step_gradient needs. */
+/* Bytes of scratch memory that step_gradient or, with step->logits, step_logits needs. */
 EXPORT size_t step_scratch_size(const Step *step)
 {
     size_t size;
@@ -698,6 +759,19 @@ EXPORT double step_gradient(const Step *step)
     for (int piece = 0; piece < job.pieces; piece++)
         loss += job.losses[piece];
     return loss / job.counted;
+}
+
+/* The logits (B, T, V). Returns -1, with the logits as they were, if an id is not one of the vocabulary, and 0 otherwise. */
+EXPORT int step_logits(const Step *step)
+{
+    size_t size;
+    const Job job = divide(step, step->scratch, &size);
+    for (int64_t i = 0; i < (int64_t)step->B * step->T; i++)
+        if (step->idx[i] < 0 || step->idx[i] >= step->V)
+            return -1;
+    in_threads(&step->openmp, step->threads, step->layers + 1, pack_item, &job);
+    in_threads(&step->openmp, step->threads, job.pieces, logits_item, &job);
+    return 0;
 }
 
 /* Muon's update: the orthogonal matrices nearest to others, about, as `orthogonalised` of optimizers.py computes them. */

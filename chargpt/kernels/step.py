@@ -1,4 +1,5 @@
-"""The gradient of a training step on the CPU by one call: its C sources for float32 and bfloat16, and the models they support.
+"""The gradient of a training step, or the logits alone, on the CPU by one call: its C sources for float32 and bfloat16, and the
+models they support.
 
 What torch does in a hundred calls, each of which reads and writes all activations, goes through the cache a few sequences at a
 time. What a source does not support is left to torch.
@@ -6,7 +7,8 @@ time. What a source does not support is left to torch.
 
 import ctypes
 import hashlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +42,7 @@ class _Step(Structure):
         ("count", c_int64),
         ("matrices", c_int64),
         *((name, c_void_p) for name in ("places", "weights", "positions", "cosine", "sine")),
-        *((name, c_void_p) for name in ("idx", "targets", "expected", "gradient", "scratch")),
+        *((name, c_void_p) for name in ("idx", "targets", "expected", "gradient", "logits", "scratch")),
         ("openmp", attention._OpenMP),
     ]
 
@@ -76,6 +78,7 @@ def load_kernel(
     check_sizes(kernel, step_size=_Step, orthogonal_size=_Orthogonal)
     kernel.step_scratch_size.argtypes, kernel.step_scratch_size.restype = [POINTER(_Step)], c_size_t
     kernel.step_gradient.argtypes, kernel.step_gradient.restype = [POINTER(_Step)], c_double
+    kernel.step_logits.argtypes, kernel.step_logits.restype = [POINTER(_Step)], c_int
     kernel.orthogonal_scratch_size.argtypes, kernel.orthogonal_scratch_size.restype = [POINTER(_Orthogonal)], c_size_t
     kernel.step_orthogonalise.argtypes, kernel.step_orthogonalise.restype = [POINTER(_Orthogonal)], None
     return kernel
@@ -109,40 +112,65 @@ def step_kernel(dtype: torch.dtype) -> StepKernel:
     return StepKernel(load_kernel(dtype), dtype)
 
 
-class StepGradient:
-    """The gradient of a model's loss by a kernel.
+def _copied(model: GPT) -> tuple[Tensor, dict[str, slice]]:
+    """All parameters in one vector, and where each of them is."""
+    names, parameters = zip(*model.named_parameters())
+    sizes = [parameter.numel() for parameter in parameters]
+    spans = {name: slice(end - size, end) for name, size, end in zip(names, sizes, itertools.accumulate(sizes))}
+    return torch.cat([parameter.detach().flatten() for parameter in parameters]), spans
 
-    `model` has the dtype of the kernel, and its parameters are views of `weights`, at the `spans` of their names. Their
-    gradients are at the same places of the float32 vector `gradient`. The matrices of the blocks come before all others.
+
+class KernelModel:
+    """A model as a kernel computes it: its logits, and the gradient of its loss.
+
+    `model` has the dtype of the kernel. With `gradient`, a float32 vector, its parameters are views of `weights`, at the
+    `spans` of their names, and their gradients go to the same places of `gradient`; the matrices of the blocks come before
+    all others. Without these three, there are only logits, those of the weights as they are now.
     """
 
     def __init__(
-        self, kernel: StepKernel, model: GPT, *, weights: Tensor, gradient: Tensor, spans: Mapping[str, slice]
+        self,
+        kernel: StepKernel,
+        model: GPT,
+        *,
+        weights: Tensor | None = None,
+        spans: Mapping[str, slice] | None = None,
+        gradient: Tensor | None = None,
     ) -> None:
-        assert weights.dtype == kernel.dtype and gradient.dtype == torch.float32, (weights.dtype, gradient.dtype)
+        if weights is None or spans is None:
+            weights, spans = _copied(model)
+        assert weights.dtype == kernel.dtype, weights.dtype
+        assert gradient is None or gradient.dtype == torch.float32, gradient
         config = model.config
         names = [f"blocks.{layer}.{name}" for layer in range(config.n_layer) for name in OF_BLOCK] + [*OF_MODEL]
         places = [spans[name].start if name in spans else -1 for name in names]
         table = model.position_table(config.block_size).detach().contiguous()
         tables = dict(zip(("cosine", "sine"), table)) if config.positions == "rotary" else {"positions": table}
-        self._kept = (torch.tensor(places), weights, gradient, table)  # what the structure points to
-        self._library, self._scratch, self._model = kernel.library, torch.empty(0, dtype=torch.uint8), model
+        self._kept = (torch.tensor(places), weights, gradient, table, model)  # what the structure points to
+        self._library, self._scratch, self._dropout = kernel.library, torch.empty(0, dtype=torch.uint8), config.dropout
         self._step = _Step(
             h=config.n_head,
             C=config.n_embd,
             V=model.vocab_size,
             layers=config.n_layer,
-            threshold=int(config.dropout * 2**31),
             count=len(weights),
             matrices=spans[OF_MODEL[0]].start,
             places=self._kept[0].data_ptr(),
             weights=weights.data_ptr(),
-            gradient=gradient.data_ptr(),
+            gradient=None if gradient is None else gradient.data_ptr(),
             openmp=openmp(),
             **{name: numbers.data_ptr() for name, numbers in tables.items()},
         )
 
-    def add(
+    def logits(self, idx: Tensor) -> Tensor:
+        """What the model returns for idx (B, T), int64, in evaluation mode: (B, T, V), float32."""
+        logits = torch.empty(*idx.shape, self._step.V)
+        self._step.threshold = 0
+        failed = self._call(self._library.step_logits, idx=idx, logits=logits)
+        assert not failed, "an id that is not one of the vocabulary"
+        return logits
+
+    def add_gradient(
         self, idx: Tensor, targets: Tensor, *, scale: float, seed: int, begins: bool, expected: Tensor | None = None
     ) -> float:
         """Add the gradient of the mean loss, times `scale`, to that in the vector, or `begins` it; return the loss, in nats.
@@ -151,20 +179,25 @@ class StepGradient:
         take the place of each target. Dropout is a function of `seed` and of the place in the batch.
         """
         step = self._step
-        tensors = {"idx": idx.contiguous(), "targets": targets.contiguous()}
-        if expected is not None:
-            tensors["expected"] = expected.contiguous()
-        assert idx.dtype == targets.dtype == torch.int64 and idx.shape == targets.shape
+        assert targets.dtype == torch.int64 and idx.shape == targets.shape
         assert expected is None or (expected.dtype == torch.float32 and expected.shape == (*idx.shape, step.V))
-        step.B, step.T = idx.shape
-        step.threads, step.add, step.seed, step.scale = torch.get_num_threads(), not begins, seed % 2**64, scale
-        step.expected = None
-        for name, tensor in tensors.items():
-            setattr(step, name, tensor.data_ptr())
+        step.threshold = int(self._dropout * 2**31)
+        step.add, step.seed, step.scale = not begins, seed % 2**64, scale
+        loss = self._call(self._library.step_gradient, idx=idx, targets=targets, expected=expected)
+        assert not loss < -0.5, "an id that is not one of the vocabulary"
+        return loss
+
+    def _call(self, function: Callable[..., float], *, idx: Tensor, **tensors: Tensor | None) -> float:
+        """What the function returns for these tensors."""
+        step = self._step
+        given = {name: None if tensor is None else tensor.contiguous() for name, tensor in (tensors | {"idx": idx}).items()}
+        assert idx.dtype == torch.int64
+        (step.B, step.T), step.threads = idx.shape, torch.get_num_threads()
+        for name in ("idx", "targets", "expected", "logits"):
+            tensor = given.get(name)
+            setattr(step, name, None if tensor is None else tensor.data_ptr())
         size = self._library.step_scratch_size(byref(step))
         if len(self._scratch) < size + 64:
             self._scratch = torch.empty(size + 64, dtype=torch.uint8)
         step.scratch = -(-self._scratch.data_ptr() // 64) * 64
-        loss = self._library.step_gradient(byref(step))
-        assert not loss < -0.5, "an id that is not one of the vocabulary"
-        return loss
+        return function(byref(step))

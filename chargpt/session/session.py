@@ -57,7 +57,7 @@ from chargpt.session.student import (
 from chargpt.terminal import Notice, UserError, clock, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.distillation import environment
-from chargpt.training.evaluation import evaluate, validation_split
+from chargpt.training.evaluation import validation_split
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
@@ -346,7 +346,7 @@ class Session:
         """
         trainer, progress, group = self.trainer, self.trainer.progress, self.trainer.group
         split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
-        loss = evaluate(trainer.weights.working, split, marks=self.corpus.marks, interrupt=interrupt, group=group)
+        loss = trainer.evaluate(split, marks=self.corpus.marks, interrupt=interrupt)
         if loss is None:
             return
         if not math.isfinite(loss):

@@ -18,7 +18,7 @@ from chargpt.runs.checkpoint import steps
 from chargpt.runs.run import TEACHER
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
-from chargpt.training.evaluation import evaluate, validation_split
+from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import decay_start
 from chargpt.training.trainer import Trainer
 
@@ -51,12 +51,11 @@ def decision_step(config: Config) -> float:
 
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | None:
     """The losses of the model as it is; None if a signal came."""
-    model, group = trainer.weights.working, trainer.group
     split = validation_split(corpus.val, trainer.config.train.eval_chars)
     # Items are mixed, so the first ones are from everywhere; a stretch would begin inside one.
     texts = _stretches(corpus.train, len(split)) if corpus.marks is None else [corpus.train[: len(split)]]
     texts.append(split)
-    *training, validation = (evaluate(model, ids, marks=corpus.marks, interrupt=interrupt, group=group) for ids in texts)
+    *training, validation = (trainer.evaluate(ids, marks=corpus.marks, interrupt=interrupt) for ids in texts)
     known = [loss for loss in training if loss is not None]
     if validation is None or len(known) < len(training):
         return None

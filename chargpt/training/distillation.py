@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chargpt.kernels.attention import supports
+from chargpt.kernels.step import KernelModel
+from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.text.windows import IGNORED
 from chargpt.training.runtime import Runtime
@@ -35,6 +37,8 @@ class DistillationLoss(nn.Module):
             for block in teacher.blocks:
                 block.attn.fused = runtime.attention if supports(teacher.config) else None
         self.teachers = nn.ModuleList(copies)
+        step = runtime.step
+        self._kernels = [KernelModel(step, one) if step and supports_step(one.config) else None for one in copies]
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character, where a target is not IGNORED."""
@@ -48,7 +52,8 @@ class DistillationLoss(nn.Module):
     @torch.no_grad()
     def expected(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The probabilities (B, T, V) to learn: SHARE times the mean of the teachers', and the rest for `targets` (B, T)."""
-        probabilities = sum(teacher(idx).float().softmax(dim=-1) for teacher in self.teachers)
+        computing = (kernel.logits if kernel else teacher for kernel, teacher in zip(self._kernels, self.teachers))
+        probabilities = sum(logits(idx).float().softmax(dim=-1) for logits in computing)
         expected = probabilities.mul_(SHARE / len(self.teachers))
         known = targets.clamp(min=0).unsqueeze(-1)
         return expected.scatter_add_(-1, known, expected.new_full((*targets.shape, 1), 1 - SHARE))

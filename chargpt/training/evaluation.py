@@ -4,8 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from chargpt.interrupt import Interrupt
+from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
 from chargpt.parallel.group import Group
 from chargpt.text.items import ItemMarks
@@ -17,6 +20,7 @@ def evaluate(
     model: GPT,
     ids: np.ndarray,
     *,
+    kernel: KernelModel | None = None,
     marks: ItemMarks | None = None,
     interrupt: Interrupt | None = None,
     group: Group = Group(),
@@ -24,6 +28,7 @@ def evaluate(
     """The mean loss in nats per character over all of `ids`; None if a signal came before the end.
 
     With `marks`, over the items in `ids` and their ends, each item alone, without labels: see `windows_of_items`.
+    `kernel`, if given, computes the logits of the model.
     The processes of `group` share the batches, whose losses are added in the order of the text by all of them.
     Uses no random state, so evaluating never changes what a run learns. Each window starts without context, as in nanoGPT's
     own figures; a longer context would give a lower loss.
@@ -48,7 +53,7 @@ def evaluate(
                 break
             if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
                 inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
-                loss = model(inputs, targets)
+                loss = model(inputs, targets) if kernel is None else cross_entropy(kernel.logits(inputs), targets)
                 sums[number] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)  # in this order: Metal has no float64
     finally:
         model.train(was_training)
@@ -58,6 +63,11 @@ def evaluate(
     for number in range(len(sums)):  # one after the other: the sum() of Python 3.12 rounds differently
         total += by_rank[number % group.size][number]
     return total / predicted
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The mean loss of logits (B, T, V) for the targets (B, T) that are not IGNORED, in nats."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
 
 def _predicted(batch: Windows) -> int:

@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config
+from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.parallel.group import Group, ranges
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches
 from chargpt.training.distillation import DistillationLoss, environment
+from chargpt.training.evaluation import evaluate
 from chargpt.training.item_batches import ItemBatches
 from chargpt.training.learning_rate import is_falling, learning_rate, replanned
 from chargpt.training.optimizer_kinds import make_optimizer
@@ -109,7 +111,7 @@ class Trainer:
         distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else None
         self._loss = runtime.compiled(distillation or working)
         self._expected = distillation and distillation.expected
-        self._native = self.weights.gradient_by_kernel()
+        self.kernel = self.weights.by_kernel()  # what computes in place of `weights.working`, if there is one
 
     @property
     def model(self) -> GPT:
@@ -123,6 +125,11 @@ class Trainer:
     def is_finished(self) -> bool:
         """Whether no step is left to take."""
         return self.progress.is_finished(self.config.train)
+
+    def evaluate(self, ids: np.ndarray, *, marks: ItemMarks | None, interrupt: Interrupt) -> float | None:
+        """The mean loss of the weights as they are over `ids`, which may be items: see `evaluate` of evaluation.py."""
+        working = self.weights.working
+        return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
 
     def record_evaluation(self, loss: float) -> None:
         """The validation loss of the weights as they are is `loss`."""
@@ -179,10 +186,11 @@ class Trainer:
         """Add the gradient of these rows of a micro-batch; their share of the loss."""
         idx, targets = self._batches.batch(step, micro, rows)
         shares = self.config.train.accumulate * self._count
-        if self._native is not None:
+        if self.kernel is not None:
             expected = None if self._expected is None else self._expected(idx, targets)
             begins = self.weights.begins_gradient()
-            return self._native.add(idx, targets, scale=1 / shares, seed=seed, begins=begins, expected=expected) / shares
+            loss = self.kernel.add_gradient(idx, targets, scale=1 / shares, seed=seed, begins=begins, expected=expected)
+            return loss / shares
         loss = self._loss(idx, targets) / shares
         self.weights.add_gradient(loss)
         return loss.detach()

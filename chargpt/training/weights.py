@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from chargpt.kernels.step import StepGradient, StepKernel
+from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT
 
 # The kinds of parameters, in the order in which they are placed in the vector. All matrices of one of the first three kinds
@@ -85,11 +85,11 @@ class FlatWeights:
         begins, self._outdated = self._outdated, False
         return begins
 
-    def gradient_by_kernel(self) -> StepGradient | None:
-        """What computes the gradient in place of torch, if there is a kernel."""
+    def by_kernel(self) -> KernelModel | None:
+        """What computes in place of torch, if there is a kernel: the same weights, whenever they change."""
         if self.step is None:
             return None
-        return StepGradient(self.step, self.working, weights=self.computing, gradient=self.gradient, spans=self.spans)
+        return KernelModel(self.step, self.working, weights=self.computing, gradient=self.gradient, spans=self.spans)
 
     def are_finite(self) -> bool:
         """Whether every weight is a finite number."""

@@ -53,7 +53,7 @@ from chargpt.planning.plan import Plan, make_plan  # noqa: E402
 from chargpt.runs.blank_model import blank_model  # noqa: E402
 from chargpt.runs.checkpoint import best  # noqa: E402
 from chargpt.runs.run import TEACHER  # noqa: E402
-from chargpt.session import session, student  # noqa: E402
+from chargpt.session import session  # noqa: E402
 from chargpt.training.trainer import Step, Trainer  # noqa: E402
 
 # Characters a second of a model of a million parameters on the simulated machine: two cores with bfloat16.
@@ -246,23 +246,22 @@ def speed(config: Config) -> float:
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
     """Train on the simulated machine in this block."""
-    machine, step, evaluate = Machine(), Trainer.step, session.evaluate
+    machine, step, evaluate = Machine(), Trainer.step, Trainer.evaluate
 
     def timed_step(trainer: Trainer) -> Step:
         machine.now += trainer.config.chars_per_step / speed(trainer.config)
         return step(trainer)
 
-    def timed_evaluate(model, ids, **more):  # type: ignore[no-untyped-def]
-        parameters = sum(weight.numel() for weight in model.parameters())
+    def timed_evaluate(trainer, ids, **more):  # type: ignore[no-untyped-def]
+        parameters = trainer.model.parameter_count()
         machine.now += len(ids) / chosen_for_time.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
-        return evaluate(model, ids, **more)
+        return evaluate(trainer, ids, **more)
 
     with contextlib.ExitStack() as stack:
         for module in (train, session, clock):
             stack.enter_context(mock.patch.object(module, "time", machine))
-        for module in (session, student):
-            stack.enter_context(mock.patch.object(module, "evaluate", timed_evaluate))
         stack.enter_context(mock.patch.object(Trainer, "step", timed_step))
+        stack.enter_context(mock.patch.object(Trainer, "evaluate", timed_evaluate))
         stack.enter_context(mock.patch.object(chosen_for_time, "training_speed", lambda config, *_: speed(config)))
         yield
 

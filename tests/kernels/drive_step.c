@@ -94,7 +94,25 @@ static void drive(int B, int T, int h, int C, int V, int layers, int threads, in
         if (!isfinite(gradient[i]))
             abort();
     add_results(gradient, count);
+    step.logits = malloc(sizeof *step.logits * B * T * V);
+    step.threshold = 0;
+    free(step.scratch);
+    const size_t less = step_scratch_size(&step);
+    step.scratch = aligned_alloc(64, less);
+    memset(step.scratch, 0xff, less);
+    if (step_logits(&step) != 0)
+        abort();
+    for (int i = 0; i < B * T * V; i++)
+        if (!isfinite(step.logits[i]))
+            abort();
+    add_results(step.logits, (size_t)B * T * V);
     idx[B * T - 1] = V;
+    if (step_logits(&step) != -1)
+        abort();
+    free(step.logits);
+    step.logits = NULL;
+    free(step.scratch);
+    step.scratch = aligned_alloc(64, size);
     if (step_gradient(&step) != -1)
         abort();
     void *buffers[] = { places, weights, table, cosine, sine, idx, targets, expected, gradient, step.scratch };

@@ -12,7 +12,7 @@ from kernels.test_attention import KERNELS, NIGHTLY
 from torch import Tensor
 
 from chargpt.kernels.compiler import Unavailable, available_instructions
-from chargpt.kernels.step import StepKernel, _Step, load_kernel, step_kernel, supports
+from chargpt.kernels.step import KernelModel, StepKernel, _Step, load_kernel, step_kernel, supports
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.training.optimizers import NEWTON_SCHULZ, orthogonalised
 from chargpt.training.weights import FlatWeights
@@ -52,7 +52,7 @@ def windows(config: GPTConfig, vocab_size: int, B: int) -> tuple[Tensor, Tensor]
 
 
 def by_kernel(weights: FlatWeights, *batch: Tensor, seed: int = 0, **given: object) -> tuple[float, Tensor]:
-    loss = weights.gradient_by_kernel().add(*batch, **{"scale": 1.0, "seed": seed, "begins": True, **given})
+    loss = weights.by_kernel().add_gradient(*batch, **{"scale": 1.0, "seed": seed, "begins": True, **given})
     return loss, weights.gradient.clone()
 
 
@@ -100,6 +100,35 @@ def test_it_is_as_exact_as_torch(kernel, n_layer, n_head, n_embd, T, V, B, posit
         if T > 1 or "qkv" not in name:  # with one character, the gradients of queries and keys are 0
             assert error <= AS_TORCH[kernel.dtype] * torchs[name] + ERROR[torch.float32], name
             assert error <= ERROR[kernel.dtype], name
+
+
+@pytest.mark.parametrize("n_layer, n_head, n_embd, T, V, B, positions, bias", SHAPES)
+def test_logits_are_as_exact_as_torchs(kernel, n_layer, n_head, n_embd, T, V, B, positions, bias):
+    """Also of fewer characters than the context has, and of a model whose parameters lie anywhere."""
+    shape = {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "block_size": T}
+    weights = weights_of(kernel, GPTConfig(**shape, positions=positions, bias=bias, dropout=0.5), V)
+    model = weights.working.eval()
+    for idx in (windows(model.config, V, B)[0], windows(model.config, V, B)[0][:, : T // 2 + 1]):
+        right = copy.deepcopy(model).double()(idx)
+        torchs = (model(idx).double() - right).norm()
+        for by_kernel in (weights.by_kernel(), KernelModel(kernel, copy.deepcopy(model))):
+            logits = by_kernel.logits(idx)
+            assert logits.dtype == torch.float32
+            assert (logits - right).norm() <= AS_TORCH[kernel.dtype] * torchs + ERROR[torch.float32] * right.norm()
+
+
+def test_logits_do_not_depend_on_what_is_computed_beside_them(kernel):
+    """Nor on the number of threads; and a gradient before and after them is the same."""
+    config = GPTConfig(n_layer=3, n_head=1, n_embd=32, block_size=48, positions="rotary", bias=True, dropout=0.1)
+    weights, batch = weights_of(kernel, config, 37), windows(config, 37, 23)
+    computing = weights.by_kernel()
+    before = by_kernel(weights, *batch)
+    whole = computing.logits(batch[0])
+    after = by_kernel(weights, *batch)
+    assert before[0] == after[0] and torch.equal(before[1], after[1])
+    for threads, rows in ((1, slice(0, 23)), (3, slice(4, 5)), (8, slice(7, 20))):
+        torch.set_num_threads(threads)
+        assert torch.equal(computing.logits(batch[0][rows]), whole[rows])
 
 
 def test_targets_that_do_not_count_change_nothing(kernel):
@@ -190,7 +219,7 @@ def test_gradients_add_up_and_scale(kernel):
     assert by_kernel(weights, *batch, scale=0.5) == (loss, pytest.approx(whole / 2, rel=1e-6, abs=1e-9))
     for first, begins in ((0, True), (4, False)):
         half = (tensor[first : first + 4] for tensor in batch)
-        weights.gradient_by_kernel().add(*half, scale=0.5, seed=0, begins=begins)
+        weights.by_kernel().add_gradient(*half, scale=0.5, seed=0, begins=begins)
     assert (weights.gradient - whole).norm() < ERROR[kernel.dtype] * whole.norm()
 
 
@@ -210,6 +239,9 @@ def test_an_id_beyond_the_vocabulary_is_no_fault_in_memory(kernel):
         tensor[1, 3] = 11
         with pytest.raises(AssertionError, match="vocabulary"):
             by_kernel(weights, *batch)
+        if tensor is batch[0]:
+            with pytest.raises(AssertionError, match="vocabulary"):
+                weights.by_kernel().logits(tensor)
         tensor[1, 3] = 10
 
 

@@ -70,7 +70,7 @@ def test_the_losses_are_those_of_equal_amounts_of_text_and_measuring_changes_not
     assert losses.training == pytest.approx(losses.validation, abs=0.02) and losses == measure(trainer, same, Interrupt())
     assert torch.equal(before, trainer.weights.vector) and torch.equal(randomness, torch.get_rng_state())
     assert trainer.weights.working.training and trainer.progress.step == 0
-    counted = []
+    trainer, counted = new_trainer(corpus, "runtime.step=torch"), []
     trainer.weights.working.register_forward_hook(lambda model, inputs, _: counted.append(inputs[0].numel()))
     measure(trainer, corpus, Interrupt())
     assert sum(counted) - (len(corpus.val) - 1) == pytest.approx(len(corpus.val), rel=0.02)
