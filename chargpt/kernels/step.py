@@ -23,8 +23,10 @@ from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, check_sizes, l
 from chargpt.model import GPT, GPTConfig
 
 SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
-# Parameters in the blocks up to which torch's steps take longer: docs/lab/speed.md.
-MOST_PARAMETERS = 4_000_000
+# Parameters in the blocks up to which torch's steps take longer: docs/lab/speed.md. The second limit is for a processor with
+# AVX-512, without units for products of matrices (AMX), and for few threads: each takes a part of the batch.
+MOST_PARAMETERS, MOST_WITH_AVX512 = 4_000_000, 12_000_000
+FEW_THREADS = 4
 # The parameters of a block and of a model, as step.h numbers them.
 OF_BLOCK = (
     *("norm_1.weight", "norm_1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias"),
@@ -66,7 +68,9 @@ def supports(config: ModelConfig | GPTConfig) -> bool:
 
 def is_faster(config: ModelConfig | GPTConfig) -> bool:
     """Whether a kernel's steps are clearly faster than torch's for a model that it supports."""
-    return 12 * config.n_layer * config.n_embd**2 <= MOST_PARAMETERS
+    has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512" and not torch.cpu._is_amx_tile_supported()
+    most = MOST_WITH_AVX512 if has_avx512 and torch.get_num_threads() <= FEW_THREADS else MOST_PARAMETERS
+    return 12 * config.n_layer * config.n_embd**2 <= most
 
 
 def load_kernel(

@@ -1,5 +1,6 @@
 """How surprised a model is by a text: the loss of each character."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -7,9 +8,21 @@ from contextlib import AbstractContextManager
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from chargpt.kernels.compiler import Unavailable
+from chargpt.kernels.step import SOURCES, KernelModel, is_faster, step_kernel, supports
 from chargpt.model import GPT
 from chargpt.text.windows import ids_at_once, windows_of
+
+
+def fastest_logits(model: GPT) -> Callable[[Tensor], Tensor]:
+    """A function that returns the logits (B, T, V), float32, for ids (B, T): the kernel of training where it is faster."""
+    weight, config = model.token_embedding.weight, model.config
+    if weight.is_cpu and weight.dtype in SOURCES and supports(config) and is_faster(config):
+        with contextlib.suppress(Unavailable):
+            return KernelModel(step_kernel(weight.dtype), model).logits
+    return lambda idx: model(idx).float()
 
 
 def surprisals(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iterator[np.ndarray]:
@@ -24,15 +37,15 @@ def surprisals(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iter
 @torch.inference_mode()
 def predictions_of(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As `surprisals`: the losses, and for each of them the id that the model expected most, int64."""
-    device = model.token_embedding.weight.device
+    device, logits_of = model.token_embedding.weight.device, fastest_logits(model)
     for windows in windows_of(pieces, size=model.config.block_size, stride=stride, vocab_size=model.vocab_size):
         inputs, targets = (torch.from_numpy(ids).to(device) for ids in (windows.inputs, windows.targets))
-        logits = model(inputs).float()
+        logits = logits_of(inputs)
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
         yield _new(losses, windows.known, stride), _new(logits.argmax(dim=-1), windows.known, stride)
 
 
-def _new(values: torch.Tensor, known: int, stride: int) -> np.ndarray:
+def _new(values: Tensor, known: int, stride: int) -> np.ndarray:
     """Those of the values (B, T) that are not known yet, in the order of the text. See `windows_of`."""
     return torch.cat((values[0, known:], values[1:, -stride:].flatten())).cpu().numpy()
 
@@ -60,7 +73,7 @@ def total_losses(
     ]
     windows.sort(key=lambda window: window[2] - window[1])
     totals = np.zeros(len(texts))
-    most = ids_at_once(model.vocab_size)
+    most, logits_of = ids_at_once(model.vocab_size), fastest_logits(model)
     while windows:
         longest = windows[-1][2] - windows[-1][1]
         batch = windows[-max(1, most // longest) :]
@@ -72,7 +85,7 @@ def total_losses(
             wanted[row, known - start : end - start] = True
         with threads(padded.size), torch.inference_mode():
             ids = torch.from_numpy(padded).to(model.token_embedding.weight.device)
-            logits = model(ids[:, :-1]).float()
+            logits = logits_of(ids[:, :-1])
             losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(batch), -1)
         sums = (losses.double().cpu().numpy() * wanted).sum(axis=1)
         np.add.at(totals, [i for i, *_ in batch], sums)

@@ -5,6 +5,7 @@ model that learns from both memorises the text later, so a short text teaches it
 """
 
 import copy
+import functools
 import hashlib
 from collections.abc import Sequence
 
@@ -53,7 +54,7 @@ class DistillationLoss(nn.Module):
     def expected(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The probabilities (B, T, V) to learn: SHARE times the mean of the teachers', and the rest for `targets` (B, T)."""
         computing = (kernel.logits if kernel else teacher for kernel, teacher in zip(self._kernels, self.teachers))
-        probabilities = sum(logits(idx).float().softmax(dim=-1) for logits in computing)
+        probabilities = functools.reduce(Tensor.add_, (logits(idx).float().softmax(dim=-1) for logits in computing))
         expected = probabilities.mul_(SHARE / len(self.teachers))
         known = targets.clamp(min=0).unsqueeze(-1)
         return expected.scatter_add_(-1, known, expected.new_full((*targets.shape, 1), 1 - SHARE))

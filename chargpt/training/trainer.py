@@ -189,8 +189,8 @@ class Trainer:
         if self.kernel is not None:
             expected = None if self._expected is None else self._expected(idx, targets)
             begins = self.weights.begins_gradient()
-            loss = self.kernel.add_gradient(idx, targets, scale=1 / shares, seed=seed, begins=begins, expected=expected)
-            return loss / shares
+            mean = self.kernel.add_gradient(idx, targets, scale=1 / shares, seed=seed, begins=begins, expected=expected)
+            return mean / shares
         loss = self._loss(idx, targets) / shares
         self.weights.add_gradient(loss)
         return loss.detach()

@@ -1,8 +1,8 @@
 """Characters a second in training, ours and nanoGPT's, beside what this machine can do at all.
 
-    python tests/benchmarks/train_speed.py TEXT [--nanogpt DIR] [--rounds N]
+    python tests/benchmarks/train_speed.py TEXT [--nanogpt DIR] [--before DIR] [--rounds N]
 
-Both programs run as their users run them, as whole processes, turn by turn, so that a machine whose speed drifts treats
+--before gives a checkout of an earlier chargpt, which takes turns too. The programs run as their users run them, as whole processes, turn by turn, so that a machine whose speed drifts treats
 them alike; medians are printed. A step's time is each program's own: nanoGPT prints it, ours logs it. The floor is the time
 that the matrix products of one step take by themselves, forward and backward, at their own shapes: those with weights, and
 half of attention's, which is what causality leaves of them.
@@ -47,6 +47,8 @@ class Shape:
 
 
 SHAPES = (
+    Shape("0.1M (2/2/64, 16 x 128)", 2, 2, 64, 128, 16, 600),
+    Shape("0.35M (3/3/96, 8 x 256)", 3, 3, 96, 256, 8, 250),
     Shape("0.8M (4/4/128, 12 x 64)", 4, 4, 128, 64, 12, 400),
     Shape("10.65M (6/6/384, 8 x 256)", 6, 6, 384, 256, 8, 25),
 )
@@ -63,13 +65,13 @@ def gemm_floor(shape: Shape, dtype: torch.dtype) -> Floor:
     return training_floor(model, **sizes, dtype=dtype, device=torch.device("cpu"), seconds=0.4)
 
 
-def train_ours(text: Path, shape: Shape, folder: Path, *settings: str) -> dict[str, float]:
+def train_ours(program: Path, text: Path, shape: Shape, folder: Path, *settings: str) -> dict[str, float]:
     """One run of ours: ms a step and loss at its end."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [
         sys.executable,
-        str(ROOT / "train.py"),
+        str(program / "train.py"),
         str(text),
         "--config",
         "shakespeare-cpu",
@@ -209,8 +211,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
     parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--before", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", type=int, help="the number of one shape, 0 or 1")
+    parser.add_argument("--only", type=int, help=f"the number of one shape, 0 to {len(SHAPES) - 1}")
     parser.add_argument("settings", nargs="*", help="settings for ours, such as runtime.precision=float32")
     arguments = parser.parse_intermixed_args()
     text = arguments.text.resolve()
@@ -230,11 +233,14 @@ def main() -> None:
             if arguments.only not in (None, number):
                 continue
             floors = {dtype: gemm_floor(shape, dtype) for dtype in dict.fromkeys((torch.float32, used))}
-            rounds = {"ours": [], "nanoGPT": []}
+            rounds = {"ours": [], "before": [], "nanoGPT": []}
             for _ in range(arguments.rounds):
                 if arguments.nanogpt:
                     rounds["nanoGPT"].append(train_nanogpt(shape, folder))
-                rounds["ours"].append(train_ours(text, shape, folder, *arguments.settings))
+                if arguments.before:
+                    before = arguments.before.resolve()
+                    rounds["before"].append(train_ours(before, text, shape, folder, *arguments.settings))
+                rounds["ours"].append(train_ours(ROOT, text, shape, folder, *arguments.settings))
             for dtype, floor in floors.items():
                 ms = 1000 * floor.seconds
                 speed = f"{name_of(dtype)} products: {floor.gflops:,.0f} GFLOP/s"
@@ -244,6 +250,8 @@ def main() -> None:
             }
             for who, row in median.items():
                 ratio = f"{median['nanoGPT']['ms'] / row['ms']:.2f} x" if "nanoGPT" in median else ""
+                if who == "ours" and "before" in median:
+                    ratio += f", {median['before']['ms'] / row['ms']:.2f} x before"
                 share = f"{100_000 * floors[used].seconds / row['ms']:.0f} %"
                 print(
                     f"| {shape.name} | {who} | {row['ms']:.1f} | {1000 * shape.chars / row['ms']:,.0f} | {ratio} | {row['loss']:.3f} "

@@ -12,7 +12,7 @@ from kernels.test_attention import KERNELS, NIGHTLY
 from torch import Tensor
 
 from chargpt.kernels.compiler import Unavailable, available_instructions
-from chargpt.kernels.step import KernelModel, StepKernel, _Step, load_kernel, step_kernel, supports
+from chargpt.kernels.step import KernelModel, StepKernel, _Step, is_faster, load_kernel, step_kernel, supports
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.training.optimizers import NEWTON_SCHULZ, orthogonalised
 from chargpt.training.weights import FlatWeights
@@ -263,6 +263,23 @@ def test_every_kind_of_position_is_supported_and_odd_widths_are_not():
     assert all(supports(GPTConfig(n_head=2, n_embd=64, positions=positions)) for positions in POSITIONS)
     assert not supports(GPTConfig(n_head=2, n_embd=48))
     assert not supports(SimpleNamespace(n_layer=1, n_head=2, n_embd=64, block_size=8, positions="fake"))
+
+
+def test_models_for_which_torch_is_faster_are_left_to_it(monkeypatch):
+    """A large model takes a processor with AVX-512, without AMX, and few threads; a small one none of these."""
+    large, small = GPTConfig(n_layer=6, n_head=6, n_embd=384), GPTConfig(n_layer=4, n_head=4, n_embd=128)
+    for capability, has_amx, threads, right in (
+        ("AVX512", False, 2, True),
+        ("AVX512", False, 16, False),
+        ("AVX512", True, 2, False),
+        ("AVX2", False, 2, False),
+    ):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda capability=capability: capability)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda has_amx=has_amx: has_amx)
+        torch.set_num_threads(threads)
+        assert is_faster(large) == right and is_faster(small)
+    torch.set_num_threads(1)
+    assert not is_faster(GPTConfig(n_layer=12, n_head=12, n_embd=768))
 
 
 def test_without_a_compiler_there_is_none(no_compiler):

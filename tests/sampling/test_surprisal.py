@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.surprisal import predictions_of, surprisals
 from chargpt.sampling.surprise import LEVELS, NOT_PREDICTED, level, stretches
@@ -17,10 +18,10 @@ from chargpt.training.evaluation import evaluate
 SIZE, V = 8, 11
 
 
-@pytest.fixture(scope="module")
-def model() -> GPT:
+@pytest.fixture(scope="module", params=[16, 32], ids=["by torch", "by a kernel"])
+def model(request) -> GPT:
     torch.manual_seed(1)
-    return GPT(GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=SIZE), V).eval()
+    return GPT(GPTConfig(n_layer=2, n_head=2, n_embd=request.param, block_size=SIZE), V).eval()
 
 
 def all_of(model: GPT, pieces: list[np.ndarray], stride: int) -> np.ndarray:
@@ -56,8 +57,10 @@ def test_windows_that_do_not_overlap_give_the_validation_loss(model, length):
 
 def test_memory_is_bounded_by_the_batch(model, monkeypatch):
     sizes = []
-    forward = GPT.forward
-    monkeypatch.setattr(GPT, "forward", lambda self, idx, *rest: sizes.append(idx.numel()) or forward(self, idx, *rest))
+    for kind, name in ((GPT, "forward"), (KernelModel, "logits")):
+        computed = getattr(kind, name)
+        counted = lambda self, idx, *rest, computed=computed: sizes.append(idx.numel()) or computed(self, idx, *rest)  # noqa: E731
+        monkeypatch.setattr(kind, name, counted)
     ids = np.zeros(100_000, np.int64)
     assert sum(map(len, surprisals(model, [ids], stride=SIZE))) == len(ids) - 1
     assert max(sizes) <= windows.IDS_AT_ONCE
