@@ -2,10 +2,10 @@
 
     python tests/benchmarks/train_speed.py TEXT [--nanogpt DIR] [--before DIR] [--rounds N]
 
---before gives a checkout of an earlier chargpt, which takes turns too. The programs run as their users run them, as whole processes, turn by turn, so that a machine whose speed drifts treats
-them alike; medians are printed. A step's time is each program's own: nanoGPT prints it, ours logs it. The floor is the time
-that the matrix products of one step take by themselves, forward and backward, at their own shapes: those with weights, and
-half of attention's, which is what causality leaves of them.
+--before gives a checkout of an earlier chargpt, which takes turns too. The programs run as their users run them, as whole
+processes, turn by turn, so that a machine whose speed drifts treats them alike; medians are printed. A step's time is each
+program's own: nanoGPT prints it, ours logs it. The floor is the time that the matrix products of one step take by themselves,
+forward and backward, at their own shapes: those with weights, and half of attention's, which is what causality leaves of them.
 """
 
 import argparse

@@ -20,6 +20,8 @@ from helpers import bits, last_step
 import train
 from chargpt.config import Config, TrainConfig, apply, apply_overrides
 from chargpt.device import choose_device
+from chargpt.kernels.compiler import Unavailable
+from chargpt.kernels.step import step_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import newest, steps
@@ -89,14 +91,35 @@ def test_teachers_compute_without_dropout_and_do_not_change(batch):
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
-def test_the_teachers_of_a_trainer_predict_without_dropout():
+@pytest.fixture(scope="module", params=[False, True], ids=["by torch", "by a kernel"])
+def runtime(request) -> Runtime:
+    """For models of width 32."""
+    try:
+        return dataclasses.replace(RUNTIME, step=step_kernel(torch.float32) if request.param else None)
+    except Unavailable as reason:
+        pytest.skip(f"needs a C compiler: {reason}")
+
+
+def losses_with(*teachers: GPT, runtime: Runtime) -> list[float]:
+    """Of three steps of a model of width 32."""
     ids = np.random.default_rng(0).integers(0, VOCAB, 500).astype(np.uint16)
-    config = Config(model=SHAPE, train=TrainConfig(batch_size=4, teachers="run"))
-    losses = []
-    for dropout in (0.0, 0.5):
-        trainer = Trainer(new_model(0), ids, config, runtime=RUNTIME, teachers=[new_model(1, dropout=dropout).train()])
-        losses.append([trainer.step().loss for _ in range(3)])
-    assert losses[0] == losses[1]
+    shape = dataclasses.replace(SHAPE, n_embd=32)
+    config = Config(model=shape, train=TrainConfig(batch_size=4, teachers="run" + ",run" * (len(teachers) - 1)))
+    trainer = Trainer(new_model(0, n_embd=32), ids, config, runtime=runtime, teachers=teachers)
+    return [trainer.step().loss for _ in range(3)]
+
+
+def test_the_teachers_of_a_trainer_predict_without_dropout(runtime):
+    with_dropout, without = (new_model(1, n_embd=32, dropout=dropout).train() for dropout in (0.0, 0.5))
+    assert losses_with(with_dropout, runtime=runtime) == losses_with(without, runtime=runtime)
+
+
+def test_a_kernel_computes_the_predictions_of_the_teachers_that_it_supports(runtime):
+    """The second one has another shape, which it does not support; torch gives the same losses."""
+    teachers = [new_model(1, n_embd=32, positions="rotary", n_layer=3, block_size=16), new_model(2)]
+    found = losses_with(*teachers, runtime=runtime)
+    assert found == pytest.approx(losses_with(*teachers, runtime=RUNTIME), abs=1e-6)
+    assert found != pytest.approx(losses_with(teachers[0], runtime=RUNTIME), abs=1e-4)
 
 
 @pytest.fixture(scope="module")
