@@ -59,7 +59,7 @@ STEP_TIME_EXPONENT = 0.8
 MAX_EVALUATIONS = 10
 # Seconds from which two runs can be better than one; with less, their two starts take too large a share of the time, unless the
 # text is so short that both see it as often as helps.
-SHORTEST_TWO_RUNS = 120.0
+SHORTEST_TWO_RUNS = 60.0
 # Speed of a student, as a share of its teacher's, whose predictions take the rest of the time.
 STUDENT_SPEED = 0.75
 # Speed with Muon and rotary positions, as a share of that with AdamW and learned positions; about.
@@ -182,11 +182,11 @@ def choose(
 def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, loss: float) -> tuple[int, float]:
     """What --minutes would give in about `seconds`: the number of minutes, and how much lower than `loss` a loss, in nats.
 
-    A text that is short for the time gets two minutes or more, and with them two runs.
+    A text that is short for the time gets two runs.
     """
     useful = law.longest_useful(text)
     is_short = max(candidate.seen for candidate in candidates) >= law.TWO_RUNS_FROM * text.characters
-    minutes, losses = math.ceil(max(seconds, SHORTEST_TWO_RUNS if is_short else 0) / 60), []
+    minutes, losses = math.ceil(seconds / 60), []
     for candidate in candidates:
         speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
         seen = min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1)
