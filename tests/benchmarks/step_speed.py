@@ -1,9 +1,9 @@
-"""How much faster training is with steps compiled from C than with torch's.
+"""How much faster training and evaluation are with steps compiled from C than with torch's.
 
     python tests/benchmarks/step_speed.py TEXT [--seconds S]
 
-For each shape, precision and optimizer, two trainings take turns, so that a machine whose speed drifts treats both alike. It
-prints the rows of docs/lab/results/speed.jsonl, and takes an idle machine.
+For each shape, precision and optimizer, two trainings take turns, and for each shape and precision two evaluations, so that a
+machine whose speed drifts treats both alike. It prints rows of docs/lab/results/speed.jsonl, and takes an idle machine.
 """
 
 import argparse
@@ -11,13 +11,18 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
+from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
@@ -32,6 +37,7 @@ SHAPES = (
 )
 ROUNDS = 5
 WARM_UP = 3  # steps that are not counted
+EVALUATED = 30_001  # characters
 
 
 def trainer(corpus: Corpus, shape: tuple, **settings: str) -> Trainer:
@@ -43,6 +49,22 @@ def trainer(corpus: Corpus, shape: tuple, **settings: str) -> Trainer:
     return Trainer(GPT(config.model, corpus.tokenizer.vocab_size), corpus.train, config, runtime=choose_runtime(config))
 
 
+def in_turns(works: dict[str, Callable[[], object]], seconds: float) -> tuple[dict[str, float], float]:
+    """The seconds that each work takes, in ROUNDS turns of so many `seconds` in all; and the ratio of the first to the second."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for name, work in [*works.items()] * ROUNDS:
+        times: list[float] = []
+        while sum(times) < seconds / (2 * ROUNDS) or len(times) < WARM_UP + 2:
+            started = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - started)
+        found[name].append(statistics.median(times[WARM_UP:]))
+    first, second = found.values()
+    return {name: statistics.median(times) for name, times in found.items()}, statistics.median(
+        before / after for before, after in zip(first, second)
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
@@ -50,26 +72,25 @@ def main() -> None:
     options = parser.parse_args()
     corpus = load_corpus([options.text], Config().data, root=ROOT, block_size=256)
     for precision in ("bfloat16", "float32"):
-        for optimizer in ("adamw", "muon"):
-            for shape in SHAPES:
+        for shape in SHAPES:
+            row = {"shape": shape[0], "precision": precision, "threads": torch.get_num_threads()}
+            for optimizer in ("adamw", "muon"):
                 chosen = {"runtime.precision": precision, "optim.name": optimizer}
                 trainers = {step: trainer(corpus, shape, **chosen, **{"runtime.step": step}) for step in ("torch", "native")}
-                speeds: dict[str, list[float]] = {step: [] for step in trainers}  # characters a second, of each turn
                 with ThreadSpinning(trainers["torch"].runtime):
-                    for step, one in [*trainers.items()] * ROUNDS:
-                        times: list[float] = []
-                        while sum(times) < options.seconds / (2 * ROUNDS) or len(times) < WARM_UP + 2:
-                            started = time.perf_counter()
-                            one.step()
-                            times.append(time.perf_counter() - started)
-                        speeds[step].append(one.config.chars_per_step / statistics.median(times[WARM_UP:]))
-                found = {step: statistics.median(values) for step, values in speeds.items()}
-                ratio = statistics.median(native / other for native, other in zip(speeds["native"], speeds["torch"]))
-                row = {"table": "native-step", "shape": shape[0], "precision": precision, "optimizer": optimizer}
-                print(
-                    json.dumps(row | {step: round(value) for step, value in found.items()} | {"ratio": round(ratio, 2)}),
-                    flush=True,
-                )
+                    seconds, ratio = in_turns({step: one.step for step, one in trainers.items()}, options.seconds)
+                speeds = {step: round(trainers[step].config.chars_per_step / time) for step, time in seconds.items()}
+                about = {"table": "native-step", **row, "optimizer": optimizer}
+                print(json.dumps(about | speeds | {"ratio": round(ratio, 2)}), flush=True)
+            one, ids = trainers["native"], corpus.val[:EVALUATED]
+            works = {
+                "torch": partial(evaluate, one.weights.working, ids),
+                "native": partial(evaluate, one.weights.working, ids, kernel=one.kernel),
+            }
+            with ThreadSpinning(one.runtime):
+                seconds, ratio = in_turns(works, options.seconds)
+            speeds = {step: round(len(ids) / time) for step, time in seconds.items()}
+            print(json.dumps({"table": "native-evaluation", **row} | speeds | {"ratio": round(ratio, 2)}), flush=True)
 
 
 if __name__ == "__main__":
