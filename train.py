@@ -39,7 +39,8 @@ def main(argv: list[str] | None = None) -> int:
         options = parse_options(argv)
         compare_options(options, group)
         if options.dry_run:
-            print(make_plan(options, root=root).describe())
+            if group.is_first:
+                print(make_plan(options, root=root, processes=group.size).describe())
             return 0
         if options.find_lr:
             from chargpt.session.rate_finder import find_learning_rate  # and what draws its curve
@@ -92,9 +93,10 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
             with clock.outside_steps():
                 if session.due(interrupt).evaluate:
                     session.evaluate(interrupt)
-                if session.due(interrupt).save:
+                due = session.due(interrupt)
+                if due.save:
                     session.save()
-            if session.trainer.is_finished or interrupt.agreed:
+            if session.trainer.is_finished or due.is_stopping:  # a signal that comes now is for the next step
                 return
             with spinning.watch():
                 report = session.trainer.step()

@@ -288,8 +288,8 @@ class RuntimeConfig:
     threads: int = 0
     # auto: on a CPU, attention is compiled from C if possible; plain: torch computes it
     attention: Literal["auto", "plain"] = "auto"
-    # native: on a CPU, the gradient of a step is compiled from C; torch: torch computes it; auto: native for a model for which
-    # that is possible and faster
+    # native: on a CPU, gradients and validation losses are compiled from C; torch: torch computes them; auto: native where that
+    # is possible and faster
     step: Literal["auto", "native", "torch"] = "auto"
     # compile the model with torch; auto: on a GPU, for a run long enough
     compile: Literal["auto", "on", "off"] = "auto"

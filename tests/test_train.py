@@ -26,6 +26,7 @@ from chargpt.planning.clock import Clock as TrainingClock
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
+from chargpt.session.due import Due
 from chargpt.terminal import run_program
 from chargpt.training.evaluation import evaluate
 from chargpt.training.trainer import NotFinite, Step, Trainer
@@ -765,6 +766,25 @@ def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, monkeypatch, 
     assert finish(training, interrupt) == 130
     assert len(pieces) == (where == "sample")
     assert training.trainer.progress.evaluated is None and last_step(tmp_path / "run").name == "step-00000000"
+
+
+@pytest.mark.parametrize("step", [0, 7])
+def test_a_signal_after_the_decision_not_to_save_ends_the_run_with_a_checkpoint_of_its_last_step(text, tmp_path, step):
+    """In a step of its own, or in the next one: what was learned is never left unsaved."""
+    arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
+    session, interrupt = opened(arguments), Interrupt()
+    due = session.due
+
+    def due_before_a_signal(interrupt: Interrupt) -> Due:
+        found = due(interrupt)
+        if session.trainer.progress.step == step and session.trainer.progress.evaluated is not None:
+            interrupt.signal = signal.SIGINT
+        return found
+
+    session.due = due_before_a_signal
+    assert finish(session, interrupt) == 130
+    saved = last_step(tmp_path / "run").name
+    assert saved == f"step-{session.trainer.progress.step:08}" and step <= session.trainer.progress.step <= step + 1
 
 
 def test_after_minutes_a_longer_run_has_its_own_intervals_again(trainer, tmp_path, clock):

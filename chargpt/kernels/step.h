@@ -1,6 +1,6 @@
 /* One call for the gradient of a training step: the loss of a chunk of sequences and its gradient, as model.py's GPT and
- * torch's automatic differentiation compute them; and one for the logits alone. step_float32.c and step_bfloat16.c include this file after their own
- * numbers and products.
+ * torch's automatic differentiation compute them; and one for the logits alone. step_float32.c and step_bfloat16.c include this
+ * file after their own numbers and products.
  *
  *     x_0 = dropout(E[idx] + P)                        E (V, C) token embedding, P (T, C) positions, unless they are rotary
  *     x' = x + dropout(attention(norm(x)))             in each block; the attention is that of attention_*.c
@@ -9,8 +9,8 @@
  *
  * The sequences of a chunk are cut into pieces, which threads take one after the other; how many there are depends on the
  * shape alone. A piece goes through the whole model, forward and backward, in blocks of a few sequences, whose activations
- * stay in the second-level cache. Where only the logits are wanted, each block is a piece. Each piece sums its gradient in memory of its own, and the sum of the pieces is taken in
- * their order: the bits do not depend on the number of threads.
+ * stay in the second-level cache. Each piece sums its gradient in memory of its own, and the sum of the pieces is taken in
+ * their order: the bits do not depend on the number of threads. Where only the logits are wanted, each block is a piece.
  *
  * The letters are model.py's: T characters, h heads, C channels, V vocabulary. R is the number of rows of a block, which are
  * the characters of its sequences, padded with zeros to a multiple of TILE; V' is V padded to a multiple of PANEL. A
@@ -57,7 +57,7 @@ typedef struct { /* what a block of sequences keeps of a layer for its backward 
 } Saved;
 
 typedef struct { /* the memory of a thread */
-    Saved *saved;                             /* (layers + 1): the last one has x, stats_1 and norm_1 alone */
+    Saved *saved;                             /* (layers + 1): of the last one, only x, stats_1 and norm_1 are used */
     float *dx, *d;                            /* (R, C) */
     number *narrow, *dy, *dqkv, *wide;        /* (R, C), (R, C), (R, 3 C), (R, 4 C) */
     number *dlogits;                          /* (R, V') */
@@ -541,7 +541,7 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
 }
 
 /* The memory of a thread; its size in *size. With memory NULL, only the size. `saved` (layers + 1) is the caller's. Without a
- * backward pass, layers share the memory of two. */
+ * backward pass, two are enough: a layer writes the `x` of the next one. */
 static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *size)
 {
     const Step *step = job->step;

@@ -24,7 +24,7 @@ from chargpt.model import GPT, GPTConfig
 
 SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
 # Parameters in the blocks up to which torch's steps take longer: docs/lab/speed.md. The second limit is for a processor with
-# AVX-512, without units for products of matrices (AMX), and for few threads: each takes a part of the batch.
+# AVX-512 and without AMX, whose units for products of matrices only torch uses, and for a few threads: two were measured.
 MOST_PARAMETERS, MOST_WITH_AVX512 = 4_000_000, 12_000_000
 FEW_THREADS = 4
 # The parameters of a block and of a model, as step.h numbers them.
@@ -62,13 +62,14 @@ class _Orthogonal(Structure):
 
 
 def supports(config: ModelConfig | GPTConfig) -> bool:
-    """Whether a kernel computes this model's gradient. Others are left to torch."""
+    """Whether a kernel computes this model's logits and gradient. Others are left to torch."""
     return config.n_embd % PANEL == 0 and attention.supports(config)
 
 
 def is_faster(config: ModelConfig | GPTConfig) -> bool:
     """Whether a kernel's steps are clearly faster than torch's for a model that it supports."""
-    has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512" and not torch.cpu._is_amx_tile_supported()
+    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+    has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512" and not has_amx
     most = MOST_WITH_AVX512 if has_avx512 and torch.get_num_threads() <= FEW_THREADS else MOST_PARAMETERS
     return 12 * config.n_layer * config.n_embd**2 <= most
 
@@ -116,42 +117,25 @@ def step_kernel(dtype: torch.dtype) -> StepKernel:
     return StepKernel(load_kernel(dtype), dtype)
 
 
-def _copied(model: GPT) -> tuple[Tensor, dict[str, slice]]:
-    """All parameters in one vector, and where each of them is."""
-    names, parameters = zip(*model.named_parameters())
-    sizes = [parameter.numel() for parameter in parameters]
-    spans = {name: slice(end - size, end) for name, size, end in zip(names, sizes, itertools.accumulate(sizes))}
-    return torch.cat([parameter.detach().flatten() for parameter in parameters]), spans
-
-
 class KernelModel:
     """A model as a kernel computes it: its logits, and the gradient of its loss.
 
-    `model` has the dtype of the kernel. With `gradient`, a float32 vector, its parameters are views of `weights`, at the
-    `spans` of their names, and their gradients go to the same places of `gradient`; the matrices of the blocks come before
-    all others. Without these three, there are only logits, those of the weights as they are now.
+    `model` has the dtype of the kernel. Its parameters are views of `weights`, at the `spans` of their names; the matrices of
+    the blocks come before all others. Their gradients go to the same places of `gradient`, a float32 vector; without it, there
+    are only logits.
     """
 
     def __init__(
-        self,
-        kernel: StepKernel,
-        model: GPT,
-        *,
-        weights: Tensor | None = None,
-        spans: Mapping[str, slice] | None = None,
-        gradient: Tensor | None = None,
+        self, kernel: StepKernel, model: GPT, *, weights: Tensor, spans: Mapping[str, slice], gradient: Tensor | None
     ) -> None:
-        if weights is None or spans is None:
-            weights, spans = _copied(model)
         assert weights.dtype == kernel.dtype, weights.dtype
         assert gradient is None or gradient.dtype == torch.float32, gradient
         config = model.config
         names = [f"blocks.{layer}.{name}" for layer in range(config.n_layer) for name in OF_BLOCK] + [*OF_MODEL]
-        places = [spans[name].start if name in spans else -1 for name in names]
-        table = model.position_table(config.block_size).detach().contiguous()
-        tables = dict(zip(("cosine", "sine"), table)) if config.positions == "rotary" else {"positions": table}
-        self._kept = (torch.tensor(places), weights, gradient, table, model)  # what the structure points to
-        self._library, self._scratch, self._dropout = kernel.library, torch.empty(0, dtype=torch.uint8), config.dropout
+        places = torch.tensor([spans[name].start if name in spans else -1 for name in names])
+        self._kept = (places, weights, gradient)  # what the structure points to
+        self._model, self._library, self._scratch = model, kernel.library, torch.empty(0, dtype=torch.uint8)
+        self._table, self._positions = torch.empty(0), 0  # the table of positions, as far as it was needed, and its length
         self._step = _Step(
             h=config.n_head,
             C=config.n_embd,
@@ -159,17 +143,23 @@ class KernelModel:
             layers=config.n_layer,
             count=len(weights),
             matrices=spans[OF_MODEL[0]].start,
-            places=self._kept[0].data_ptr(),
+            places=places.data_ptr(),
             weights=weights.data_ptr(),
             gradient=None if gradient is None else gradient.data_ptr(),
             openmp=openmp(),
-            **{name: numbers.data_ptr() for name, numbers in tables.items()},
         )
+
+    @classmethod
+    def of(cls, kernel: StepKernel, model: GPT) -> "KernelModel":
+        """The logits of a model whose weights do not change: a copy of them is used."""
+        named = {name: parameter.detach().flatten() for name, parameter in model.named_parameters()}
+        ends = itertools.accumulate(map(len, named.values()))
+        spans = {name: slice(end - len(named[name]), end) for name, end in zip(named, ends)}
+        return cls(kernel, model, weights=torch.cat([*named.values()]), spans=spans, gradient=None)
 
     def logits(self, idx: Tensor) -> Tensor:
         """What the model returns for idx (B, T), int64, in evaluation mode: (B, T, V), float32."""
-        logits = torch.empty(*idx.shape, self._step.V)
-        self._step.threshold = 0
+        logits, self._step.threshold = torch.empty(*idx.shape, self._step.V), 0
         failed = self._call(self._library.step_logits, idx=idx, logits=logits)
         assert not failed, "an id that is not one of the vocabulary"
         return logits
@@ -183,9 +173,9 @@ class KernelModel:
         take the place of each target. Dropout is a function of `seed` and of the place in the batch.
         """
         step = self._step
-        assert targets.dtype == torch.int64 and idx.shape == targets.shape
+        assert step.gradient and targets.dtype == torch.int64 and idx.shape == targets.shape
         assert expected is None or (expected.dtype == torch.float32 and expected.shape == (*idx.shape, step.V))
-        step.threshold = int(self._dropout * 2**31)
+        step.threshold = int(self._model.config.dropout * 2**31)
         step.add, step.seed, step.scale = not begins, seed % 2**64, scale
         loss = self._call(self._library.step_gradient, idx=idx, targets=targets, expected=expected)
         assert not loss < -0.5, "an id that is not one of the vocabulary"
@@ -193,15 +183,24 @@ class KernelModel:
 
     def _call(self, function: Callable[..., float], *, idx: Tensor, **tensors: Tensor | None) -> float:
         """What the function returns for these tensors."""
-        step = self._step
+        step, (B, T) = self._step, idx.shape
+        assert idx.dtype == torch.int64 and B and 0 < T <= self._model.config.block_size, (idx.dtype, idx.shape)
         given = {name: None if tensor is None else tensor.contiguous() for name, tensor in (tensors | {"idx": idx}).items()}
-        assert idx.dtype == torch.int64
-        (step.B, step.T), step.threads = idx.shape, torch.get_num_threads()
         for name in ("idx", "targets", "expected", "logits"):
             tensor = given.get(name)
             setattr(step, name, None if tensor is None else tensor.data_ptr())
+        step.B, step.T, step.threads = B, T, torch.get_num_threads()
+        if T > self._positions:
+            self._read_positions(T)
         size = self._library.step_scratch_size(byref(step))
         if len(self._scratch) < size + 64:
             self._scratch = torch.empty(size + 64, dtype=torch.uint8)
         step.scratch = -(-self._scratch.data_ptr() // 64) * 64
         return function(byref(step))
+
+    def _read_positions(self, T: int) -> None:
+        """Point to the model's table of T positions; learned ones are read as they are at each call."""
+        self._table, self._positions = self._model.position_table(T).detach().contiguous(), T
+        names = ("cosine", "sine") if self._model.config.positions == "rotary" else ("positions",)
+        for name, table in zip(names, self._table.view(len(names), T, -1)):
+            setattr(self._step, name, table.data_ptr())

@@ -25,7 +25,7 @@ from chargpt.text.report import split_problems
 from chargpt.text.sources import can_be_read_again
 from chargpt.training.optimizer_kinds import WITH_MINUTES
 
-# Minutes in which a short text gets two runs; more do not lower its loss.
+# Minutes that are named for a short text: two runs fit into them on most machines; more do not lower its loss.
 ENOUGH = 2
 # Nats from which on another way is named.
 WORTH = 0.03

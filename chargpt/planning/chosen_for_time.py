@@ -65,7 +65,7 @@ STUDENT_SPEED = 0.75
 # Speed with Muon and rotary positions, as a share of that with AdamW and learned positions; about.
 MUON_SPEED = 0.8
 # Speed of an evaluation, which has no gradient, as a multiple of that of training.
-EVALUATES_FASTER = 2.5
+EVALUATES_FASTER = 3.0
 # Nats above the expected loss of the next smaller model from which larger ones are not considered.
 CLEARLY_WORSE = 0.045
 # Nats for which no larger model is worth its time.

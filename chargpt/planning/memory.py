@@ -6,6 +6,7 @@ import torch
 
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision
+from chargpt.kernels.step import is_faster, supports
 from chargpt.terminal import UserError
 
 # Numbers that a step keeps for each layer and channel of a character. Measured: 22 to 27 with attention compiled from C, 25 to
@@ -15,6 +16,8 @@ KEPT_PER_CHANNEL = 29
 KEPT_PER_LOGIT = 5
 # Bytes for each parameter: weights, gradient and two of the optimizer, in float32.
 BYTES_PER_PARAMETER = 16
+# Gradients that steps compiled from C keep at most, in float32: one for each part of the batch. They pack each matrix twice.
+PARTS_OF_BATCH = 8
 # Of Linux: what can be used without swapping.
 MEMINFO = Path("/proc/meminfo")
 
@@ -30,7 +33,10 @@ def memory_needed(config: Config, *, parameters: int, vocab_size: int, precision
     """
     kept = precision.itemsize * KEPT_PER_CHANNEL * config.model.n_layer * config.model.n_embd + 4 * KEPT_PER_LOGIT * vocab_size
     windows = config.train.batch_size // max(1, config.train.chunks)
-    return BYTES_PER_PARAMETER * parameters + windows * config.model.block_size * kept
+    by_torch = windows * config.model.block_size * kept
+    in_c = (4 * min(PARTS_OF_BATCH, windows) + 2 * precision.itemsize) * parameters
+    is_in_c = config.runtime.step != "torch" and supports(config.model) and is_faster(config.model)
+    return BYTES_PER_PARAMETER * parameters + max(by_torch, in_c if is_in_c else 0)
 
 
 def memory_free(device: torch.device) -> int | None:

@@ -15,13 +15,16 @@ from chargpt.kernels.step import SOURCES, KernelModel, is_faster, step_kernel, s
 from chargpt.model import GPT
 from chargpt.text.windows import ids_at_once, windows_of
 
+# Ids from which on it is worth loading a kernel, which packs all weights first.
+WORTH_A_KERNEL = 10_000
 
-def fastest_logits(model: GPT) -> Callable[[Tensor], Tensor]:
-    """A function that returns the logits (B, T, V), float32, for ids (B, T): the kernel of training where it is faster."""
+
+def fastest_logits(model: GPT, ids: int) -> Callable[[Tensor], Tensor]:
+    """What computes logits (B, T, V), float32, of idx (B, T), for about this many `ids`: the kernel of training, or torch."""
     weight, config = model.token_embedding.weight, model.config
-    if weight.is_cpu and weight.dtype in SOURCES and supports(config) and is_faster(config):
+    if ids >= WORTH_A_KERNEL and weight.is_cpu and weight.dtype in SOURCES and supports(config) and is_faster(config):
         with contextlib.suppress(Unavailable):
-            return KernelModel(step_kernel(weight.dtype), model).logits
+            return KernelModel.of(step_kernel(weight.dtype), model).logits
     return lambda idx: model(idx).float()
 
 
@@ -37,9 +40,10 @@ def surprisals(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iter
 @torch.inference_mode()
 def predictions_of(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As `surprisals`: the losses, and for each of them the id that the model expected most, int64."""
-    device, logits_of = model.token_embedding.weight.device, fastest_logits(model)
+    device, logits_of = model.token_embedding.weight.device, None
     for windows in windows_of(pieces, size=model.config.block_size, stride=stride, vocab_size=model.vocab_size):
         inputs, targets = (torch.from_numpy(ids).to(device) for ids in (windows.inputs, windows.targets))
+        logits_of = logits_of or fastest_logits(model, inputs.numel())
         logits = logits_of(inputs)
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
         yield _new(losses, windows.known, stride), _new(logits.argmax(dim=-1), windows.known, stride)
@@ -73,7 +77,7 @@ def total_losses(
     ]
     windows.sort(key=lambda window: window[2] - window[1])
     totals = np.zeros(len(texts))
-    most, logits_of = ids_at_once(model.vocab_size), fastest_logits(model)
+    most, logits_of = ids_at_once(model.vocab_size), fastest_logits(model, sum(map(len, texts)))
     while windows:
         longest = windows[-1][2] - windows[-1][1]
         batch = windows[-max(1, most // longest) :]

@@ -167,7 +167,8 @@ class Session:
             is_extended=resumed.is_extended,
         )
         publish_start(group, start)
-        runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+        began = checkpoint.state.environment
+        runtime = choose_runtime(config, worth_compiling=worth_compiling, began=began, group=group)
         keep_teachers(resumed.teachers, resumed.run.folder)
         journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
         model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
@@ -204,7 +205,7 @@ class Session:
         """
         start = read_start(group)
         state, config = start.state, start.state.config
-        runtime = choose_runtime(config, worth_compiling=start.worth_compiling, group=group)
+        runtime = choose_runtime(config, worth_compiling=start.worth_compiling, began=state.environment, group=group)
         corpus = corpus_of_machine(start, options.texts, root=root, group=group)
         opened, _ = reopen_teachers(config, copies=Path(start.teachers_at) if start.teachers_at else None)
         check_teachers(opened, state.tokenizer, context=config.model.block_size)

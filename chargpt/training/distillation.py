@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chargpt.kernels.attention import supports
-from chargpt.kernels.step import KernelModel
+from chargpt.kernels.step import KernelModel, is_faster
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.text.windows import IGNORED
@@ -39,7 +39,10 @@ class DistillationLoss(nn.Module):
                 block.attn.fused = runtime.attention if supports(teacher.config) else None
         self.teachers = nn.ModuleList(copies)
         step = runtime.step
-        self._kernels = [KernelModel(step, one) if step and supports_step(one.config) else None for one in copies]
+        self._kernels = [
+            KernelModel.of(step, one) if step is not None and supports_step(one.config) and is_faster(one.config) else None
+            for one in copies
+        ]
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character, where a target is not IGNORED."""
@@ -53,7 +56,7 @@ class DistillationLoss(nn.Module):
     @torch.no_grad()
     def expected(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The probabilities (B, T, V) to learn: SHARE times the mean of the teachers', and the rest for `targets` (B, T)."""
-        computing = (kernel.logits if kernel else teacher for kernel, teacher in zip(self._kernels, self.teachers))
+        computing = (teacher if kernel is None else kernel.logits for kernel, teacher in zip(self._kernels, self.teachers))
         probabilities = functools.reduce(Tensor.add_, (logits(idx).float().softmax(dim=-1) for logits in computing))
         expected = probabilities.mul_(SHARE / len(self.teachers))
         known = targets.clamp(min=0).unsqueeze(-1)

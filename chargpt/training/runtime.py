@@ -2,7 +2,7 @@
 
 import ctypes
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,7 @@ class Runtime:
     precision: torch.dtype
     threads: int
     attention: FusedAttention | None = None  # a faster equal of model.py's, if there is one
-    step: StepKernel | None = None  # computes the gradients of steps, if torch does not
+    step: StepKernel | None = None  # computes gradients and validation losses, if torch does not
     compile: bool = False
     trouble: str = ""  # why torch does not compile, although it should
     slower: str = ""  # why `attention` is None on a CPU, and what to do, although there is one for this model
@@ -86,8 +86,17 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Group = Group()) -> Runtime:
-    """Resolve every `auto` for this machine and model. Sets torch's thread count and float32 product mode: call it once."""
+def choose_runtime(
+    config: Config,
+    *,
+    worth_compiling: bool = False,
+    began: Mapping[str, str | int | bool] | None = None,
+    group: Group = Group(),
+) -> Runtime:
+    """Resolve every `auto` for this machine and model. Sets torch's thread count and float32 product mode.
+
+    `began` is the environment with which a resumed run began: torch goes on with the steps that it began.
+    """
     asked = config.runtime
     device = group.prepare(choose_device(asked.device), timeout=asked.timeout)
     if asked.threads:
@@ -118,7 +127,9 @@ def choose_runtime(config: Config, *, worth_compiling: bool = False, group: Grou
             "runtime.step: native given, but it is for a CPU, without runtime.compile, and for a model whose n_embd is a "
             f"multiple of {PANEL}, {config.model.n_embd} given; use runtime.step=auto"
         )
-    if by_kernel and (asked.step == "native" or asked.step == "auto" and attention is not None and is_faster(config.model)):
+    is_torchs = began is not None and began.get("step") == "torch"
+    by_default = asked.step == "auto" and not is_torchs and attention is not None and is_faster(config.model)
+    if by_kernel and (asked.step == "native" or by_default):
         try:
             step = step_kernel(precision)
         except Unavailable as reason:

@@ -86,10 +86,10 @@ class FlatWeights:
         return begins
 
     def by_kernel(self) -> KernelModel | None:
-        """What computes in place of torch, if there is a kernel: the same weights, whenever they change."""
+        """What computes in place of torch, if there is a kernel. It follows later changes of the weights."""
         if self.step is None:
             return None
-        return KernelModel(self.step, self.working, weights=self.computing, gradient=self.gradient, spans=self.spans)
+        return KernelModel(self.step, self.working, weights=self.computing, spans=self.spans, gradient=self.gradient)
 
     def are_finite(self) -> bool:
         """Whether every weight is a finite number."""

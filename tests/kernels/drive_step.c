@@ -154,6 +154,7 @@ int main(int argc, char **argv)
             drive(1 + shapes % 7, T[i], heads[shapes % 3], shapes % 5 ? 32 : 64, V[shapes % 4], 1 + shapes % 2, 1 + shapes % 4,
                   kind);
     drive(9, 100, 2, 64, 65, 2, 3, 3);
+    drive(3, 200, 1, 32, 33, 5, 4, 4);
     drive_orthogonal(2, 32, 3);
     drive_orthogonal(1, 64, 1);
     return report(shapes);

@@ -111,7 +111,7 @@ def test_logits_are_as_exact_as_torchs(kernel, n_layer, n_head, n_embd, T, V, B,
     for idx in (windows(model.config, V, B)[0], windows(model.config, V, B)[0][:, : T // 2 + 1]):
         right = copy.deepcopy(model).double()(idx)
         torchs = (model(idx).double() - right).norm()
-        for by_kernel in (weights.by_kernel(), KernelModel(kernel, copy.deepcopy(model))):
+        for by_kernel in (weights.by_kernel(), KernelModel.of(kernel, copy.deepcopy(model))):
             logits = by_kernel.logits(idx)
             assert logits.dtype == torch.float32
             assert (logits - right).norm() <= AS_TORCH[kernel.dtype] * torchs + ERROR[torch.float32] * right.norm()

@@ -191,6 +191,13 @@ def test_a_run_that_exists_is_not_overwritten_and_not_resumed_on_too_many_proces
     assert len(ended.errors) == 1 and "for a run with train.chunks=1" in ended.errors[0]
 
 
+def test_a_dry_run_describes_what_the_processes_would_do(runs):
+    ended = runs.begin("dry", 2, "--dry-run")
+    assert ended.codes == [0, 0] and "training" in ended.out[0] and not (runs.folder / "dry").exists()
+    ended = runs.begin("dry", 2, "--dry-run", "train.student_minutes=1")
+    assert len(ended.errors) == 1 and "two runs are made by one process" in ended.errors[0]
+
+
 def test_a_loss_that_is_not_finite_is_one_line_and_code_3(runs):
     settings = ("optim.learning_rate=1e30", "optim.warmup_steps=0", "train.eval_interval=24")
     ended = runs.begin("diverged", 2, *settings)

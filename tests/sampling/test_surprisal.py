@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT, GPTConfig
+from chargpt.sampling import surprisal
 from chargpt.sampling.surprisal import predictions_of, surprisals
 from chargpt.sampling.surprise import LEVELS, NOT_PREDICTED, level, stretches
 from chargpt.text import windows
@@ -22,6 +23,11 @@ SIZE, V = 8, 11
 def model(request) -> GPT:
     torch.manual_seed(1)
     return GPT(GPTConfig(n_layer=2, n_head=2, n_embd=request.param, block_size=SIZE), V).eval()
+
+
+@pytest.fixture(autouse=True)
+def kernels_for_short_texts(monkeypatch):
+    monkeypatch.setattr(surprisal, "WORTH_A_KERNEL", 0)
 
 
 def all_of(model: GPT, pieces: list[np.ndarray], stride: int) -> np.ndarray:

@@ -5,7 +5,10 @@ import pytest
 import torch
 
 from chargpt.interrupt import Interrupt
+from chargpt.kernels.compiler import Unavailable
+from chargpt.kernels.step import KernelModel, step_kernel
 from chargpt.model import GPT, GPTConfig
+from chargpt.text.items import ItemMarks
 from chargpt.training.evaluation import evaluate, validation_split
 
 
@@ -47,6 +50,24 @@ def test_nothing_of_the_training_moves():
     assert torch.equal(before, torch.get_rng_state())
     assert model.training
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_kernel_gives_the_loss_of_torch():
+    """Also where targets do not count: of items, whose loss is that of each item alone."""
+    try:
+        kernel = step_kernel(torch.float32)
+    except Unavailable as reason:
+        pytest.skip(f"needs a C compiler: {reason}")
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=8, bias=True, dropout=0.5), 7).train()
+    ids = np.random.default_rng(0).integers(1, 7, size=2000).astype(np.uint8)
+    ids[::5] = 0
+    for marks in (None, ItemMarks(end=0, tab=None)):
+        right = evaluate(model, ids, marks=marks)
+        assert evaluate(model, ids, kernel=KernelModel.of(kernel, model), marks=marks) == pytest.approx(right, rel=1e-6)
+    interrupt = Interrupt()
+    interrupt.signal = 2
+    assert evaluate(model, ids, kernel=KernelModel.of(kernel, model), interrupt=interrupt) is None
 
 
 def test_a_signal_is_answered_within_a_batch():
