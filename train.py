@@ -1,15 +1,16 @@
 """Train a character-level GPT: text in, run out.
 
 The story: options -> plan -> session. A session is one run in training. Its loop: evaluate and save when that is due, stop
-when the run is finished or a signal came, take a step, record it. The speed is told when it is known. With a time limit, the
-length of the run is then fitted to it, again halfway through the rest, and again when the speed changes.
-When the run has ended, its result is told. A student may follow: the next session.
+when the run is finished (all steps, or no better loss for a while) or a signal came, take a step, record it. The speed is told
+when it is known. With a time limit, the length of the run is then fitted to it: again and again halfway through the rest, and
+when the speed changes. When the run has ended, its result is told. If it memorised its text, a student may follow: the next
+session.
 """
 
 if __name__ == "__main__":  # checks the options, imports this file as a module, runs its main() and exits
     import _signal  # needs no file
 
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until there is a handler, Ctrl-C is no traceback
     from chargpt.launch import launch
 
     launch("train", options="chargpt.planning.cli")
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
         options = parse_options(argv)
         compare_options(options, group)
-        if options.dry_run:
+        if options.dry_run:  # encodes the text, and times some steps
             if group.is_first:
                 print(make_plan(options, root=root, processes=group.size).describe())
             return 0
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
             return find_learning_rate(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training
             session: Session | None = open_session(options, root=root, group=group, started=started)
-            with group.interrupt() as interrupt:
+            with group.interrupt() as interrupt:  # from here on, Ctrl-C saves first
                 while session is not None:
                     result = train(session, interrupt)
                     session = session.next() if result.may_go_on else None
@@ -68,8 +69,12 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
 
 
 def train(session: Session, interrupt: Interrupt) -> Result:
-    """Train one run, and tell how it ended. If numbers are not finite, go back to a checkpoint if that is allowed."""
-    session.describe_run()  # prints, and writes config.yaml and details.txt
+    """Train one run, and tell how it ended.
+
+    If numbers are not finite, the run ends with code 3; with train.on_nonfinite=rollback, it goes back to a checkpoint first,
+    three times at most.
+    """
+    session.describe_run()  # times some steps, prints, and writes config.yaml; of a new run, details.txt too
     # Threads spin while the machine is idle, and sleep while it is busy; also for the best sample and the report.
     with ThreadSpinning(session.trainer.runtime) as spinning:
         while True:
@@ -106,4 +111,4 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
                 session.record(report)
             if session.due(interrupt).measure_speed:
                 with clock.outside_steps():
-                    session.measure_speed(interrupt)  # with a time limit, this also fits the length to it
+                    session.measure_speed(interrupt)  # with a time limit, it fits the length to it, and saves

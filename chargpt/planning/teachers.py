@@ -108,18 +108,14 @@ def warnings_about(teachers: Sequence[Teacher], fingerprint: str) -> Iterator[No
             yield Notice("warning", f"{teacher.name}: {what}")
 
 
-def keep_teachers(teachers: Sequence[Teacher], run: Path) -> Path | None:
+def keep_teachers(teachers: Sequence[Teacher], run: Path) -> None:
     """Copy the weights of `teachers` into the folder `run`, from where `reopen_teachers` reads them when the run is resumed.
 
-    A teacher may be trained further, moved or removed meanwhile. Returns the folder of the copies, None without teachers.
-    Raises UserError.
+    A teacher may be trained further, moved or removed meanwhile. Raises UserError.
     """
-    if not teachers:
-        return None
     folder = run / f"{COPIES}{digest(models_of(teachers))}"
-    if not folder.is_dir():  # the copies are published together, and never change
+    if teachers and not folder.is_dir():  # the copies are published together, and never change
         publish_copies(folder, [(teacher.model.state_dict(), teacher.state) for teacher in teachers])
-    return folder
 
 
 def kept_teachers(run: Path, environment: Mapping[str, str | int | bool]) -> Path | None:

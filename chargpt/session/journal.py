@@ -30,7 +30,6 @@ class Journal:
         """`verbose` prints details in place of summaries."""
         self.verbose = verbose
         self.lines: list[str] = []  # every line and detail, for details.txt
-        self.sample: str | None = None  # of the last evaluation by this process
         self._metrics: Metrics | None = None
         self._bar: ProgressBar | None = None
 
@@ -101,7 +100,6 @@ class Journal:
         extra_metrics: Mapping[str, float | np.ndarray] | None = None,
     ) -> None:
         """Record a validation loss in nats per character, the `best` one so far, a sample unless it is empty, and more."""
-        self.sample = sample
         values = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
         best_loss = {} if best is None else {BEST: best}
         self._record(

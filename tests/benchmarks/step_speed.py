@@ -37,7 +37,7 @@ SHAPES = (
 )
 ROUNDS = 5
 WARM_UP = 3  # steps that are not counted
-EVALUATED = 30_001  # characters
+EVALUATED = 4_097  # characters
 
 
 def trainer(corpus: Corpus, shape: tuple, **settings: str) -> Trainer:
