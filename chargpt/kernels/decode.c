@@ -33,6 +33,7 @@
 
 #ifdef __linux__
 #include <sched.h>
+#include <sys/mman.h>
 #endif
 
 #include "threads.h"
@@ -52,12 +53,15 @@ enum { AS_FLOAT32, AS_BFLOAT16, AS_INT8 }; /* how weights are stored: Shape.prec
 enum {
     WIDE = 4,             /* vectors in a panel */
     PANEL = WIDE * LANES, /* outputs computed together */
+    DEEP = 128,           /* inputs of a panel that stay in the first cache, a multiple of STEP */
     STEP = 2,             /* inputs summed separately when there is one row */
     ROWS = 96,            /* rows that go through the layers together */
     KEYS = 64,            /* keys stored side by side */
     SUMMED = 256,         /* chances of ids summed at a time when one is drawn */
     LINE = 16,            /* numbers in a cache line */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
+    PAGE = 4096,          /* bytes, */
+    LARGE = 1 << 22,      /* and those of memory that is worth large pages */
     SPINS = 3000,         /* reads of a variable before a thread sleeps: about 100 microseconds, */
     EAGER_SPINS = 1000,   /* the first of them without a pause */
     TRIAL = 2,            /* steps for which one thread is tried instead of all, or all instead of one; the last is timed */
@@ -212,15 +216,22 @@ static inline __attribute__((always_inline)) vector load_weights(const int preci
 
 static inline size_t weight_size(int precision) { return precision == AS_FLOAT32 ? 4 : precision == AS_BFLOAT16 ? 2 : 1; }
 
-/* One panel: out (rows, PANEL) = in (rows, K) w (K, PANEL) + bias (PANEL). `precision` and `rows` are constants, so that all sums
- * stay in registers. */
-static inline __attribute__((always_inline)) void tile(
-    const int precision, const int rows, Matrix out, Matrix in, size_t K, const char *w)
+/* A piece of a panel: out (rows, PANEL) = or += in (rows, K) w (K, PANEL), plus `bias` (PANEL), times the scales behind it, unless
+ * it is NULL. `precision` and `rows` are constants, so that all sums stay in registers; `add` is for rows > 1. A tile of TALL rows
+ * takes long enough to fetch K lines of memory, those at `next`. */
+static inline __attribute__((always_inline)) void tile(const int precision, const int rows, Matrix out, Matrix in, size_t K,
+                                                       const char *w, const vector *bias, bool add, const char *next)
 {
     const int parts = rows == 1 ? STEP : 1; /* an addition waits for the one before it, so one row alone has two sums */
-    const vector *bias = (const vector *)(w + K * PANEL * weight_size(precision)), *scale = bias + WIDE;
     vector sum[STEP][TALL][WIDE] = { 0 };
-    for (size_t k = 0; k < K; k += parts)
+#pragma GCC unroll 8
+    for (int row = 0; row < rows && add; row++)
+#pragma GCC unroll 8
+        for (int n = 0; n < WIDE; n++)
+            sum[0][row][n] = ((const vector *)(out.data + row * out.stride))[n];
+    for (size_t k = 0; k < K; k += parts) {
+        if (rows == TALL)
+            __builtin_prefetch(next + k * ALIGNMENT);
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
 #pragma GCC unroll 8
@@ -230,31 +241,44 @@ static inline __attribute__((always_inline)) void tile(
                 for (int row = 0; row < rows; row++)
                     sum[part][row][n] += in.data[row * in.stride + k + part] * weights;
             }
+    }
 #pragma GCC unroll 8
     for (int row = 0; row < rows; row++)
 #pragma GCC unroll 8
         for (int n = 0; n < WIDE; n++) {
             vector *y = (vector *)(out.data + row * out.stride) + n;
-            if (precision == AS_INT8)
-                *y = bias[n] + (sum[0][row][n] + sum[1][row][n]) * scale[n];
+            if (!bias)
+                *y = sum[0][row][n];
+            else if (precision == AS_INT8)
+                *y = bias[n] + (sum[0][row][n] + sum[1][row][n]) * bias[WIDE + n];
             else
                 *y = bias[n] + sum[0][row][n] + sum[1][row][n];
         }
 }
 
-/* `linear` for a constant `precision`. */
+/* `linear` for a constant `precision`. Rows for several tiles take a piece of a panel after the other, which stays in the first
+ * cache for all of them, and fetch the next one. */
 static inline __attribute__((always_inline)) const char *linear_in(
     const int precision, Matrix out, Matrix in, int rows, size_t K, size_t N, const char *w)
 {
-    const size_t panel = PANEL * (K * weight_size(precision) + sizeof(float) * (precision == AS_INT8 ? 2 : 1));
-    for (size_t n = 0; n < N; n += PANEL, w += panel) {
-        int row = 0;
-        for (; row + TALL <= rows; row += TALL)
-            tile(precision, TALL, part_of(out, row, n), part_of(in, row, 0), K, w);
-        for (; row + 2 <= rows; row += 2)
-            tile(precision, 2, part_of(out, row, n), part_of(in, row, 0), K, w);
-        if (row < rows)
-            tile(precision, 1, part_of(out, row, n), part_of(in, row, 0), K, w);
+    const size_t line = PANEL * weight_size(precision), most = rows > 2 * TALL ? DEEP : K;
+    for (size_t n = 0; n < N; n += PANEL) {
+        const vector *const bias = (const vector *)(w + K * line);
+        size_t k = 0, count;
+        do {
+            count = K - k < most ? K - k : most;
+            const vector *const last = k + count == K ? bias : NULL;
+            const char *piece = w + k * line, *next = piece + count * line;
+            int row = 0;
+            for (; row + TALL <= rows; row += TALL, next += count * ALIGNMENT)
+                tile(precision, TALL, part_of(out, row, n), part_of(in, row, k), count, piece, last, k > 0, next);
+            for (; row + 2 <= rows; row += 2)
+                tile(precision, 2, part_of(out, row, n), part_of(in, row, k), count, piece, last, k > 0, next);
+            if (row < rows && last) /* all of the panel: its two sums are not in memory */
+                tile(precision, 1, part_of(out, row, n), part_of(in, row, 0), K, w, last, false, next);
+            k += count;
+        } while (k < K);
+        w = (const char *)(bias + (precision == AS_INT8 ? 2 : 1) * WIDE);
     }
     return w;
 }
@@ -372,35 +396,86 @@ static void cache_store(float *keys, float *values, const float *k, const float 
     memcpy(values + position * padded(d, LINE), v, d * sizeof *v);
 }
 
-/* out (d) = softmax(q k^T / sqrt(d)) v over the first `length` keys and values of one head; q (d), scores (length). */
-static void attend(float *out, const float *q, const float *keys, const float *values, int length, int d, float *scores)
+/* scores (lines LINE) = q (d) keys, of one block of keys (d, KEYS). `lines` is a constant. Fetches `count` of the blocks's rows at
+ * `next`. */
+static inline __attribute__((always_inline)) void multiply_keys(
+    const int lines, float *scores, const float *q, const float *keys, int d, const float *next, int count)
 {
-    const int end = padded(length, KEYS), wide = padded(d, LINE);
-    for (int s = 0; s < end; s += KEYS) {
-        vector sum[KEYS / LANES] = { 0 };
-        for (int i = 0; i < d; i++, keys += KEYS)
-            for (int n = 0; n < KEYS / LANES; n++)
-                sum[n] += q[i] * ((const vector *)keys)[n];
-        memcpy(scores + s, sum, sizeof sum);
+    vector sum[KEYS / LANES] = { 0 };
+    for (int i = 0; i < d; i++, keys += KEYS, next += KEYS) {
+#pragma GCC unroll 16
+        for (int n = 0; n < lines * LINE / LANES; n++)
+            sum[n] += q[i] * ((const vector *)keys)[n];
+        for (int n = 0; n < KEYS && i < count; n += LINE)
+            __builtin_prefetch(next + n);
     }
+    memcpy(scores, sum, lines * LINE * sizeof *scores);
+}
+
+/* out (n vectors) = the sum of scores (length) times values (length, wide), taken in four sums of every fourth position: the scores
+ * are padded with zeros. `n` is a constant. Fetches the values KEYS positions after the first `fetched`. */
+static inline __attribute__((always_inline)) void add_values(
+    const int n, vector *out, const float *values, size_t wide, const float *scores, int length, int fetched)
+{
+    vector sum[4][WIDE] = { 0 };
+    for (int s = 0; s < length; s += 4)
+#pragma GCC unroll 4
+        for (int part = 0; part < 4; part++) {
+            const float *value = values + (s + part) * wide;
+#pragma GCC unroll 4
+            for (int i = 0; i < n; i++)
+                sum[part][i] += scores[s + part] * ((const vector *)value)[i];
+            for (int i = 0; i < n && s < fetched; i += LINE / LANES)
+                __builtin_prefetch(value + KEYS * wide + i * LANES);
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++)
+        out[i] = sum[0][i] + sum[1][i] + sum[2][i] + sum[3][i];
+}
+
+/* out (d) = softmax(q k^T / sqrt(d)) v over the first `length` keys and values of one head; q (d), scores (length). What is read
+ * next is fetched meanwhile, unless `next` is NULL: the next KEYS keys or values, and then keys at `next`. */
+static void attend(float *out, const float *q, const float *keys, const float *values, int length, int d, float *scores,
+                   const float *next)
+{
+    const int end = padded(length, LINE), wide = padded(d, LINE);
+    for (int s = 0; s < end; s += KEYS, keys += KEYS * d) {
+        const int lines = (end - s) / LINE, used = next ? (length * wide + KEYS - 1) / KEYS : 0;
+        if (lines > 4)
+            multiply_keys(4, scores + s, q, keys, d, keys + KEYS * d, next ? d : 0);
+        else if (lines == 4)
+            multiply_keys(4, scores + s, q, keys, d, values, used);
+        else if (lines == 3)
+            multiply_keys(3, scores + s, q, keys, d, values, used);
+        else if (lines == 2)
+            multiply_keys(2, scores + s, q, keys, d, values, used);
+        else
+            multiply_keys(1, scores + s, q, keys, d, values, used);
+    }
+    for (int i = 0; i < d && next; i++)
+        for (int n = 0; n < KEYS && n < end; n += LINE)
+            __builtin_prefetch(next + i * KEYS + n);
     const float scale = 1 / sqrtf(d);
     float highest = scores[0], total = 0;
     for (int s = 0; s < length; s++)
         highest = max(highest, scores[s]);
-    for (int s = 0; s < length; s++) {
+    for (int s = 0; s < end; s++)
         scores[s] = exponential((scores[s] - highest) * scale);
+    for (int s = 0; s < length; s++)
         total += scores[s];
-    }
     memset(scores + length, 0, (end - length) * sizeof *scores);
-    for (int n = 0; n < d; n += LINE) { /* one line of each value: lines that are read in parts may have left the cache */
-        vector sum[4][LINE / LANES] = { 0 };
-        for (int s = 0; s < length; s += 4)
-            for (int part = 0; part < 4; part++)
-                for (int i = 0; i < LINE / LANES; i++)
-                    sum[part][i] += scores[s + part] * ((const vector *)(values + (s + part) * wide + n))[i];
-        for (int i = 0; i < LINE / LANES; i++)
-            sum[0][i] = (sum[0][i] + sum[1][i] + sum[2][i] + sum[3][i]) / total;
-        memcpy(out + n, sum[0], (n + LINE < d ? LINE : d - n) * sizeof *out);
+    for (int n = 0, count; n < d; n += count) {
+        vector sum[WIDE];
+        count = LANES == 16 && wide - n >= 4 * LINE ? 4 * LINE : LANES == 16 && wide - n >= 2 * LINE ? 2 * LINE : LINE;
+        if (LANES == 16 && count == 4 * LINE)
+            add_values(4, sum, values + n, wide, scores, length, next ? length - KEYS : 0);
+        else if (LANES == 16 && count == 2 * LINE)
+            add_values(2, sum, values + n, wide, scores, length, next ? length - KEYS : 0);
+        else
+            add_values(LINE / LANES, sum, values + n, wide, scores, length, next ? length - KEYS : 0);
+        for (int i = 0; i < count / LANES; i++)
+            sum[i] /= total;
+        memcpy(out + n, sum, (n + count < d ? count : d - n) * sizeof *out);
     }
 }
 
@@ -443,9 +518,12 @@ static void attend_rows(const Shape *shape, Rank *my, int layer)
     for (int row = 0; row < my->rows; row++)
         for (int head = 0; head < my->share.heads; head++) {
             const size_t at = cache_offset(shape, my, my->capacity, layer, my->text[row], head);
+            const int other = head + 1 < my->share.heads ? row : (row + 1) % my->rows; /* the row of the next head */
+            const size_t next = cache_offset(shape, my, my->capacity, layer, my->text[other], (head + 1) % my->share.heads);
             const float *q = my->qkv.data + row * my->qkv.stride + head * d;
             float *out = my->mixed.data + row * my->mixed.stride + head * d;
-            attend(out, q, my->keys + at, my->values + at, my->position[row] + 1, d, my->scores);
+            attend(out, q, my->keys + at, my->values + at, my->position[row] + 1, d, my->scores,
+                   my->rows > 1 ? my->keys + next : NULL);
         }
 }
 
@@ -674,6 +752,10 @@ static THREAD_FUNCTION worker(void *argument)
 static float *zeros(size_t n, void **allocation)
 {
     char *start = *allocation = calloc(n * sizeof(float) + ALIGNMENT, 1);
+#ifdef __linux__
+    if (start && n * sizeof(float) >= LARGE) /* in large pages, as the weights */
+        madvise(start + padded((uintptr_t)start, PAGE) - (uintptr_t)start, n * sizeof(float) - PAGE, MADV_HUGEPAGE);
+#endif
     return start ? (float *)(start + padded((uintptr_t)start, ALIGNMENT) - (uintptr_t)start) : NULL;
 }
 
