@@ -262,10 +262,11 @@ static inline __attribute__((always_inline)) const char *linear_in(
     const int precision, Matrix out, Matrix in, int rows, size_t K, size_t N, const char *w)
 {
     const size_t line = PANEL * weight_size(precision), most = rows > 2 * TALL ? DEEP : K;
-    for (size_t n = 0; n < N; n += PANEL) {
+    for (size_t n = 0, k, count; n < N; n += PANEL) {
         const vector *const bias = (const vector *)(w + K * line);
-        size_t k = 0, count;
-        do {
+        if (rows == 1)
+            tile(precision, 1, part_of(out, 0, n), in, K, w, bias, false, NULL);
+        for (k = 0; rows > 1; k += count) {
             count = K - k < most ? K - k : most;
             const vector *const last = k + count == K ? bias : NULL;
             const char *piece = w + k * line, *next = piece + count * line;
@@ -273,11 +274,12 @@ static inline __attribute__((always_inline)) const char *linear_in(
             for (; row + TALL <= rows; row += TALL, next += count * ALIGNMENT)
                 tile(precision, TALL, part_of(out, row, n), part_of(in, row, k), count, piece, last, k > 0, next);
             for (; row + 2 <= rows; row += 2)
-                tile(precision, 2, part_of(out, row, n), part_of(in, row, k), count, piece, last, k > 0, next);
-            if (row < rows && last) /* all of the panel: its two sums are not in memory */
-                tile(precision, 1, part_of(out, row, n), part_of(in, row, 0), K, w, last, false, next);
-            k += count;
-        } while (k < K);
+                tile(precision, 2, part_of(out, row, n), part_of(in, row, k), count, piece, last, k > 0, NULL);
+            if (row < rows && last) /* the whole panel, as one row has two sums */
+                tile(precision, 1, part_of(out, row, n), part_of(in, row, 0), K, w, last, false, NULL);
+            if (last)
+                break;
+        }
         w = (const char *)(bias + (precision == AS_INT8 ? 2 : 1) * WIDE);
     }
     return w;
@@ -396,7 +398,7 @@ static void cache_store(float *keys, float *values, const float *k, const float 
     memcpy(values + position * padded(d, LINE), v, d * sizeof *v);
 }
 
-/* scores (lines LINE) = q (d) keys, of one block of keys (d, KEYS). `lines` is a constant. Fetches `count` of the blocks's rows at
+/* scores (lines LINE) = q (d) keys, of one block of keys (d, KEYS). `lines` is a constant. Fetches `count` rows of KEYS numbers at
  * `next`. */
 static inline __attribute__((always_inline)) void multiply_keys(
     const int lines, float *scores, const float *q, const float *keys, int d, const float *next, int count)
@@ -412,10 +414,10 @@ static inline __attribute__((always_inline)) void multiply_keys(
     memcpy(scores, sum, lines * LINE * sizeof *scores);
 }
 
-/* out (n vectors) = the sum of scores (length) times values (length, wide), taken in four sums of every fourth position: the scores
- * are padded with zeros. `n` is a constant. Fetches the values KEYS positions after the first `fetched`. */
-static inline __attribute__((always_inline)) void add_values(
-    const int n, vector *out, const float *values, size_t wide, const float *scores, int length, int fetched)
+/* out (n vectors) = scores (length) values (length, wide) / total, in four sums of every fourth position: the scores are padded
+ * with zeros. `n` is a constant. Fetches the values KEYS positions after the first `fetched`. */
+static inline __attribute__((always_inline)) void add_values(const int n, vector *out, const float *values, size_t wide,
+                                                             const float *scores, float total, int length, int fetched)
 {
     vector sum[4][WIDE] = { 0 };
     for (int s = 0; s < length; s += 4)
@@ -430,7 +432,7 @@ static inline __attribute__((always_inline)) void add_values(
         }
 #pragma GCC unroll 4
     for (int i = 0; i < n; i++)
-        out[i] = sum[0][i] + sum[1][i] + sum[2][i] + sum[3][i];
+        out[i] = (sum[0][i] + sum[1][i] + sum[2][i] + sum[3][i]) / total;
 }
 
 /* out (d) = softmax(q k^T / sqrt(d)) v over the first `length` keys and values of one head; q (d), scores (length). What is read
@@ -459,22 +461,20 @@ static void attend(float *out, const float *q, const float *keys, const float *v
     float highest = scores[0], total = 0;
     for (int s = 0; s < length; s++)
         highest = max(highest, scores[s]);
-    for (int s = 0; s < end; s++)
+    for (int s = 0; s < length; s++) {
         scores[s] = exponential((scores[s] - highest) * scale);
-    for (int s = 0; s < length; s++)
         total += scores[s];
+    }
     memset(scores + length, 0, (end - length) * sizeof *scores);
     for (int n = 0, count; n < d; n += count) {
         vector sum[WIDE];
         count = LANES == 16 && wide - n >= 4 * LINE ? 4 * LINE : LANES == 16 && wide - n >= 2 * LINE ? 2 * LINE : LINE;
         if (LANES == 16 && count == 4 * LINE)
-            add_values(4, sum, values + n, wide, scores, length, next ? length - KEYS : 0);
+            add_values(4, sum, values + n, wide, scores, total, length, next ? length - KEYS : 0);
         else if (LANES == 16 && count == 2 * LINE)
-            add_values(2, sum, values + n, wide, scores, length, next ? length - KEYS : 0);
+            add_values(2, sum, values + n, wide, scores, total, length, next ? length - KEYS : 0);
         else
-            add_values(LINE / LANES, sum, values + n, wide, scores, length, next ? length - KEYS : 0);
-        for (int i = 0; i < count / LANES; i++)
-            sum[i] /= total;
+            add_values(LINE / LANES, sum, values + n, wide, scores, total, length, next ? length - KEYS : 0);
         memcpy(out + n, sum, (n + count < d ? count : d - n) * sizeof *out);
     }
 }

@@ -16,9 +16,10 @@ from chargpt.kernels.compiler import PACKAGED
 from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.c_decoder import CDecoder, choose_decoder
-from chargpt.sampling.c_texts import LARGE_PAGE, in_large_pages
+from chargpt.sampling.c_texts import LARGE_PAGE, PRECISIONS, in_large_pages
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
+from chargpt.sampling.stored_weights import round_weights
 
 VOCAB = 11
 
@@ -85,6 +86,21 @@ def test_the_logits_are_the_models(c_decoder, positions, bias, threads, shape):
     for piece in (1, 2, 1, T - 4):
         read += piece
         torch.testing.assert_close(decoder.read(ids[:, read - piece : read]), expected[:, read - 1].detach(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_any_number_of_texts_has_the_logits_of_the_model(kernel, precision):
+    """Products of several rows are taken in tiles and pieces, and keys in blocks of 16 to 64."""
+    model = random_model(n_head=3, n_embd=132, block_size=70, vocab_size=70, scale=2.0)  # 132 and 528 inputs: some pieces
+    round_weights(model, precision)
+    ids = torch.randint(70, (33, 70))
+    expected = model(ids).detach()
+    for texts in range(1, 34):
+        decoder, read = CDecoder(model, texts, kernel=kernel, precision=precision), 0
+        for piece in (1, 14, 1, 17, 14, 16, 2, 5):  # up to 1, 15, 16, 33, 47, 63, 65, 70
+            read += piece
+            logits = decoder.read(ids[:texts, read - piece : read])
+            torch.testing.assert_close(logits, expected[:texts, read - 1], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -297,6 +313,7 @@ from chargpt.kernels.decode import load_kernel
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import pieces
 from chargpt.sampling.rules import Sampling
+from chargpt.sampling.stored_weights import round_weights
 from chargpt.model import GPT, GPTConfig
 decoder = functools.partial(CDecoder, kernel=load_kernel())
 """
