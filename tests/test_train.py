@@ -181,7 +181,7 @@ def test_a_large_validation_split_is_evaluated_from_its_start(trainer, tmp_path)
     assert "on the first 300 characters" in (tmp_path / "run" / "details.txt").read_text(encoding="utf-8")
     session = resumed(tmp_path / "run")
     model, validation = session.trainer.weights.working, session.corpus.val
-    expected = evaluate(model, validation[:301])
+    expected = evaluate(model, validation[:301], kernel=session.trainer.kernel)
     assert logged(tmp_path / "run")[-1]["val/loss"] == pytest.approx(expected)
     assert expected != pytest.approx(evaluate(model, validation), rel=1e-6)
 
@@ -752,7 +752,7 @@ def test_a_link_in_a_run_leads_nowhere(trainer, tmp_path):
 
 @pytest.mark.parametrize("where", ["evaluation", "sample"])
 def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, monkeypatch, where):
-    arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "train.sample_length=100000"]
+    arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "train.sample_length=100000", "runtime.step=torch"]
     training, interrupt, pieces = opened([*arguments, "--run", f"{tmp_path}/run"]), Interrupt(), []
 
     def stop(*_: object) -> None:

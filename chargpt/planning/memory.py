@@ -6,8 +6,8 @@ import torch
 
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision
-from chargpt.kernels.step import is_faster, supports
 from chargpt.terminal import UserError
+from chargpt.training.runtime import may_be_in_c
 
 # Numbers that a step keeps for each layer and channel of a character. Measured: 22 to 27 with attention compiled from C, 25 to
 # 34 with torch's.
@@ -35,8 +35,7 @@ def memory_needed(config: Config, *, parameters: int, vocab_size: int, precision
     windows = config.train.batch_size // max(1, config.train.chunks)
     by_torch = windows * config.model.block_size * kept
     in_c = (4 * min(PARTS_OF_BATCH, windows) + 2 * precision.itemsize) * parameters
-    is_in_c = config.runtime.step != "torch" and supports(config.model) and is_faster(config.model)
-    return BYTES_PER_PARAMETER * parameters + max(by_torch, in_c if is_in_c else 0)
+    return BYTES_PER_PARAMETER * parameters + max(by_torch, in_c if may_be_in_c(config) else 0)
 
 
 def memory_free(device: torch.device) -> int | None:

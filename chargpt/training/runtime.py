@@ -86,6 +86,11 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def may_be_in_c(config: Config) -> bool:
+    """Whether the steps of a run with these settings are compiled from C on a CPU, where that is possible."""
+    return config.runtime.step != "torch" and supports_step(config.model) and is_faster(config.model)
+
+
 def choose_runtime(
     config: Config,
     *,
@@ -128,7 +133,7 @@ def choose_runtime(
             f"multiple of {PANEL}, {config.model.n_embd} given; use runtime.step=auto"
         )
     is_torchs = began is not None and began.get("step") == "torch"
-    by_default = asked.step == "auto" and not is_torchs and attention is not None and is_faster(config.model)
+    by_default = may_be_in_c(config) and not is_torchs and attention is not None
     if by_kernel and (asked.step == "native" or by_default):
         try:
             step = step_kernel(precision)
