@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 from programs import Programs
-from session import PRECISIONS, make_root, set_up
+from session import PRECISIONS, STEPS, make_root, set_up
 
 from chargpt import project
 from chargpt.kernels import compiler
@@ -26,6 +26,7 @@ CORPORA = ROOT.parent / "shared" / "corpora"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--step", choices=STEPS, help="what runtime.step=auto means (default: C code where it is faster)")
     parser.addoption(
         "--precision",
         choices=PRECISIONS,
@@ -43,7 +44,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def session_root(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """The root of this test process, in which the runs and texts of the checkout do not exist."""
     root = make_root(tmp_path_factory.mktemp("root") / "project")
-    set_up(root=root, precision=pytestconfig.getoption("precision"))
+    set_up(root=root, precision=pytestconfig.getoption("precision"), step=pytestconfig.getoption("step"))
     return root
 
 
@@ -96,7 +97,8 @@ def programs(session_root: Path, pytestconfig: pytest.Config) -> Iterator[Progra
     """Programs of the project in child processes, for the price of one import of torch."""
     if not hasattr(os, "fork"):
         pytest.skip("needs fork, which POSIX has")
-    programs = Programs(root=session_root, precision=pytestconfig.getoption("precision"))
+    chosen = {name: pytestconfig.getoption(name) for name in ("precision", "step")}
+    programs = Programs(root=session_root, **chosen)
     yield programs
     programs.close()
 

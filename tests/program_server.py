@@ -47,8 +47,8 @@ def child(request: dict, streams: list[int]) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, whose end is the end of this server
-    number, root, precision = sys.argv[1:]
-    set_up(root=Path(root), precision=precision or None)
+    number, root, precision, step = sys.argv[1:]
+    set_up(root=Path(root), precision=precision or None, step=step or None)
     channel, codes = socket.socket(fileno=int(number)), {}
     while True:
         message, streams, _, _ = socket.recv_fds(channel, 2**20, 3)

@@ -83,10 +83,11 @@ class Program:
 class Programs:
     """The server: a process that has imported the programs, and forks for each of them."""
 
-    def __init__(self, *, root: Path, precision: str | None) -> None:
-        """The programs use `root` and `precision` as `session.set_up` says."""
+    def __init__(self, *, root: Path, precision: str | None, step: str | None) -> None:
+        """The programs use `root`, `precision` and `step` as `session.set_up` says."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, str(ROOT / "tests" / "program_server.py"), str(theirs.fileno()), str(root), precision or ""]
+        server, chosen = str(ROOT / "tests" / "program_server.py"), [str(root), precision or "", step or ""]
+        command = [sys.executable, server, str(theirs.fileno()), *chosen]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self._server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=DEVNULL)
         theirs.close()

@@ -1,4 +1,4 @@
-"""What a test session sets in each of its processes: a root of its own, and what `auto` means for runtime.precision."""
+"""What a test session sets in each of its processes: a root of its own, and what `auto` means for some settings."""
 
 import shutil
 from pathlib import Path
@@ -6,8 +6,11 @@ from pathlib import Path
 import torch
 
 from chargpt import device, project
+from chargpt.sampling import surprisal
+from chargpt.training import distillation, runtime
 
 PRECISIONS = ("float32", "bfloat16")
+STEPS = ("torch",)
 
 
 def make_root(folder: Path) -> Path:
@@ -17,8 +20,11 @@ def make_root(folder: Path) -> Path:
     return folder
 
 
-def set_up(*, root: Path, precision: str | None) -> None:
-    """Use `root` in this process, and `precision` where `auto` is set on a CPU; None keeps the processor's own choice."""
+def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
+    """Use `root` in this process, and `precision` and `step` where `auto` is set on a CPU; None keeps what is fast here."""
     project.SOURCE = root
     if precision is not None:
         device.cpu_precision = lambda: getattr(torch, precision)
+    if step is not None:
+        for module in (runtime, distillation, surprisal):
+            module.is_faster = lambda config: False
