@@ -27,9 +27,9 @@ from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
 # Epochs of a run, at most.
 EPOCHS = 6
-# Epochs for a text whose validation split is too small to choose them, and for one of another kind: one more for each EPOCH_FOR
-# characters.
-FEWEST_EPOCHS, FEWEST_FOR_ANOTHER_KIND, EPOCH_FOR = 2, 4, 10_000
+# Epochs for a text whose validation split is too small to choose them: one more for each EPOCH_FOR characters, and
+# EPOCHS_OF_A_NAT for each nat that the start loses on the text, compared with its own.
+FEWEST_EPOCHS, EPOCH_FOR, EPOCHS_OF_A_NAT = 2, 10_000, 1.5
 # Characters of a validation split below which it cannot choose the epochs: the noise is as large as the differences.
 SMALL_SPLIT = 3000
 # Nats: a loss on n characters has a standard error of about NOISE / sqrt(n).
@@ -83,9 +83,14 @@ class MeasuredStart(NamedTuple):
     own_loss: float | None  # on its own validation split
 
     @property
+    def distance(self) -> float:
+        """The nats that the start loses on the text, compared with its own; 0 if that is not known."""
+        return 0.0 if self.own_loss is None else max(0.0, self.loss - self.own_loss)
+
+    @property
     def is_of_another_kind(self) -> bool:
         """Whether the text is of another kind than those that the start has read."""
-        return self.own_loss is not None and self.loss > self.own_loss + ANOTHER_KIND
+        return self.distance > ANOTHER_KIND
 
 
 def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASURED) -> MeasuredStart:
@@ -121,8 +126,8 @@ def adapt(
     if chooses(given, minutes=minutes):
         config = apply_overrides(config, unless(given, [f"optim.name={WITH_MINUTES}"]))
         config = apply_overrides(config, unless(given, [f"train.batch_size={_batch(config, characters)}"]))
-        fewest = FEWEST_FOR_ANOTHER_KIND if start.is_of_another_kind else FEWEST_EPOCHS
-        most = epochs or (min(EPOCHS, fewest + characters // EPOCH_FOR) if is_small else EPOCHS)
+        fewest = FEWEST_EPOCHS + characters // EPOCH_FOR + EPOCHS_OF_A_NAT * start.distance
+        most = epochs or (min(EPOCHS, round(fewest, 1)) if is_small else EPOCHS)
         config = apply_overrides(config, unless(given, [f"train.max_epochs={most}"]))
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
@@ -169,8 +174,7 @@ def expected_after(start: MeasuredStart, from_scratch: float, *, characters: int
     training from scratch, whichever is lower, or somewhat less. docs/lab/starts.md compares it with measurements.
     """
     share = min(REGAINED_MOST, max(0.0, REGAINED + REGAINED_MORE * math.log(characters / LOWEST_RATE_FOR)))
-    known = start.loss if start.own_loss is None else start.loss - share * max(0.0, start.loss - start.own_loss)
-    lower, higher = sorted((known, from_scratch))
+    lower, higher = sorted((start.loss - share * start.distance, from_scratch))
     loss = max(0.0, lower - SMOOTH * math.log1p(math.exp((lower - higher) / SMOOTH)))
     return Expected(loss, loss * (1 - SPREAD), loss * (1 + SPREAD))
 
