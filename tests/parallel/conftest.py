@@ -8,6 +8,7 @@ from parallel.jobs import JobServer
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, session_root, pytestconfig) -> Iterator[JobServer]:
-    server = JobServer(tmp_path_factory.mktemp("jobs"), root=session_root, precision=pytestconfig.getoption("precision"))
+    chosen = {name: pytestconfig.getoption(name) for name in ("precision", "step")}
+    server = JobServer(tmp_path_factory.mktemp("jobs"), root=session_root, **chosen)
     yield server
     server.close()

@@ -78,8 +78,8 @@ def run(job: dict) -> None:
 
 
 def main() -> None:
-    root, precision = sys.argv[1:]
-    set_up(root=Path(root), precision=precision or None)
+    root, precision, step = sys.argv[1:]
+    set_up(root=Path(root), precision=precision or None, step=step or None)
     print("ready", flush=True)
     for line in sys.stdin:
         run(json.loads(line))

@@ -32,11 +32,11 @@ class Ended:
 class JobServer:
     """Runs jobs one after the other, all from one imported train.py."""
 
-    def __init__(self, folder: Path, *, root: Path, precision: str | None) -> None:
-        """The jobs use `root` and `precision` as `session.set_up` says."""
+    def __init__(self, folder: Path, *, root: Path, precision: str | None, step: str | None) -> None:
+        """The jobs use `root`, `precision` and `step` as `session.set_up` says."""
         self.folder = folder
         self._server = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "parallel" / "job_server.py"), str(root), precision or ""],
+            [sys.executable, str(ROOT / "tests" / "parallel" / "job_server.py"), str(root), precision or "", step or ""],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
