@@ -87,8 +87,9 @@ def run_with_kills(command: list[str], size: int, *, kills: int, draw: random.Ra
     return died
 
 
-def test_two_processes_of_torchrun_give_the_bits_of_one(programs, text, tmp_path):
-    settings = ("train.max_steps=12", "train.eval_interval=6", "checkpoint.interval=6")
+def test_two_processes_of_torchrun_give_the_bits_of_one(programs, text, tmp_path, pytestconfig):
+    step = f"runtime.step={pytestconfig.getoption('step') or 'auto'}"  # torchrun's processes do not know the option
+    settings = ("train.max_steps=12", "train.eval_interval=6", "checkpoint.interval=6", step)
     command = ["--standalone", "--nproc-per-node", "2", "--", *program(text, tmp_path, "run", *settings)]
     done = subprocess.run([*TORCHRUN, *command], env=HERE, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

@@ -21,13 +21,13 @@ ROOT = Path(chargpt.__file__).parents[1]
 SETTINGS = dict(setting.split("=") for setting in SHORT_RUN if "=" in setting) | {"runtime.precision": "float32"}
 
 
-def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_path, capsys):
-    cache = {"data.cache": tmp_path / "cache"}
-    model = chargpt.train(text, run=tmp_path / "ours", config="tiny", settings={**SETTINGS, **cache})
+def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_path, capsys, pytestconfig):
+    own = {"data.cache": tmp_path / "cache", "runtime.step": pytestconfig.getoption("step") or "auto"}
+    model = chargpt.train(text, run=tmp_path / "ours", config="tiny", settings={**SETTINGS, **own})
     out = capsys.readouterr().out
     assert "step 12/12: " in out and "done " in out and "error" not in out
     assert (model.run, model.step) == ("ours", 12) and len(model.generate(length=5)) == 5
-    settings = [f"{key}={value}" for key, value in {**SETTINGS, **cache}.items()]
+    settings = [f"{key}={value}" for key, value in {**SETTINGS, **own}.items()]
     done = programs.run("train", str(text), "--run", f"{tmp_path}/theirs", "--config", "tiny", *settings)
     assert done.returncode == 0, done.stderr
     ours, theirs = (tmp_path / name / "step-00000012" / "model.safetensors" for name in ("ours", "theirs"))
