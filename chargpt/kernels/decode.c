@@ -60,8 +60,8 @@ enum {
     SUMMED = 256,         /* chances of ids summed at a time when one is drawn */
     LINE = 16,            /* numbers in a cache line */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
-    PAGE = 4096,          /* bytes, */
-    LARGE = 1 << 22,      /* and those of memory that is worth large pages */
+    PAGE = 4096,          /* bytes of a page of memory */
+    LARGE = 1 << 22,      /* bytes from which on memory is worth large pages */
     SPINS = 3000,         /* reads of a variable before a thread sleeps: about 100 microseconds, */
     EAGER_SPINS = 1000,   /* the first of them without a pause */
     TRIAL = 2,            /* steps for which one thread is tried instead of all, or all instead of one; the last is timed */

@@ -67,11 +67,11 @@ def supports(config: ModelConfig | GPTConfig) -> bool:
 
 
 def is_faster(config: ModelConfig | GPTConfig) -> bool:
-    """Whether a kernel's steps are clearly faster than torch's for a model that it supports."""
+    """Whether a kernel supports this model, and its steps are clearly faster than torch's."""
     has_amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
     has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512" and not has_amx
     most = MOST_WITH_AVX512 if has_avx512 and torch.get_num_threads() <= FEW_THREADS else MOST_PARAMETERS
-    return 12 * config.n_layer * config.n_embd**2 <= most
+    return supports(config) and 12 * config.n_layer * config.n_embd**2 <= most
 
 
 def load_kernel(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import SOURCES, KernelModel, is_faster, step_kernel, supports
+from chargpt.kernels.step import SOURCES, KernelModel, is_faster, step_kernel
 from chargpt.model import GPT
 from chargpt.text.windows import ids_at_once, windows_of
 
@@ -21,8 +21,8 @@ WORTH_A_KERNEL = 10_000
 
 def fastest_logits(model: GPT, ids: int) -> Callable[[Tensor], Tensor]:
     """What computes logits (B, T, V), float32, of idx (B, T), for about this many `ids`: the kernel of training, or torch."""
-    weight, config = model.token_embedding.weight, model.config
-    if ids >= WORTH_A_KERNEL and weight.is_cpu and weight.dtype in SOURCES and supports(config) and is_faster(config):
+    weight = model.token_embedding.weight
+    if ids >= WORTH_A_KERNEL and weight.is_cpu and weight.dtype in SOURCES and is_faster(model.config):
         with contextlib.suppress(Unavailable):
             return KernelModel.of(step_kernel(weight.dtype), model).logits
     return lambda idx: model(idx).float()

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from chargpt.kernels.attention import supports
 from chargpt.kernels.step import KernelModel, is_faster
-from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.text.windows import IGNORED
 from chargpt.training.runtime import Runtime
@@ -39,10 +38,7 @@ class DistillationLoss(nn.Module):
                 block.attn.fused = runtime.attention if supports(teacher.config) else None
         self.teachers = nn.ModuleList(copies)
         step = runtime.step
-        self._kernels = [
-            KernelModel.of(step, one) if step is not None and supports_step(one.config) and is_faster(one.config) else None
-            for one in copies
-        ]
+        self._kernels = [KernelModel.of(step, one) if step is not None and is_faster(one.config) else None for one in copies]
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character, where a target is not IGNORED."""

@@ -53,7 +53,7 @@ def evaluate(
                 break
             if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
                 inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
-                loss = model(inputs, targets) if kernel is None else cross_entropy(kernel.logits(inputs), targets)
+                loss = model(inputs, targets) if kernel is None else _cross_entropy(kernel.logits(inputs), targets)
                 sums[number] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)  # in this order: Metal has no float64
     finally:
         model.train(was_training)
@@ -65,7 +65,7 @@ def evaluate(
     return total / predicted
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """The mean loss of logits (B, T, V) for the targets (B, T) that are not IGNORED, in nats."""
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 

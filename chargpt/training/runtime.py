@@ -88,7 +88,7 @@ def keep_freed_memory() -> None:
 
 def may_be_in_c(config: Config) -> bool:
     """Whether the steps of a run with these settings are compiled from C on a CPU, where that is possible."""
-    return config.runtime.step != "torch" and supports_step(config.model) and is_faster(config.model)
+    return config.runtime.step != "torch" and is_faster(config.model)
 
 
 def choose_runtime(
@@ -125,23 +125,14 @@ def choose_runtime(
             attention = fused_attention(precision)
         except Unavailable as reason:
             slower = f"attention is not compiled, so steps take longer: {reason}"
-    step: StepKernel | None = None
-    by_kernel = device.type == "cpu" and not compiled and supports_step(config.model)
-    if asked.step == "native" and not by_kernel:
-        raise UserError(
-            "runtime.step: native given, but it is for a CPU, without runtime.compile, and for a model whose n_embd is a "
-            f"multiple of {PANEL}, {config.model.n_embd} given; use runtime.step=auto"
-        )
     is_torchs = began is not None and began.get("step") == "torch"
-    by_default = may_be_in_c(config) and not is_torchs and attention is not None
-    if by_kernel and (asked.step == "native" or by_default):
+    step: StepKernel | None = None
+    if asked.step == "native":
+        step = _asked_kernel(config, device, precision, compiled=compiled)
+    elif attention is not None and may_be_in_c(config) and not is_torchs:
         try:
             step = step_kernel(precision)
         except Unavailable as reason:
-            if asked.step == "native":
-                raise UserError(
-                    f"runtime.step: native given, but it cannot be compiled here ({reason}); use runtime.step=auto"
-                ) from None
             slower = f"steps are not compiled from C, so they take longer: {reason}"
     return Runtime(
         device=device,
@@ -153,6 +144,21 @@ def choose_runtime(
         trouble=trouble,
         slower=slower,
     )
+
+
+def _asked_kernel(config: Config, device: torch.device, precision: torch.dtype, *, compiled: bool) -> StepKernel:
+    """The kernel for runtime.step=native. Raises UserError where it is not possible."""
+    if device.type != "cpu" or compiled or not supports_step(config.model):
+        raise UserError(
+            "runtime.step: native given, but it is for a CPU, without runtime.compile, and for a model whose n_embd is a "
+            f"multiple of {PANEL}, {config.model.n_embd} given; use runtime.step=auto"
+        )
+    try:
+        return step_kernel(precision)
+    except Unavailable as reason:
+        raise UserError(
+            f"runtime.step: native given, but it cannot be compiled here ({reason}); use runtime.step=auto"
+        ) from None
 
 
 def _why_not_compile(device: torch.device) -> str:

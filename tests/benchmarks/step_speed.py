@@ -1,4 +1,4 @@
-"""How much faster training and evaluation are with steps compiled from C than with torch's.
+"""How much faster training and evaluation are with steps compiled from C than with torch's, and what a teacher costs.
 
     python tests/benchmarks/step_speed.py TEXT [--seconds S]
 
@@ -40,13 +40,16 @@ WARM_UP = 3  # steps that are not counted
 EVALUATED = 4_097  # characters
 
 
-def trainer(corpus: Corpus, shape: tuple, **settings: str) -> Trainer:
+def trainer(corpus: Corpus, shape: tuple, *, has_teacher: bool = False, **settings: str) -> Trainer:
+    """A training of this shape; with a teacher, of the same shape."""
     _, layers, heads, width, windows, context = shape
     model = {"n_layer": layers, "n_head": heads, "n_embd": width, "block_size": context}
     settings = {f"model.{key}": value for key, value in model.items()} | settings
     fixed = {"train.batch_size": windows, "train.max_steps": 10**6, "runtime.device": "cpu"}
+    fixed |= {"train.teachers": "teacher"} if has_teacher else {}
     config = apply_overrides(Config(), [f"{key}={value}" for key, value in (settings | fixed).items()])
-    return Trainer(GPT(config.model, corpus.tokenizer.vocab_size), corpus.train, config, runtime=choose_runtime(config))
+    gpt, *teachers = (GPT(config.model, corpus.tokenizer.vocab_size) for _ in range(1 + has_teacher))
+    return Trainer(gpt, corpus.train, config, runtime=choose_runtime(config), teachers=teachers)
 
 
 def in_turns(works: dict[str, Callable[[], object]], seconds: float) -> tuple[dict[str, float], float]:
@@ -83,6 +86,11 @@ def main() -> None:
                 about = {"table": "native-step", **row, "optimizer": optimizer}
                 print(json.dumps(about | speeds | {"ratio": round(ratio, 2)}), flush=True)
             one, ids = trainers["native"], corpus.val[:EVALUATED]
+            student = trainer(corpus, shape, has_teacher=True, **chosen, **{"runtime.step": "native"})
+            with ThreadSpinning(one.runtime):
+                seconds, ratio = in_turns({"alone": one.step, "with a teacher": student.step}, options.seconds)
+            speeds = {name: round(one.config.chars_per_step / time) for name, time in seconds.items()}
+            print(json.dumps({"table": "native-student", **row} | speeds | {"ratio": round(ratio, 2)}), flush=True)
             works = {
                 "torch": partial(evaluate, one.weights.working, ids),
                 "native": partial(evaluate, one.weights.working, ids, kernel=one.kernel),
