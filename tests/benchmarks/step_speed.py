@@ -88,7 +88,7 @@ def main() -> None:
             one, ids = trainers["native"], corpus.val[:EVALUATED]
             student = trainer(corpus, shape, has_teacher=True, **chosen, **{"runtime.step": "native"})
             with ThreadSpinning(one.runtime):
-                seconds, ratio = in_turns({"alone": one.step, "with a teacher": student.step}, options.seconds)
+                seconds, ratio = in_turns({"alone": one.step, "with_a_teacher": student.step}, options.seconds)
             speeds = {name: round(one.config.chars_per_step / time) for name, time in seconds.items()}
             print(json.dumps({"table": "native-student", **row} | speeds | {"ratio": round(ratio, 2)}), flush=True)
             works = {
