@@ -32,7 +32,7 @@ from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import Kind, Notice, clock
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import ngram_loss_and_copying
+from chargpt.text.report import is_split_harder, ngram_loss_and_copying
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
@@ -70,6 +70,8 @@ EVALUATES_FASTER = 3.0
 CLEARLY_WORSE = 0.045
 # Nats for which no larger model is worth its time.
 NEGLIGIBLE = 0.003
+# The same for a student: of two sizes for which the law expects about the same, the smaller one is as good or better.
+NEGLIGIBLE_FOR_STUDENT = 0.015
 # Share of the items that the context of a list holds whole, and what it is a multiple of.
 ITEMS_HELD, MULTIPLE = 0.995, 8
 # Factor between a setting that the user gives and the one that would be chosen, from which on the law says nothing of the loss.
@@ -162,9 +164,10 @@ def choose(
     if not one_run:
         students = [candidate.as_student(text) for candidate in candidates]
         best = _best(students)
-        sees_often = best.seen >= law.STUDENT_SEES * law.TWO_RUNS_FROM * text.characters
+        sees_often = best.seen >= law.STUDENT_SEES * text.two_runs_from
         if sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, text, seconds)):
-            return _two_runs(best, students, corpus, text, given=given, seconds=seconds)
+            smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT)
+            return _two_runs(smaller, students, corpus, text, given=given, seconds=seconds)
     best = _best(candidates)
     used = seconds
     if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
@@ -185,7 +188,7 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, lo
     A text that is short for the time gets two runs.
     """
     useful = law.longest_useful(text)
-    is_short = max(candidate.seen for candidate in candidates) >= law.TWO_RUNS_FROM * text.characters
+    is_short = max(candidate.seen for candidate in candidates) >= text.two_runs_from
     minutes, losses = math.ceil(seconds / 60), []
     for candidate in candidates:
         speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
@@ -195,10 +198,10 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, lo
     return minutes, loss - min(losses)
 
 
-def _best(candidates: list[Candidate]) -> Candidate:
-    """The smallest model of those with about the lowest loss."""
+def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
+    """The smallest model of those whose loss is `within` this many nats of the lowest one."""
     lowest = min(candidate.loss for candidate in candidates)
-    return next(candidate for candidate in candidates if candidate.loss <= lowest + NEGLIGIBLE)
+    return next(candidate for candidate in candidates if candidate.loss <= lowest + within)
 
 
 def _two_runs(
@@ -334,7 +337,8 @@ def context_of_items(corpus: Corpus) -> int:
 def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
     ngram_loss, copying = ngram_loss_and_copying(corpus)
-    return Text(len(corpus.train), _entropy(corpus), ngram_loss, corpus.tokenizer.vocab_size, copying)
+    vocabulary, is_harder = corpus.tokenizer.vocab_size, is_split_harder(corpus)
+    return Text(len(corpus.train), _entropy(corpus), ngram_loss, vocabulary, copying, is_harder)
 
 
 def _entropy(corpus: Corpus) -> float:

@@ -96,6 +96,8 @@ EMBEDDING_MEMORISES = 100
 
 # Epochs of one run from which two runs of the same time reach a lower loss.
 TWO_RUNS_FROM = 16
+# The same if the validation split is a harder kind of text: what a run memorises is of less use there.
+TWO_RUNS_FROM_HARDER = 6
 # Epochs of each of the two runs, at most.
 ENOUGH_EPOCHS = 30
 # The teacher's share of the time.
@@ -156,6 +158,12 @@ class Text(NamedTuple):
     ngram_loss: float  # of an n-gram model that has counted the training split, on the validation split: nats per character
     vocabulary: int = 1  # distinct characters
     copying: float = 1.0  # factor on the n-gram loss if the model also copies from the last characters
+    is_split_harder: bool = False  # whether the validation split is a harder kind of text than the training split
+
+    @property
+    def two_runs_from(self) -> float:
+        """The characters that one run sees, from which on two runs of the same time reach a lower loss."""
+        return (TWO_RUNS_FROM_HARDER if self.is_split_harder else TWO_RUNS_FROM) * self.characters
 
 
 class Recipe(NamedTuple):

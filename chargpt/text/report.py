@@ -230,7 +230,7 @@ def _other_text(corpus: Corpus) -> str:
     if not corpus.other_split:
         return ""
     own, spread, error = split_losses(corpus)
-    if abs(own - spread) < max(OTHER_NATS, SURE * error) or spread / OTHER_TEXT <= own <= spread * OTHER_TEXT:
+    if not _differ(own, spread, error):
         return ""
     kind = "harder" if own > spread else "easier"
     return (
@@ -238,6 +238,18 @@ def _other_text(corpus: Corpus) -> str:
         f"{spread:.2f} on as much text from all over that it has not counted; for a validation split from all over, add "
         f"data.split={corpus.other_split}"
     )
+
+
+def is_split_harder(corpus: EncodedText) -> bool:
+    """Whether the validation split is a harder kind of text than the training split."""
+    own, spread, error = split_losses(corpus)
+    return own > spread and _differ(own, spread, error)
+
+
+def _differ(own: float, spread: float, error: float) -> bool:
+    """Whether two losses of `split_losses` are those of different kinds of text."""
+    is_far = own < spread / OTHER_TEXT or own > spread * OTHER_TEXT
+    return is_far and abs(own - spread) >= max(OTHER_NATS, SURE * error)
 
 
 def split_losses(corpus: EncodedText) -> tuple[float, float, float]:

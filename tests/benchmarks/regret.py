@@ -181,9 +181,11 @@ TEXTS = {
     "german": TextKind("German", from_files(f"{MAN}/de/man1/*.1.gz", 30_000), True),
     "names": TextKind("a list of names", names, True),
     "log": TextKind("a log", log_lines, True),
-    "readmes": TextKind("notes", from_files(f"{DOC}/*/README*", 200_000), True),
-    "json-lines": TextKind("JSON lines", json_lines, True),
+    "readmes": TextKind("notes", from_files(f"{DOC}/*/README*", 200_000), False),
+    "json-lines": TextKind("JSON lines", json_lines, False),
     "russian": TextKind("Russian", from_files(f"{MAN}/ru/man*/*.gz", 400_000), True),
+    "japanese": TextKind("Japanese", from_files(f"{MAN}/ja/man*/*.gz", 200_000), True),
+    "perl-messages": TextKind("messages", from_files("/usr/share/perl/*/pod/perldiag.pod", 300_000), True),
     "unicode-table": TextKind("CSV", unicode_table, True),
     "c-headers": TextKind("a long text", from_files("/usr/include/**/*.h", 10_000_000), True),
 }

@@ -14,6 +14,7 @@ from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
     IN_STEPS,
+    NEGLIGIBLE_FOR_STUDENT,
     STARTING_SECONDS,
     STUDENT_SPEED,
     Choice,
@@ -22,7 +23,15 @@ from chargpt.planning.chosen_for_time import (
     regularized,
     text_of,
 )
-from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS, SHAPES, STUDENT_DECAY, STUDENT_GAP, TWO_RUNS_FROM
+from chargpt.planning.law import (
+    ENOUGH_EPOCHS,
+    MAX_EPOCHS,
+    SHAPES,
+    STUDENT_DECAY,
+    STUDENT_GAP,
+    TWO_RUNS_FROM,
+    TWO_RUNS_FROM_HARDER,
+)
 from chargpt.planning.teachers import find_teachers
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
@@ -180,6 +189,30 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
         train = choice_for(repeated, *shape, seconds=120.0).config.train
         assert (train.student_minutes > 0) == is_taught
         assert train.student_gap == is_taught * STUDENT_GAP, "a model this small may not memorise so long a text"
+
+
+def test_a_text_with_a_harder_validation_split_gets_two_runs_sooner(corpora):
+    """Its validation split is digits at random, its training split words."""
+    shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
+    mixed = np.random.default_rng(1).integers(corpus.tokenizer.vocab_size, size=5000).astype(corpus.val.dtype)
+    config = choice_for(dataclasses.replace(corpus, train=np.tile(corpus.train, 100)), *shape, seconds=120.0).config
+    seen = config.train.max_steps * config.chars_per_step
+    for times, val, is_taught in (
+        (0.9 * TWO_RUNS_FROM_HARDER, mixed, False),
+        (1.1 * TWO_RUNS_FROM_HARDER, mixed, True),
+        (1.1 * TWO_RUNS_FROM_HARDER, corpus.val, False),
+    ):
+        repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)), val=val)
+        assert (choice_for(repeated, *shape, seconds=120.0).config.train.student_minutes > 0) == is_taught
+
+
+@pytest.mark.parametrize(("difference", "width"), [(0.9, 96), (1.1, 128)])
+def test_of_two_students_of_about_the_same_loss_the_smaller_one_is_chosen(difference, width, corpora, monkeypatch):
+    lowest = {64: 2.0, 96: 1.5, 128: 1.5 - difference * NEGLIGIBLE_FOR_STUDENT, 192: 1.9}
+    losses = {12 * layers * width**2: lowest.get(width, 2.0) for layers, width in SHAPES}
+    monkeypatch.setattr("chargpt.planning.law.expected_loss", lambda text, *, parameters, **more: losses[parameters])
+    config = choice_for(corpora[100_000], seconds=120.0).config
+    assert config.train.student_minutes > 0 and config.model.n_embd == width
 
 
 @pytest.mark.parametrize("length", [30_000, 400_000])
