@@ -64,7 +64,7 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
         options = options_of_restart(options, root=root)
     if options.resume:
         return Session.resume(read_run(options, root=root), options, root=root, group=group, started=started)
-    plan = make_plan(options, root=root, processes=group.size)
+    plan = make_plan(options, root=root, processes=group.size)  # encodes the text, and times some steps
     return Session.create(plan, options, root=root, group=group, started=started)
 
 
@@ -93,10 +93,11 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
     with session.recording() as clock:
         while True:
             if session.due(interrupt).decide_on_student:
-                with clock.outside_steps(comes_once=True):
+                with clock.paused():
                     session.decide_on_student(interrupt)  # a run without one gets the time of both
-            with clock.outside_steps():
-                if session.due(interrupt).evaluate:
+            due = session.due(interrupt)
+            with clock.evaluating() if due.evaluate else clock.paused():
+                if due.evaluate:
                     session.evaluate(interrupt)
                 due = session.due(interrupt)
                 if due.save:
@@ -110,5 +111,5 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
             if session.due(interrupt).record:
                 session.record(report)
             if session.due(interrupt).measure_speed:
-                with clock.outside_steps():
+                with clock.paused():
                     session.measure_speed(interrupt)  # with a time limit, it fits the length to it, and saves

@@ -733,7 +733,9 @@ def test_what_a_killed_writer_left_is_cleared(trainer, tmp_path):
     assert trainer() == 0
     dead = subprocess.Popen(["true"])
     dead.wait()
-    for name in ("config.yaml", "metrics.jsonl", "best.json", "step-00000040"):
+    names = [path.name for path in (tmp_path / "run").glob("[!.]*") if not path.name.startswith("events.")]
+    assert {"config.yaml", "details.txt", "metrics.jsonl", "best.json", "step-00000040"} < {*names}
+    for name in names:
         (tmp_path / "run" / f".{name}.tmp-{dead.pid}").write_text("half")
     assert resume(tmp_path / "run") == 0
     assert [path.name for path in (tmp_path / "run").glob(".*")] == [".lock"]

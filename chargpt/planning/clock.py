@@ -16,9 +16,6 @@ SETTLED_SECONDS = 3.0
 SLOW = 2.0
 # The same from which on they have recovered.
 RECOVERED = 1.5
-# Share of the time of an evaluation that a pause takes at least if there is an evaluation in it. One that takes as many times
-# longer was the first with an evaluation.
-EVALUATES = 0.25
 # Factor between two speeds from which on the length is fitted again.
 CHANGED = 1.5
 # Windows of SETTLED_SECONDS for which steps are slower than expected before the run is made shorter, at least.
@@ -105,20 +102,24 @@ class Clock:
         self._window_start, self._window = (self.steps, self.seconds), []
 
     @contextlib.contextmanager
-    def outside_steps(self, *, comes_once: bool = False) -> Iterator[None]:
-        """Time in this block is not counted as time in steps. It is for an evaluation and saving, unless it `comes_once`."""
+    def paused(self) -> Iterator[None]:
+        """Time in this block is not counted as time in steps."""
         started = time.perf_counter()
         self.seconds += max(0.0, started - self._last) if self.steps > SETTLING_STEPS else 0.0
         yield
         self._last = time.perf_counter()
-        took = self._last - started
-        if not comes_once and took > EVALUATES * self.evaluation_seconds:
-            before = self._evaluations[-1:] if EVALUATES * took < self.evaluation_seconds else []
-            self._evaluations = [*before, took]
-            self.evaluation_seconds = min(self._evaluations)
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """`paused`, for an evaluation and the save that may follow it: such a block is expected again at each evaluation."""
+        started = time.perf_counter()
+        with self.paused():
+            yield
+        self._evaluations = [*self._evaluations[-1:], self._last - started]
+        self.evaluation_seconds = min(self._evaluations)
 
     @property
-    def is_first(self) -> bool:
+    def is_unmeasured(self) -> bool:
         """Whether the speed has not been measured yet."""
         return self._next is None
 
@@ -190,7 +191,7 @@ class Clock:
 
         While a run `is_undecided` between two lengths, it has none.
         """
-        if self.deadline is None or not (self.is_first or is_undecided):
+        if self.deadline is None or not (self.is_unmeasured or is_undecided):
             return None
         return max(0.0, self.deadline - time.perf_counter())
 

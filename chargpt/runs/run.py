@@ -54,7 +54,6 @@ class Run:
             sync_folder(path.parent)
         self._lock = _locked(folder)
         self.folder = folder
-        self.saved: SavedState | None = None  # what the newest valid checkpoint holds
         self.checkpoint: Path | None = None  # the folder of that checkpoint
         self.saved_again = False  # whether the last save was of a step that had been saved before
         remove_orphans(folder)
@@ -68,7 +67,7 @@ class Run:
         path = self._with_space(lambda: publish(self.folder, weights=weights, training=training, state=state), problems)
         if state.progress.best_step == state.progress.step:
             self._with_space(lambda: mark_best(path, state.progress.best_loss), problems)
-        self.saved, self.checkpoint, self.saved_again = state, path, is_saved_again(path)
+        self.checkpoint, self.saved_again = path, is_saved_again(path)
         return problems + prune(path, state.config.checkpoint.keep)
 
     def check_space(self, size: int) -> None:
@@ -105,7 +104,7 @@ class Run:
         progress = checkpoint.state.progress
         if progress.best_step == progress.step:  # a crash may have come between publishing it and marking it
             mark_best(checkpoint.path, progress.best_loss)
-        self.saved, self.checkpoint = checkpoint.state, checkpoint.path
+        self.checkpoint = checkpoint.path
         return checkpoint, skipped
 
     def write_config(self, config: Config) -> str | None:

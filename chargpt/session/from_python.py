@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import io
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,6 @@ from chargpt.nanogpt_words import TRAIN, UNUSED
 from chargpt.planning.cli import check_command_line
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import steps
-from chargpt.runs.load import find_run
 from chargpt.runs.run import TEACHER, folder_of
 from chargpt.session.child import train_in_child
 from chargpt.terminal import UserError, shown
@@ -53,7 +53,9 @@ def train_run(
     checkpoints = project_root() / "checkpoints"
     with python_errors():
         if resume:
-            folder = find_run(name, checkpoints)
+            from chargpt.session.resumed import run_to_resume  # takes a second, with torch
+
+            folder = run_to_resume(name, texts, checkpoints)
             name = str(folder)
         else:
             folder = folder_of(run_name(texts) if name is None else name, checkpoints)
@@ -172,6 +174,6 @@ def _typed(value: object, key: str) -> str:
         return ",".join(_typed(item, key) for item in value)
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (str, int, float, os.PathLike)):
+    if isinstance(value, (str, numbers.Real, os.PathLike)):  # also a number of numpy
         return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     raise UserError(f"settings: {key}={value!r} given; use a number, a str, a bool or a tuple")

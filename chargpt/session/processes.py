@@ -7,20 +7,20 @@ get weights and optimizer state from it. The text is encoded once on each machin
 import dataclasses
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from chargpt.config import Config, apply, to_dict
+from chargpt.config import Config, DataConfig, apply, apply_overrides, to_dict
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.terminal import Notice, UserError
-from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
+from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus, load_corpus
 
 # Options and settings that are paths, which may differ from machine to machine.
 PATHS = ("texts", "config", "run", "init_from", "vocab_from")
-PATH_SETTINGS = ("data.cache=", "data.val_text=", "train.teachers=")
+PATH_SETTINGS = ("data.cache=", "data.val_text=")
 
 
 class Start(NamedTuple):
@@ -47,19 +47,25 @@ def read_start(group: Group) -> Start:
     return Start(SavedState.from_json(state), saved and apply(Config(), saved, where="start"), *rest)
 
 
-def corpus_of_machine(start: Start, texts: Sequence[str], *, root: Path, group: Group) -> Corpus | None:
+def data_of_machine(start: Start, options: TrainOptions) -> DataConfig:
+    """The settings of the text, with the paths that this machine has for them."""
+    own = [setting for setting in options.settings if setting.startswith(PATH_SETTINGS)]
+    return absolute_paths(apply_overrides(start.state.config, own).data)
+
+
+def corpus_of_machine(start: Start, options: TrainOptions, *, root: Path, group: Group) -> Corpus | None:
     """The corpus, encoded by the first process of each machine; None in the others, which find it in the cache afterwards."""
     if group.local_rank:
         return None
-    config, tokenizer = start.state.config, start.state.tokenizer
-    texts = texts or start.state.texts
-    return load_corpus(texts, config.data, root=root, block_size=config.model.block_size, tokenizer=tokenizer)
+    state, data = start.state, data_of_machine(start, options)
+    texts, block_size = options.texts or state.texts, state.config.model.block_size
+    return load_corpus(texts, data, root=root, block_size=block_size, tokenizer=state.tokenizer)
 
 
-def corpus_of_others(start: Start, *, root: Path) -> Corpus:
+def corpus_of_others(start: Start, options: TrainOptions, *, root: Path) -> Corpus:
     """The corpus that the first process of this machine has encoded. Raises UserError."""
-    state = start.state
-    corpus = cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
+    state, data = start.state, data_of_machine(start, options)
+    corpus = cached_corpus(state.texts, data, root=root, fingerprint=state.fingerprint)
     if corpus is None:
         raise UserError("data.cache: the first process of this machine has encoded the text, but the others do not find it")
     return corpus

@@ -101,8 +101,8 @@ def best_sample(session: Session, folder: Path, interrupt: Interrupt) -> str:
 
 def why_it_ended(progress: Progress, config: Config, *, name: str) -> str:
     """Why the run `name` ended before its last step, and how to go on."""
-    at_peak = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " since the learning rate began to fall"
-    why = f"no better loss in {plural(config.train.patience, 'evaluation')}{at_peak}"
+    since = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " since the learning rate began to fall"
+    why = f"no better loss in {plural(config.train.patience, 'evaluation')}{since}"
     return f"at step {progress.step:,}: {why}; continue with: {command('train')} --resume --run {name} train.patience=0"
 
 

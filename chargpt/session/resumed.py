@@ -2,13 +2,13 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from chargpt.config import Config, apply_overrides, difference
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.clock import long_enough, steps_in
+from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.plan import ignored
 from chargpt.planning.teachers import Teacher, check_teachers, find_teachers, kept_teachers, reopen_teachers, warnings_about
 from chargpt.runs.checkpoint import Checkpoint, steps
@@ -46,7 +46,7 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
 
     Raises UserError if there is none, if another process trains it, or if it cannot continue as the same run.
     """
-    run = Run(_find(options, root / "checkpoints"))
+    run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()
     notices = [Notice("warning", line) for line in skipped]
     saved, corpus = checkpoint.state, None
@@ -56,8 +56,10 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
         options = dataclasses.replace(options, epochs=None, settings=[*options.settings, f"train.max_steps={max_steps}"])
     config, changes = _config_of(checkpoint, options)
     notices += changes
-    seconds = saved.seconds_left if options.minutes is None else 60 * options.minutes
-    config, copies = long_enough(config, step=checkpoint.step, seconds=seconds), None
+    seconds, copies = saved.seconds_left if options.minutes is None else 60 * options.minutes, None
+    if options.minutes is None and "train.max_steps" in options.given:
+        seconds = None
+    config = long_enough(config, step=checkpoint.step, seconds=seconds)
     if "train.teachers" in options.given:
         config, teachers, warnings = find_teachers(config, root / "checkpoints")
     else:
@@ -66,6 +68,9 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
     notices += [*warnings, *warnings_about(teachers, saved.fingerprint)]
     corpus = corpus or _corpus_of(checkpoint, options, root=root)  # standard input can be read only once
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
+    if seconds is None and "train.max_epochs" in options.given:
+        longest = max(checkpoint.step, longest_run(config, characters=len(corpus.train)))
+        config = apply_overrides(config, [f"train.max_steps={min(config.train.max_steps, longest)}"])
     has_new_length = options.minutes is not None or config.train.max_steps != saved.config.train.max_steps
     return Resumed(
         run=run,
@@ -74,25 +79,25 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
         corpus=corpus,
         teachers=teachers,
         copies=copies,
-        seconds=None if options.minutes is None and "train.max_steps" in options.given else seconds,
+        seconds=seconds,
         is_extended=options.minutes is not None,
         has_new_length=has_new_length,
         notices=tuple(notices),
     )
 
 
-def _find(options: TrainOptions, checkpoints: Path) -> Path:
-    """The folder of the run to continue: by its name, by its text, or the newest one.
+def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> Path:
+    """The folder of the run to continue: by its name, by its texts, or the newest one. Raises UserError if there is none.
 
     While a student has no checkpoint, its name means its teacher: then the student follows.
     """
-    named_by_text = folder_of(run_name(options.texts), checkpoints)
-    if options.run is None and options.texts and named_by_text.is_dir():
+    named_by_text = folder_of(run_name(texts), checkpoints)
+    if name is None and texts and named_by_text.is_dir():
         return find_run(str(named_by_text), checkpoints)
     try:
-        return find_run(options.run, checkpoints)
+        return find_run(name, checkpoints)
     except UserError:
-        folder = None if options.run is None else folder_of(options.run, checkpoints)
+        folder = None if name is None else folder_of(name, checkpoints)
         teacher = None if folder is None else folder.with_name(folder.name + TEACHER)
         if teacher is None or not (teacher.is_dir() and steps(teacher)):
             raise
@@ -153,12 +158,14 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
 
 
 def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
-    """For processes that torchrun has started again: the options that continue the run which `options` began.
+    """For processes that torchrun has started again after a save: the options that continue the run which `options` began.
 
-    They are `options` if that run has no checkpoint yet.
+    A run that was resumed with --minutes goes on with what its checkpoint says is left of them.
     """
+    if options.resume:
+        return dataclasses.replace(options, minutes=None)
     folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
-    if options.resume or not (folder.is_dir() and steps(folder)):
+    if not (folder.is_dir() and steps(folder)):
         return options
     settings = [setting for setting in options.settings if setting.startswith("data.cache")]
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)

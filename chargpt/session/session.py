@@ -128,7 +128,6 @@ class Session:
         run = Run(check_free(plan.folder, checkpoints))
         check_free(plan.folder, checkpoints)  # again, now that it is locked: another process may have finished it meanwhile
         check_other_run(run.folder)
-        group.note_begun()
         keep_teachers(plan.teachers, run.folder)
         journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
         trainer = Trainer(plan.model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
@@ -167,8 +166,8 @@ class Session:
             is_extended=resumed.is_extended,
         )
         publish_start(group, start)
-        began = checkpoint.state.environment
-        runtime = choose_runtime(config, worth_compiling=worth_compiling, began=began, group=group)
+        saved_environment = checkpoint.state.environment
+        runtime = choose_runtime(config, worth_compiling=worth_compiling, saved_environment=saved_environment, group=group)
         keep_teachers(resumed.teachers, resumed.run.folder)
         journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
         model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
@@ -205,13 +204,15 @@ class Session:
         """
         start = read_start(group)
         state, config = start.state, start.state.config
-        runtime = choose_runtime(config, worth_compiling=start.worth_compiling, began=state.environment, group=group)
-        corpus = corpus_of_machine(start, options.texts, root=root, group=group)
+        runtime = choose_runtime(
+            config, worth_compiling=start.worth_compiling, saved_environment=state.environment, group=group
+        )
+        corpus = corpus_of_machine(start, options, root=root, group=group)
         opened, _ = reopen_teachers(config, copies=Path(start.teachers_at) if start.teachers_at else None)
         check_teachers(opened, state.tokenizer, context=config.model.block_size)
         teachers = models_of(opened)
         compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
-        corpus = corpus or corpus_of_others(start, root=root)
+        corpus = corpus or corpus_of_others(start, options, root=root)
         model = blank_model(config.model, state.tokenizer.vocab_size)
         trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
         if start.saved is None:
@@ -311,7 +312,10 @@ class Session:
     # What is due
 
     def due(self, interrupt: Interrupt) -> Due:
-        """What is due now. A signal makes saving due, and nothing else; all processes know of the same signal."""
+        """What is due now; all processes know of the same signal.
+
+        A signal makes saving due. It cancels nothing: an evaluation that is due ends at once, and is discarded.
+        """
         trainer = self.trainer
         return Due(
             progress=trainer.progress,
@@ -337,7 +341,7 @@ class Session:
         self.journal.add([describe_decision(losses, before)])
         if self.deadline is not None and not trainer.config.train.student_minutes:
             self.deadline = self.clock.deadline = self.deadline + 60 * before.train.student_minutes
-            if not self.clock.is_first:
+            if not self.clock.is_unmeasured:
                 self.measure_speed(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
@@ -388,6 +392,7 @@ class Session:
                 journal.notice("warning", problem)
             if run.saved_again and run.checkpoint is not None:
                 journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
+            trainer.group.note_begun()
         self.saved = state
 
     def measure_speed(self, interrupt: Interrupt) -> None:

@@ -95,12 +95,12 @@ def choose_runtime(
     config: Config,
     *,
     worth_compiling: bool = False,
-    began: Mapping[str, str | int | bool] | None = None,
+    saved_environment: Mapping[str, str | int | bool] | None = None,
     group: Group = Group(),
 ) -> Runtime:
     """Resolve every `auto` for this machine and model. Sets torch's thread count and float32 product mode.
 
-    `began` is the environment with which a resumed run began: torch goes on with the steps that it began.
+    `saved_environment` is that of the checkpoint of a resumed run: if torch made its steps, torch makes the next ones.
     """
     asked = config.runtime
     device = group.prepare(choose_device(asked.device), timeout=asked.timeout)
@@ -125,7 +125,7 @@ def choose_runtime(
             attention = fused_attention(precision)
         except Unavailable as reason:
             slower = f"attention is not compiled, so steps take longer: {reason}"
-    is_torchs = began is not None and began.get("step") == "torch"
+    is_torchs = saved_environment is not None and saved_environment.get("step") == "torch"
     step: StepKernel | None = None
     if asked.step == "native":
         step = _asked_kernel(config, device, precision, compiled=compiled)

@@ -26,15 +26,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return clock
 
 
-def test_time_outside_steps_is_not_time_in_steps(clock):
+def test_pauses_are_not_time_in_steps_and_evaluations_alone_are_expected_again(clock):
     budget = Clock(steps_left=1000)
     for _ in range(SETTLING_STEPS + 5):
-        with budget.outside_steps():
+        with budget.evaluating():
             clock.now += 0.5
+        for pause in (0.3, 8.0):  # a save
+            with budget.paused():
+                clock.now += pause
         clock.now += 0.25
         budget.step_done()
-    with budget.outside_steps(comes_once=True):  # and is not expected to come again
-        clock.now += 8.0
     budget.measure()
     assert (budget.seconds_per_step, budget.evaluation_seconds, budget.steps_per_second()) == (0.25, 0.5, 4)
 
@@ -88,7 +89,7 @@ def test_measurements_follow_halfway_to_the_end_only_with_a_deadline():
     for seconds, again in ((None, False), (100, True)):
         budget = make_budget(seconds)
         budget.set_length(20, 1000)
-        assert budget.is_due(510) == again and not budget.is_due(511) and not budget.is_first
+        assert budget.is_due(510) == again and not budget.is_due(511) and not budget.is_unmeasured
         budget.set_length(990, 1000)
         assert not any(budget.is_due(step) for step in range(991, 1001))
 
@@ -170,11 +171,11 @@ def test_a_first_measurement_that_was_disturbed_is_made_again_soon(clock):
 
 def test_one_slow_evaluation_does_not_make_the_others_slow(clock):
     budget, said = Clock(steps_left=1000), []
-    for seconds in (2.0, 0.0, 6.0, 0.0, 2.0, 5.0, 0.0, 5.0):
-        with budget.outside_steps():
+    for seconds in (2.0, 6.0, 2.0, 5.0, 5.0):
+        with budget.evaluating():
             clock.now += seconds
         said.append(budget.evaluation_seconds)
-    assert said == pytest.approx([2, 2, 2, 2, 2, 2, 2, 5])
+    assert said == pytest.approx([2, 2, 2, 2, 5])
 
 
 def test_a_machine_that_is_slow_for_a_tenth_of_the_time_does_not_shorten_the_peak_of_the_rate(clock):
@@ -266,7 +267,7 @@ def train(seconds: float, *, step_times: list[float], planned: int, longest: int
         budget = Clock(steps_left=planned, deadline=started + seconds)
         while step < length:
             if step % 100 == 0:
-                with budget.outside_steps():
+                with budget.evaluating():
                     clock.now += 0.2
             clock.now += step_times[step % len(step_times)]
             budget.step_done()

@@ -23,7 +23,7 @@ def test_a_run_saves_marks_the_best_and_prunes(tmp_path):
     for step, loss in ((0, 3.0), (10, 1.0)):
         assert run.save(saved_state(step, val_loss=loss), weights=random_weights(step), training={}) == []
     assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000010"
-    assert run.saved.progress.step == 10 and run.checkpoint.name == "step-00000010"
+    assert run.checkpoint.name == "step-00000010"
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path):
     (tmp_path / "run" / "best.json").unlink()  # a crash came between the checkpoint and its mark
     run = Run(tmp_path / "run")
     checkpoint, skipped = run.load_newest()
-    assert (checkpoint.step, skipped, run.saved) == (10, [], checkpoint.state)
+    assert (checkpoint.step, skipped) == (10, [])
     assert (run.folder / "best.json").exists()
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers import SHORT_RUN, publish_run
 
@@ -136,7 +137,7 @@ def test_a_configuration_of_nanogpt_is_answered_with_the_call_that_it_means(tmp_
 def test_a_path_stays_a_path_and_settings_are_typed_as_on_the_command_line(tmp_path):
     assert _texts("-odd.txt") == [os.path.join(".", "-odd.txt")] and _texts("a=b.txt") == [os.path.join(".", "a=b.txt")]
     assert _texts([tmp_path / "a.txt", "python-docs"]) == [str(tmp_path / "a.txt"), "python-docs"] and _texts(None) == []
-    settings = {"optim.betas": (0.9, 0.95), "model.bias": True, "data.cache": tmp_path, "train.max_steps": 5}
+    settings = {"optim.betas": (0.9, 0.95), "model.bias": True, "data.cache": tmp_path, "train.max_steps": np.int64(5)}
     options = {"minutes": 0.5, "init_from": None, "run": "a b"}
     assert command_line(["a.txt"], settings=settings, resume=False, options=options) == [
         "a.txt",
@@ -147,6 +148,19 @@ def test_a_path_stays_a_path_and_settings_are_typed_as_on_the_command_line(tmp_p
         f"data.cache={tmp_path}",
         "train.max_steps=5",
     ]
+
+
+def test_a_run_is_resumed_by_its_text_and_by_the_name_of_a_student_that_has_not_begun(text, tmp_path, monkeypatch):
+    """As --resume does."""
+    begun: list[list[str]] = []
+    monkeypatch.setattr("chargpt.session.from_python.project_root", lambda: tmp_path)
+    monkeypatch.setattr("chargpt.session.from_python.train_in_child", lambda words: begun.append(words) or Ended(0, "", False))
+    for name in (text.stem, "newest", "poems-teacher"):
+        publish_run(tmp_path / "checkpoints" / name)
+    assert chargpt.train(text, resume=True).run == text.stem
+    chargpt.train(resume=True, run="poems")
+    assert f"--run={tmp_path / 'checkpoints' / text.stem}" in begun[0]
+    assert f"--run={tmp_path / 'checkpoints' / 'poems-teacher'}" in begun[1]
 
 
 def test_notices_speak_of_python_and_a_sample_stays_as_it_is(capsys):

@@ -3,15 +3,17 @@
 import dataclasses
 import json
 import socket
+from pathlib import Path
 
 import pytest
+from helpers import saved_state
 
 import train
-from chargpt.config import Config, RuntimeConfig, TrainConfig
+from chargpt.config import Config, RuntimeConfig, TrainConfig, apply_overrides
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
-from chargpt.session.processes import _words_of, check_processes, compare, compare_options
+from chargpt.session.processes import Start, _words_of, check_processes, compare, compare_options, data_of_machine
 from chargpt.session.resumed import options_of_restart
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
@@ -67,6 +69,15 @@ def test_on_another_machine_paths_may_differ_and_nothing_else():
         compare_with("elsewhere", "/b.txt", "train.seed=2", "data.cache=/b")
 
 
+def test_another_machine_reads_its_text_at_its_own_paths(text, tmp_path):
+    """All other settings are those of the first process."""
+    first = apply_overrides(Config(), ["data.lowercase=true", "data.val_text=/first/val.txt", "data.cache=/first"])
+    start = Start(saved_state(0, config=first), saved=None, worth_compiling=False, seconds=None)
+    own = parse_options([str(text), "data.lowercase=false", f"data.val_text={tmp_path}/val.txt"])
+    data = data_of_machine(start, own)
+    assert (data.lowercase, data.val_text, data.cache) == (True, f"{tmp_path}/val.txt", str(Path("/first").resolve()))
+
+
 def test_a_restart_resumes_its_run_once_that_has_a_checkpoint(text, tmp_path):
     words = [str(text), "--config", "tiny", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=2"]
     options = parse_options([*words, "--minutes", "5"])
@@ -75,3 +86,6 @@ def test_a_restart_resumes_its_run_once_that_has_a_checkpoint(text, tmp_path):
     again = options_of_restart(options, root=project_root())
     assert again.resume and again.run == f"{tmp_path}/run" and again.texts == [] and again.minutes is None
     assert again.settings == [f"data.cache={tmp_path}/cache"]  # the others are in the checkpoint
+    resumed = parse_options(["--resume", "--run", f"{tmp_path}/run", "--minutes", "5", "runtime.threads=1"])
+    again = options_of_restart(resumed, root=project_root())
+    assert again == dataclasses.replace(resumed, minutes=None), "the checkpoint says what is left of the minutes"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import bits, last_step, logged
+from helpers import SHAPE, bits, last_step, logged, publish_run
 from session_helpers import opened, resumed
 
 import sample
@@ -21,6 +21,7 @@ from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
+from chargpt.session.resumed import read_run
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -225,6 +226,26 @@ def moved(text: Path, tmp_path: Path) -> Path:
     (tmp_path / "old.txt").rename(tmp_path / "new.txt")
     shutil.rmtree(tmp_path / "cache")
     return run
+
+
+@pytest.mark.parametrize("settings", ["train.max_steps=503", "train.max_epochs=3", "train.max_epochs=0.1"])
+def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, text, tmp_path):
+    """Also if the run was stopped before its length was fitted to its time; and a run never becomes shorter than it is."""
+    data = DataConfig(cache=str(tmp_path / "cache"))
+    corpus = load_corpus([str(text)], data, root=tmp_path, block_size=8)
+    config = apply_overrides(Config(model=SHAPE, data=data), ["train.batch_size=1", "train.max_steps=100000"])
+    is_in_steps = settings.startswith("train.max_steps")
+    run = publish_run(
+        tmp_path / "run",
+        corpus.tokenizer,
+        config=config,
+        fingerprint=corpus.fingerprint,
+        texts=[str(text)],
+        seconds_left=600.0 if is_in_steps else None,
+    )
+    found = read_run(parse_options(["--resume", "--run", str(run), settings]), root=project_root())
+    steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
+    assert (found.config.train.max_steps, found.seconds) == (steps, None)
 
 
 def test_a_text_that_has_moved_is_given_with_resume_and_then_remembered(text, tmp_path):
