@@ -16,7 +16,7 @@ from typing import Any, Literal
 from chargpt.nanogpt_words import TRAIN
 from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
 
-POSITIONS = ("learned", "sinusoidal", "rotary")  # as in model.py
+POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, without its import of torch
 COMMAND_LINE = "command line"  # where a setting was given, in errors
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 # Settings that had another name: saved runs, YAML files and command lines may have the earlier one.

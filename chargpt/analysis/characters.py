@@ -1,6 +1,6 @@
 """The characters of a text one by one: as a person can see them, and their classes (letters, digits, spaces and so on).
 
-The loss of each class: losses.py.
+`CLASSES` and `classes_of` define the classes. losses.py computes the loss of each class.
 """
 
 import unicodedata

@@ -1,4 +1,7 @@
-"""Where the loss of a model sits: by class of character, by position in the context, and which characters it confuses."""
+"""Where the loss of a model sits: by class of character, by position in the context, and which characters it confuses.
+
+characters.py defines the classes of characters.
+"""
 
 import math
 from collections import Counter

@@ -4,7 +4,7 @@
         model.safetensors      the weights alone, readable by anyone
         training.safetensors   the optimizer's state
         state.json             the saved state, and the size and SHA-256 of the two files above
-    RUN/best.json              the name of the checkpoint with the lowest validation loss
+    RUN/best.json              the name of the best checkpoint, and its validation loss
     RUN/teachers-0123456789ab  the models that the run learns from, each a checkpoint of weights alone: 1, 2 and so on
 
 Checksums protect against accidents, not against a hostile writer, who can compute them. Against a hostile folder there are
@@ -100,7 +100,7 @@ def _write_checkpoint(folder: Path, tensors: "Mapping[str, Mapping[str, Tensor]]
 
 
 def mark_best(path: Path, loss: float | None) -> None:
-    """Record that the published checkpoint `path` has the lowest validation loss of its run; None if it was not evaluated."""
+    """Record that the published checkpoint `path` is the best one of its run; `loss` is None if it was not evaluated."""
     target = path.parent / BEST
     data = seal({"checkpoint": path.name, "val/loss": loss}, target)
     with _publishing(target, size=len(data)) as file:

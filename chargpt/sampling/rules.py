@@ -8,6 +8,9 @@ stream, not on how its logits were computed. `GPT.generate` draws in the same wa
 Two copies exist. chargpt/kernels/decode.c has the rules of RULES in kernels/decode.py, and chargpt/exchange/engine.js has
 temperature and top-k. A change to one of these rules here is a change there, too: tests/sampling/test_c_decoder.py and
 tests/exchange/test_page_check.py compare the copies with this file. A rule that decode.c does not know is applied by PyTorch.
+
+A new rule is a field of `Sampling`, with its check, and its effect in `kept` or `distribution`. sampling/options.py has its
+option, sample.py passes the option on, and sampling/loaded_model.py has its argument for Python.
 """
 
 import math
