@@ -15,6 +15,7 @@ from chargpt.terminal import UserError, escape_controls, log, number, one_line, 
 SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
 MAX_SHOWN = 200  # characters of a passage
 PLACE = 28  # columns
+RUN = "run "  # what stands before the name of a run in `train.start`
 COUNTED = 2**22  # ids at a time: memory does not depend on the size of the text
 
 
@@ -67,6 +68,7 @@ def print_copies(options: Namespace) -> None:
             reason = f"the lines of the training text are mixed (data.shuffle={loaded.config.data.shuffle}): lines"
         log(f"{reason} are counted in that text as it was encoded")
     result = report_of(labels, texts, novelty, unseen, corpus, found=found, places=places)
+    result["start"] = copied_from_start(loaded, labels, texts, most=options.passages)
     if options.json:
         print_json({"run": loaded.run, "step": loaded.step, **result})
     else:
@@ -95,6 +97,43 @@ def texts_of(options: Namespace, loaded: Any) -> tuple[list[str], list[np.ndarra
         samples = [sample + text_of(new) for sample, new in zip(samples, added)]
     log(f"{plural(len(seeds), 'sample')} of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
     return [f"sample {i + 1}" for i in range(len(seeds))], [tokenizer.ids_of(sample) for sample in samples]
+
+
+def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *, most: int) -> dict[str, Any] | None:
+    """What `texts` have copied from the training text of the run with whose weights this one began, as JSON types.
+
+    None if it began with none, if that run is not beside this one, or if its text is not in the cache. The texts of the starts
+    that come with the program never are.
+    """
+    from chargpt.analysis.copies import Novelty
+    from chargpt.project import project_root
+    from chargpt.runs.load import corpus_in_cache, find_checkpoint
+    from chargpt.text.suffix_array import open_or_make_index
+
+    start, runs = loaded.config.train.start, loaded.path.resolve().parent.parent
+    if not start.startswith(RUN) or not (runs / start.removeprefix(RUN)).is_dir():
+        return None
+    state = find_checkpoint(start.removeprefix(RUN), runs)[0].state
+    corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=project_root())
+    if corpus is None:
+        log(f"{one_line(start)}: its text is not in the cache, so copies of it are not looked for")
+        return None
+    if loaded.tokenizer.characters is not None:  # the ids of the start; -1 stays the last one
+        ids = np.append(corpus.tokenizer.ids_of("".join(loaded.tokenizer.characters)), -1)
+        texts = [ids[text] for text in texts]
+    novelty = Novelty(texts, open_or_make_index(corpus))
+    passages = [
+        {
+            "length": found.length,
+            "text": labels[found.text],
+            "at": found.start + 1,
+            "training_character": found.place + 1,
+            "copies": found.copies,
+            "passage": corpus.tokenizer.decode(texts[found.text][found.start : found.start + found.length]),
+        }
+        for found in novelty.passages(most)
+    ]
+    return {"name": start, "longest_copy": novelty.longest, "passages": passages}
 
 
 def report_of(
@@ -150,13 +189,11 @@ def table(result: dict[str, Any]) -> list[str]:
         "",
         f"{'length':>7}  {'copies':>6}  {'place':<{PLACE}}  passage (copies: how often it occurs in the training text)",
     ]
-    for row in result["passages"]:
-        passage = row["passage"].replace("\n", "↵")
-        cut = " …" if len(passage) > MAX_SHOWN else ""
-        content = one_line(escape_controls(passage[:MAX_SHOWN]))
-        lines.append(
-            f"{row['length']:>7,}  {row['copies']:>6,}  {place_of(row):<{PLACE}}  {content}{cut}   ({one_line(row['text'])})"
-        )
+    lines += [line_of(row, place_of(row)) for row in result["passages"]]
+    if start := result["start"]:
+        name = one_line(start["name"])
+        lines += ["", f"longest copy     {start['longest_copy']:,} characters from the text of {name}, its start", ""]
+        lines += [line_of(row, f"character {row['training_character']:,}") for row in start["passages"]]
     sizes = [n for n in SHOWN_SIZES if n in result["novel"]]
     lines += [
         "",
@@ -166,6 +203,14 @@ def table(result: dict[str, Any]) -> list[str]:
         f"{'  unseen text':<16}" + "".join(f"{unseen['novel'].get(n, float('nan')):>7.1%}" for n in sizes),
     ]
     return lines
+
+
+def line_of(row: dict[str, Any], place: str) -> str:
+    """A line of the table, for a passage."""
+    passage = row["passage"].replace("\n", "↵")
+    cut = " …" if len(passage) > MAX_SHOWN else ""
+    content = one_line(escape_controls(passage[:MAX_SHOWN]))
+    return f"{row['length']:>7,}  {row['copies']:>6,}  {place:<{PLACE}}  {content}{cut}   ({one_line(row['text'])})"
 
 
 def place_of(row: dict[str, Any]) -> str:

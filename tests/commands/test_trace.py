@@ -1,6 +1,7 @@
 """The verb finds planted copies in texts and samples, and prints nothing that commands a terminal."""
 
 import json
+import shutil
 
 import pytest
 from helpers import SHAPE, publish_run
@@ -98,6 +99,31 @@ def test_a_copy_of_a_shuffled_text_is_counted_in_that_text_and_no_file_is_said_t
     assert trace.main([str(run), str(tmp_path / "b.txt")]) == 0
     printed = capsys.readouterr()
     assert "line 8 " in printed.out and "data.shuffle=lines" in printed.err and "changed" not in printed.err
+
+
+def test_copies_of_the_text_of_the_run_it_began_with_are_found_too(tmp_path, capsys):
+    """The two runs have other vocabularies, so their ids differ."""
+    runs, files = {}, {"start": "zebras jump over the lazy dog\n", "own": "Oh, what crazy yellow models, about 17 dogs\n"}
+    for name, line in files.items():
+        (tmp_path / f"{name}.txt").write_text(line * 20, encoding="utf-8")
+        settings = DataConfig(cache=str(tmp_path / "cache"))
+        corpus = load_corpus([str(tmp_path / f"{name}.txt")], settings, root=tmp_path, block_size=8)
+        train = TrainConfig(batch_size=1, start="run start" if name == "own" else "")
+        config = Config(model=SHAPE, train=train, data=settings)
+        runs[name] = publish_run(tmp_path / name, corpus.tokenizer, config=config, fingerprint=corpus.fingerprint)
+        runs[f"cache of {name}"] = tmp_path / "cache" / corpus.fingerprint
+    (tmp_path / "a.txt").write_text("17 gods and more dogs about the lazy god", encoding="utf-8")
+    arguments = [str(runs["own"]), str(tmp_path / "a.txt")]
+    assert trace.main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["start"]
+    best = found["passages"][0]
+    assert found["name"] == "run start" and best["length"] == found["longest_copy"] == len(" the lazy ")
+    trace.main(arguments)
+    assert f"{found['longest_copy']} characters from the text of run start" in capsys.readouterr().out
+    shutil.rmtree(runs["cache of start"])
+    trace.main(arguments)
+    printed = capsys.readouterr()
+    assert "run start: its text is not in the cache" in printed.err and "from the text of run" not in printed.out
 
 
 def test_an_empty_text_is_a_mistake(run, tmp_path):
