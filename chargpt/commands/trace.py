@@ -102,24 +102,30 @@ def texts_of(options: Namespace, loaded: Any) -> tuple[list[str], list[np.ndarra
 def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *, most: int) -> dict[str, Any] | None:
     """What `texts` have copied from the training text of the run with whose weights this one began, as JSON types.
 
-    None if it began with none, if that run is not beside this one, or if its text is not in the cache. The texts of the starts
-    that come with the program never are.
+    None if it began with none, or, with a line that says so, if that run is not beside this one or its text is not in the
+    cache. The texts of the starts that come with the program never are.
     """
     from chargpt.analysis.copies import Novelty
     from chargpt.project import project_root
     from chargpt.runs.load import corpus_in_cache, find_checkpoint
     from chargpt.text.suffix_array import open_or_make_index
 
-    start, runs = loaded.config.train.start, loaded.path.resolve().parent.parent
-    if not start.startswith(RUN) or not (runs / start.removeprefix(RUN)).is_dir():
+    start = loaded.config.train.start
+    if not start.startswith(RUN):
         return None
-    state = find_checkpoint(start.removeprefix(RUN), runs)[0].state
+    problem = f"copies of the text of {one_line(start)}, with which this run began, are not looked for"
+    try:
+        state = find_checkpoint(str(loaded.path.resolve().parent.with_name(start.removeprefix(RUN))), project_root())[0].state
+    except UserError as error:
+        log(f"{problem}: {error}")
+        return None
     corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=project_root())
     if corpus is None:
-        log(f"{one_line(start)}: its text is not in the cache, so copies of it are not looked for")
+        log(f"{problem}: it is not in the cache")
         return None
-    if loaded.tokenizer.characters is not None:  # the ids of the start; -1 stays the last one
+    if loaded.tokenizer.characters is not None:  # their ids in the start, -1 for a character that it does not know
         ids = np.append(corpus.tokenizer.ids_of("".join(loaded.tokenizer.characters)), -1)
+        ids[np.isin(ids, corpus.tokenizer.never_sampled)] = -1  # a folded character
         texts = [ids[text] for text in texts]
     novelty = Novelty(texts, open_or_make_index(corpus))
     passages = [
@@ -133,7 +139,7 @@ def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *
         }
         for found in novelty.passages(most)
     ]
-    return {"name": start, "longest_copy": novelty.longest, "passages": passages}
+    return {"name": start, "texts": state.texts, "longest_copy": novelty.longest, "passages": passages}
 
 
 def report_of(
@@ -191,7 +197,7 @@ def table(result: dict[str, Any]) -> list[str]:
     ]
     lines += [line_of(row, place_of(row)) for row in result["passages"]]
     if start := result["start"]:
-        name = one_line(start["name"])
+        name = one_line(f"{start['name']} ({', '.join(map(shown, start['texts']))})")
         lines += ["", f"longest copy     {start['longest_copy']:,} characters from the text of {name}, its start", ""]
         lines += [line_of(row, f"character {row['training_character']:,}") for row in start["passages"]]
     sizes = [n for n in SHOWN_SIZES if n in result["novel"]]

@@ -189,13 +189,14 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, lo
     """
     useful = law.longest_useful(text)
     is_short = max(candidate.seen for candidate in candidates) >= text.two_runs_from
-    minutes, losses = math.ceil(seconds / 60), []
+    minutes, others = math.ceil(seconds / 60), []
     for candidate in candidates:
         speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
-        seen = min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1)
-        lowest = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer=WITH_MINUTES)
-        losses.append(law.announced(text, lowest, seen=seen, how=law.TWO_RUNS if is_short else WITH_MINUTES).loss)
-    return minutes, loss - min(losses)
+        seen = int(min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1))
+        expected = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer=WITH_MINUTES)
+        others.append(candidate._replace(seen=seen, loss=expected))
+    best = _best(others, within=NEGLIGIBLE_FOR_STUDENT if is_short else NEGLIGIBLE)
+    return minutes, loss - best.announced(text, how=law.TWO_RUNS if is_short else WITH_MINUTES).loss
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:

@@ -36,7 +36,7 @@ class Resumed:
     teachers: tuple[Teacher, ...]
     copies: Path | None  # the folder of the run's copies of its teachers; None if the teachers are read from train.teachers
     seconds: float | None  # the time limit from the start of the program; None: no limit
-    is_extended: bool  # by --minutes: then the rate follows the new length, and may rise again
+    is_extended: bool  # by --minutes, now or before it was stopped: then the rate follows the new length, and may rise again
     has_new_length: bool
     notices: tuple[Notice, ...]
 
@@ -68,7 +68,7 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
     notices += [*warnings, *warnings_about(teachers, saved.fingerprint)]
     corpus = corpus or _corpus_of(checkpoint, options, root=root)  # standard input can be read only once
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
-    if seconds is None and "train.max_epochs" in options.given:
+    if "train.max_epochs" in options.given:
         longest = max(checkpoint.step, longest_run(config, characters=len(corpus.train)))
         config = apply_overrides(config, [f"train.max_steps={min(config.train.max_steps, longest)}"])
     has_new_length = options.minutes is not None or config.train.max_steps != saved.config.train.max_steps
@@ -80,7 +80,7 @@ def read_run(options: TrainOptions, *, root: Path) -> Resumed:
         teachers=teachers,
         copies=copies,
         seconds=seconds,
-        is_extended=options.minutes is not None,
+        is_extended=seconds is not None,
         has_new_length=has_new_length,
         notices=tuple(notices),
     )
@@ -91,9 +91,9 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
 
     While a student has no checkpoint, its name means its teacher: then the student follows.
     """
-    named_by_text = folder_of(run_name(texts), checkpoints)
-    if name is None and texts and named_by_text.is_dir():
-        return find_run(str(named_by_text), checkpoints)
+    by_text = folder_of(run_name(texts), checkpoints)
+    if name is None and texts and (by_text.is_dir() or by_text.with_name(by_text.name + TEACHER).is_dir()):
+        name = str(by_text)
     try:
         return find_run(name, checkpoints)
     except UserError:
@@ -160,14 +160,15 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
 def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     """For processes that torchrun has started again after a save: the options that continue the run which `options` began.
 
-    A run that was resumed with --minutes goes on with what its checkpoint says is left of them.
+    The checkpoint holds the settings that were given, and what is left of --minutes.
     """
+    settings = [setting for setting in options.settings if setting.startswith(PLACES)]
     if options.resume:
-        return dataclasses.replace(options, minutes=None)
+        return dataclasses.replace(options, minutes=None, epochs=None, settings=settings)
     folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
     if not (folder.is_dir() and steps(folder)):
         return options
-    settings = [setting for setting in options.settings if setting.startswith("data.cache")]
+    settings = [setting for setting in settings if setting.startswith("data.cache")]
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
 
 

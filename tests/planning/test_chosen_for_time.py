@@ -192,7 +192,7 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
 
 
 def test_a_text_with_a_harder_validation_split_gets_two_runs_sooner(corpora):
-    """Its validation split is digits at random, its training split words."""
+    """Its validation split is characters at random, its training split words."""
     shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
     mixed = np.random.default_rng(1).integers(corpus.tokenizer.vocab_size, size=5000).astype(corpus.val.dtype)
     config = choice_for(dataclasses.replace(corpus, train=np.tile(corpus.train, 100)), *shape, seconds=120.0).config

@@ -21,7 +21,7 @@ from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
-from chargpt.session.resumed import read_run
+from chargpt.session.resumed import read_run, run_to_resume
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -228,8 +228,9 @@ def moved(text: Path, tmp_path: Path) -> Path:
     return run
 
 
+@pytest.mark.parametrize("seconds_left", [None, 600.0])
 @pytest.mark.parametrize("settings", ["train.max_steps=503", "train.max_epochs=3", "train.max_epochs=0.1"])
-def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, text, tmp_path):
+def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, seconds_left, text, tmp_path):
     """Also if the run was stopped before its length was fitted to its time; and a run never becomes shorter than it is."""
     data = DataConfig(cache=str(tmp_path / "cache"))
     corpus = load_corpus([str(text)], data, root=tmp_path, block_size=8)
@@ -241,11 +242,19 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, text, 
         config=config,
         fingerprint=corpus.fingerprint,
         texts=[str(text)],
-        seconds_left=600.0 if is_in_steps else None,
+        seconds_left=seconds_left,
     )
     found = read_run(parse_options(["--resume", "--run", str(run), settings]), root=project_root())
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
-    assert (found.config.train.max_steps, found.seconds) == (steps, None)
+    assert (found.config.train.max_steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
+    assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
+
+
+def test_a_text_names_its_run_also_while_the_student_of_it_has_not_begun(tmp_path):
+    for name in ("sea-teacher", "newer"):
+        publish_run(tmp_path / name)
+    assert run_to_resume(None, ["elsewhere/sea.txt"], tmp_path) == tmp_path / "sea-teacher"
+    assert run_to_resume(None, ["other.txt"], tmp_path) == run_to_resume(None, [], tmp_path)
 
 
 def test_a_text_that_has_moved_is_given_with_resume_and_then_remembered(text, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from chargpt.text import report
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import examine, ngram_loss_and_copying, ngram_loss_of
+from chargpt.text.report import examine, is_split_harder, ngram_loss_and_copying, ngram_loss_of
 
 
 @pytest.fixture
@@ -190,8 +190,13 @@ def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_th
     def warning(corpus: Corpus) -> str:
         return "".join(text for _, text, _ in examine(corpus) if "from all over" in text)
 
-    said = warning(load_string(verse + other, val_fraction=len(other) / len(verse + other)))
+    harder = load_string(verse + other, val_fraction=len(other) / len(verse + other))
+    said = warning(harder)
     assert "the validation split is harder than the rest" in said and said.endswith("add data.split=blocks")
+    assert is_split_harder(harder)
+    known = "abcd " * 400
+    easier = load_string(known + verse + known, val_fraction=len(known) / len(known + verse + known))
+    assert "the validation split is easier than the rest" in warning(easier) and not is_split_harder(easier)
     own, spread = map(float, re.findall(r"\d+\.\d\d", said))
     assert own > spread + 0.5 and spread == pytest.approx(1.4, abs=0.2)
     same = " ".join("".join(random.Random(n).choices("abcd", k=4)) for n in range(4000, 4400))
