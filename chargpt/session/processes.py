@@ -23,7 +23,7 @@ PATHS = ("texts", "config", "run", "init_from", "vocab_from")
 PATH_SETTINGS = ("data.cache=", "data.val_text=")
 
 
-class Start(NamedTuple):
+class Decisions(NamedTuple):
     """What the first process decides, and the others begin with."""
 
     state: SavedState
@@ -34,37 +34,37 @@ class Start(NamedTuple):
     is_extended: bool = False  # by --minutes, with --resume
 
 
-def publish_start(group: Group, start: Start) -> None:
+def publish_decisions(group: Group, decisions: Decisions) -> None:
     """Tell the other processes what to begin with."""
     if group.size > 1:
-        saved = start.saved and to_dict(start.saved)
-        group.publish("start", json.dumps([start.state.to_json(), saved, *start[2:]]))
+        saved = decisions.saved and to_dict(decisions.saved)
+        group.publish("decisions", json.dumps([decisions.state.to_json(), saved, *decisions[2:]]))
 
 
-def read_start(group: Group) -> Start:
+def read_decisions(group: Group) -> Decisions:
     """What the first process has published. Waits for it."""
-    state, saved, *rest = json.loads(group.read("start"))
-    return Start(SavedState.from_json(state), saved and apply(Config(), saved, where="start"), *rest)
+    state, saved, *rest = json.loads(group.read("decisions"))
+    return Decisions(SavedState.from_json(state), saved and apply(Config(), saved, where="decisions"), *rest)
 
 
-def data_of_machine(start: Start, options: TrainOptions) -> DataConfig:
+def data_of_machine(decisions: Decisions, options: TrainOptions) -> DataConfig:
     """The settings of the text, with the paths that this machine has for them."""
     own = [setting for setting in options.settings if setting.startswith(PATH_SETTINGS)]
-    return absolute_paths(apply_overrides(start.state.config, own).data)
+    return absolute_paths(apply_overrides(decisions.state.config, own).data)
 
 
-def corpus_of_machine(start: Start, options: TrainOptions, *, root: Path, group: Group) -> Corpus | None:
+def corpus_of_machine(decisions: Decisions, options: TrainOptions, *, root: Path, group: Group) -> Corpus | None:
     """The corpus, encoded by the first process of each machine; None in the others, which find it in the cache afterwards."""
     if group.local_rank:
         return None
-    state, data = start.state, data_of_machine(start, options)
+    state, data = decisions.state, data_of_machine(decisions, options)
     texts, block_size = options.texts or state.texts, state.config.model.block_size
     return load_corpus(texts, data, root=root, block_size=block_size, tokenizer=state.tokenizer)
 
 
-def corpus_of_others(start: Start, options: TrainOptions, *, root: Path) -> Corpus:
+def corpus_of_others(decisions: Decisions, options: TrainOptions, *, root: Path) -> Corpus:
     """The corpus that the first process of this machine has encoded. Raises UserError."""
-    state, data = start.state, data_of_machine(start, options)
+    state, data = decisions.state, data_of_machine(decisions, options)
     corpus = cached_corpus(state.texts, data, root=root, fingerprint=state.fingerprint)
     if corpus is None:
         raise UserError("data.cache: the first process of this machine has encoded the text, but the others do not find it")

@@ -38,13 +38,13 @@ from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
 from chargpt.session.processes import (
-    Start,
+    Decisions,
     check_processes,
     compare,
     corpus_of_machine,
     corpus_of_others,
-    publish_start,
-    read_start,
+    publish_decisions,
+    read_decisions,
 )
 from chargpt.session.resumed import Resumed, what_differs
 from chargpt.session.student import (
@@ -123,7 +123,7 @@ class Session:
             progress=Progress(),
             environment={},
         )
-        publish_start(group, Start(state, saved=None, worth_compiling=worth_compiling, seconds=plan.seconds))
+        publish_decisions(group, Decisions(state, saved=None, worth_compiling=worth_compiling, seconds=plan.seconds))
         runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
         run = Run(check_free(plan.folder, checkpoints))
         check_free(plan.folder, checkpoints)  # again, now that it is locked: another process may have finished it meanwhile
@@ -133,7 +133,7 @@ class Session:
         trainer = Trainer(plan.model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
         saved = [*trainer.model.state_dict().values(), *trainer.optimizer.expected().values()]
         run.check_space(sum(tensor.nbytes for tensor in saved))
-        trainer.share_start()
+        trainer.share_weights()
         return cls(
             trainer=trainer,
             corpus=corpus,
@@ -157,7 +157,7 @@ class Session:
         check_processes(config, group)
         check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.local_size, has_begun=True)
         worth_compiling = checkpoint.state.environment.get("compile") is True
-        start = Start(
+        decisions = Decisions(
             dataclasses.replace(checkpoint.state, config=config, texts=corpus.texts),
             saved=checkpoint.state.config,
             worth_compiling=worth_compiling,
@@ -165,7 +165,7 @@ class Session:
             teachers_at="" if resumed.copies is None else str(resumed.copies.resolve()),
             is_extended=resumed.is_extended,
         )
-        publish_start(group, start)
+        publish_decisions(group, decisions)
         saved_environment = checkpoint.state.environment
         runtime = choose_runtime(config, worth_compiling=worth_compiling, saved_environment=saved_environment, group=group)
         keep_teachers(resumed.teachers, resumed.run.folder)
@@ -202,33 +202,33 @@ class Session:
 
         Raises UserError.
         """
-        start = read_start(group)
-        state, config = start.state, start.state.config
+        decisions = read_decisions(group)
+        state, config = decisions.state, decisions.state.config
         runtime = choose_runtime(
-            config, worth_compiling=start.worth_compiling, saved_environment=state.environment, group=group
+            config, worth_compiling=decisions.worth_compiling, saved_environment=state.environment, group=group
         )
-        corpus = corpus_of_machine(start, options, root=root, group=group)
-        opened, _ = reopen_teachers(config, copies=Path(start.teachers_at) if start.teachers_at else None)
+        corpus = corpus_of_machine(decisions, options, root=root, group=group)
+        opened, _ = reopen_teachers(config, copies=Path(decisions.teachers_at) if decisions.teachers_at else None)
         check_teachers(opened, state.tokenizer, context=config.model.block_size)
         teachers = models_of(opened)
         compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
-        corpus = corpus or corpus_of_others(start, options, root=root)
+        corpus = corpus or corpus_of_others(decisions, options, root=root)
         model = blank_model(config.model, state.tokenizer.vocab_size)
         trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
-        if start.saved is None:
-            trainer.share_start()
+        if decisions.saved is None:
+            trainer.share_weights()
         else:
             trainer.load(None)
         return cls(
             trainer=trainer,
             corpus=corpus,
-            saved=None if start.saved is None else dataclasses.replace(state, config=start.saved),
+            saved=None if decisions.saved is None else dataclasses.replace(state, config=decisions.saved),
             journal=Journal(verbose=options.verbose),
             options=options,
             checkpoints=root / "checkpoints",
             started=started,
-            seconds=start.seconds,
-            is_extended=start.is_extended,
+            seconds=decisions.seconds,
+            is_extended=decisions.is_extended,
         )
 
     def next(self) -> "Session | None":

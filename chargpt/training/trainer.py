@@ -277,12 +277,12 @@ class Trainer:
         """Continue from `state`, which a trainer of the same model and optimizer gave: that of the first process."""
         if state is not None:
             self.model.load_state_dict(state.weights)
-        self.share_start()
+        self.share_weights()
         self.optimizer.load({} if state is None else state.optimizer)
         progress = self.group.broadcast_text(None if state is None else json.dumps(dataclasses.asdict(state.progress)))
         self.progress = Progress(**json.loads(progress))
 
-    def share_start(self) -> None:
+    def share_weights(self) -> None:
         """Give every process the weights of the first one."""
         self.group.broadcast(self.weights.vector)
         self.weights.refresh()

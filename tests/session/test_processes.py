@@ -13,7 +13,7 @@ from chargpt.config import Config, RuntimeConfig, TrainConfig, apply_overrides
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
-from chargpt.session.processes import Start, _words_of, check_processes, compare, compare_options, data_of_machine
+from chargpt.session.processes import Decisions, _words_of, check_processes, compare, compare_options, data_of_machine
 from chargpt.session.resumed import options_of_restart
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
@@ -72,9 +72,9 @@ def test_on_another_machine_paths_may_differ_and_nothing_else():
 def test_another_machine_reads_its_text_at_its_own_paths(text, tmp_path):
     """All other settings are those of the first process."""
     first = apply_overrides(Config(), ["data.lowercase=true", "data.val_text=/first/val.txt", "data.cache=/first"])
-    start = Start(saved_state(0, config=first), saved=None, worth_compiling=False, seconds=None)
+    first_decided = Decisions(saved_state(0, config=first), saved=None, worth_compiling=False, seconds=None)
     own = parse_options([str(text), "data.lowercase=false", f"data.val_text={tmp_path}/val.txt"])
-    data = data_of_machine(start, own)
+    data = data_of_machine(first_decided, own)
     assert (data.lowercase, data.val_text, data.cache) == (True, f"{tmp_path}/val.txt", str(Path("/first").resolve()))
 
 
