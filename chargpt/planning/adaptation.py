@@ -47,8 +47,8 @@ MOST_EVALUATIONS = 40
 PATIENCE = 4
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
-# Nats that a start loses on a text, compared with its own, from which on the text is of another kind.
-ANOTHER_KIND = 0.3
+# Nats that a start loses on a text, compared with its own, from which on the rate is the higher one.
+FAR = 1.0
 # The loss after an adaptation is lower than that of the start, and than a share of that of an n-gram model: this power of
 # 1 / loss is the sum of those of both; fitted.
 POWER = 4.7
@@ -91,11 +91,6 @@ class MeasuredStart(NamedTuple):
     def distance(self) -> float:
         """The nats that the start loses on the text, compared with its own; 0 if that is not known."""
         return 0.0 if self.own_loss is None else max(0.0, self.loss - self.own_loss)
-
-    @property
-    def is_of_another_kind(self) -> bool:
-        """Whether the text is of another kind than those that the start has read."""
-        return self.distance > ANOTHER_KIND
 
 
 def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASURED) -> MeasuredStart:
@@ -158,11 +153,10 @@ def adapt(
 
 
 def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
-    """The learning rate for a text: higher for a long one, and for one of another kind than those of the start."""
+    """The learning rate for a text: higher for a long one, and the farther it is from those of the start."""
     lowest, highest = OPTIMIZERS[optimizer].start_rates
-    if start.is_of_another_kind:
-        return highest
-    return float(f"{min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER)):.2g}")
+    same_kind = min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER))
+    return float(f"{same_kind * (highest / same_kind) ** math.sqrt(min(1.0, start.distance / FAR)):.2g}")
 
 
 def expected_from_scratch(text: Text) -> float:
