@@ -12,7 +12,7 @@ import numpy as np
 
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.candidate_settings import multiple, unless
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, training_speed
+from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, entropy_of, training_speed
 from chargpt.planning.law import MAX_EPOCHS, SHAPES, TWO_RUNS, Expected, Text, announced, expected_loss
 from chargpt.planning.teachers import Teacher
 from chargpt.runs.blank_model import blank_model
@@ -47,13 +47,17 @@ MOST_EVALUATIONS = 40
 PATIENCE = 4
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
-# Nats that a start loses on a text, compared with its own, from which on the text is of another kind.
-ANOTHER_KIND = 0.3
-# Of what a text of another kind costs a start, the share that an adaptation to LOWEST_RATE_FOR characters regains, what it adds
-# for each factor of e in the length of the text, and the most of it.
-REGAINED, REGAINED_MORE, REGAINED_MOST = 0.55, 0.32, 0.9
-# Nats: how smoothly the loss after an adaptation goes from that of the start to that from scratch, the lower one of both.
-SMOOTH = 0.2
+# Nats that a start loses on a text, compared with its own, from which on the rate is the higher one.
+FAR = 1.0
+# The loss after an adaptation is lower than that of the start, and than a share of that of an n-gram model: this power of
+# 1 / loss is the sum of those of both; fitted.
+POWER = 4.7
+# That share, for a start that knows much; fitted.
+LEAST_SHARE = 0.78
+# For one that knows little, it is the loss of the start on its own texts by this part of the entropy of the characters; fitted.
+WEAK_START = 0.53
+# The same part from which on the loss on the text says that the start does not know text of this kind.
+UNKNOWN_KIND = 1.1
 # Share of the expected loss by which it may be off.
 SPREAD = 0.07
 # Characters in a step: least and most.
@@ -81,16 +85,12 @@ class MeasuredStart(NamedTuple):
     vocabulary: str  # how its characters fit those of the text, for people
     loss: float  # on the validation split, before training, nats per character
     own_loss: float | None  # on its own validation split
+    entropy: float  # of the characters of the text: the loss of a model that knows their frequencies alone
 
     @property
     def distance(self) -> float:
         """The nats that the start loses on the text, compared with its own; 0 if that is not known."""
         return 0.0 if self.own_loss is None else max(0.0, self.loss - self.own_loss)
-
-    @property
-    def is_of_another_kind(self) -> bool:
-        """Whether the text is of another kind than those that the start has read."""
-        return self.distance > ANOTHER_KIND
 
 
 def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASURED) -> MeasuredStart:
@@ -99,7 +99,7 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASU
     vocabulary = start_from(source, model, corpus.tokenizer)
     loss = evaluate(model, validation_split(corpus.val, characters), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
-    return MeasuredStart(name_of_start(source), vocabulary, loss, source.state.progress.best_loss)
+    return MeasuredStart(name_of_start(source), vocabulary, loss, source.state.progress.best_loss, entropy_of(corpus))
 
 
 def adapt(
@@ -153,11 +153,10 @@ def adapt(
 
 
 def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
-    """The learning rate for a text: higher for a long one, and for one of another kind than those of the start."""
+    """The learning rate for a text: higher for a long one, and the farther it is from those of the start."""
     lowest, highest = OPTIMIZERS[optimizer].start_rates
-    if start.is_of_another_kind:
-        return highest
-    return float(f"{min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER)):.2g}")
+    same_kind = min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER))
+    return float(f"{same_kind * (highest / same_kind) ** math.sqrt(min(1.0, start.distance / FAR)):.2g}")
 
 
 def expected_from_scratch(text: Text) -> float:
@@ -167,25 +166,27 @@ def expected_from_scratch(text: Text) -> float:
     return announced(text, min(losses), seen=seen, how=TWO_RUNS).loss
 
 
-def expected_after(start: MeasuredStart, from_scratch: float, *, characters: int) -> Expected:
-    """The validation loss after an adaptation to a text of this many `characters`.
+def expected_after(start: MeasuredStart, ngram_loss: float) -> Expected:
+    """The validation loss after an adaptation to a text of which an n-gram model has `ngram_loss`.
 
-    An adaptation regains most of what another kind of text costs the start. The result is then that of the start or that of a
-    training from scratch, whichever is lower, or somewhat less. docs/lab/starts.md compares it with measurements.
+    The adapted model knows the language as the start does, and the text as an n-gram model does: its loss is below both, if the
+    start is a good one and knows the kind of text. docs/lab/starts.md compares it with measurements.
     """
-    share = min(REGAINED_MOST, max(0.0, REGAINED + REGAINED_MORE * math.log(characters / LOWEST_RATE_FOR)))
-    lower, higher = sorted((start.loss - share * start.distance, from_scratch))
-    loss = max(0.0, lower - SMOOTH * math.log1p(math.exp((lower - higher) / SMOOTH)))
+    loss = min(start.loss, ngram_loss)
+    if 0 < loss and start.loss < UNKNOWN_KIND * start.entropy:
+        own_loss = start.loss if start.own_loss is None else start.own_loss
+        share = max(LEAST_SHARE, own_loss / (WEAK_START * start.entropy))
+        loss = (start.loss**-POWER + (share * ngram_loss) ** -POWER) ** (-1 / POWER)
     return Expected(loss, loss * (1 - SPREAD), loss * (1 + SPREAD))
 
 
 def describe_start(start: MeasuredStart, corpus: Corpus, text: Text) -> list[Notice]:
     """What the start is, its loss on this text, and the loss to expect, beside those of other ways."""
     scratch = expected_from_scratch(text)
-    after = expected_after(start, scratch, characters=text.characters).loss
+    after = expected_after(start, text.ngram_loss).loss
     sure = f" (±{NOISE / math.sqrt(len(corpus.val)):.2f})" if len(corpus.val) < SMALL_SPLIT else ""
     losses = f"start {start.loss:.3f}{sure}, after adaptation about {after:.2f}, n-gram {text.ngram_loss:.2f}"
-    unknown = "; the start does not know text of this kind" if after > text.ngram_loss else ""
+    unknown = "; the start does not know text of this kind" if after >= text.ngram_loss else ""
     return [
         Notice("start", f"{start.name}, {start.vocabulary}"),
         Notice("expected", f"{losses}, from scratch about {scratch:.2f}{unknown}"),

@@ -87,19 +87,15 @@ class KnownStart(NamedTuple):
     expected: float  # the same, after an adaptation
 
 
-def known_start(corpus: Corpus, *, ngram_loss: float, scratch: float, checkpoints: Path) -> KnownStart | None:
-    """The start or run with the lowest expected loss on a short text, if an n-gram model has a higher one; None without any.
-
-    `scratch` is the loss that a training on the text alone has or is expected to have.
-    """
+def known_start(corpus: Corpus, *, ngram_loss: float, checkpoints: Path) -> KnownStart | None:
+    """The start or run with the lowest expected loss on a short text, if an n-gram model has a higher one; None without any."""
     measured = {
         **_known_runs(corpus, checkpoints=checkpoints),
         **_known_language(corpus, ngram_loss=ngram_loss),
     }
     found = []
     for words, start in measured.items():
-        after = expected_after(start, scratch, characters=len(corpus.train)).loss
-        found.append(KnownStart([*words], start.loss, after))
+        found.append(KnownStart([*words], start.loss, expected_after(start, ngram_loss).loss))
     return min((start for start in found if start.expected < ngram_loss), key=lambda start: start.expected, default=None)
 
 
@@ -154,7 +150,7 @@ def _best_way(
     training that was itself an adaptation, only a start with a lower loss before training is named.
     """
     ways = []
-    if start := known_start(corpus, ngram_loss=ngram_loss, scratch=loss, checkpoints=checkpoints):
+    if start := known_start(corpus, ngram_loss=ngram_loss, checkpoints=checkpoints):
         why = f"about {start.expected:.2f} is expected: its loss on this text is {start.loss:.2f} before training"
         ways.append((start.loss if is_adapted else start.expected, start.words, why))
     if with_minutes is not None:

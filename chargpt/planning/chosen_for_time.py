@@ -339,10 +339,11 @@ def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
     ngram_loss, copying = ngram_loss_and_copying(corpus)
     vocabulary, is_harder = corpus.tokenizer.vocab_size, is_split_harder(corpus)
-    return Text(len(corpus.train), _entropy(corpus), ngram_loss, vocabulary, copying, is_harder)
+    return Text(len(corpus.train), entropy_of(corpus), ngram_loss, vocabulary, copying, is_harder)
 
 
-def _entropy(corpus: Corpus) -> float:
+def entropy_of(corpus: Corpus) -> float:
+    """The loss of a model that knows the frequencies of the characters alone, nats per character."""
     shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
     return float(-(shares * np.log(shares)).sum())
 

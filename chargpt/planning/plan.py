@@ -21,7 +21,6 @@ from chargpt.planning.adaptation import (
     describe_adaptation,
     describe_start,
     expected_after,
-    expected_from_scratch,
     has_seen_validation,
     measure_start,
 )
@@ -307,7 +306,7 @@ def _choose(
             teachers=teachers,
         )
         about = describe_adaptation(config, characters=len(corpus.train))
-        expected = expected_after(start, expected_from_scratch(text), characters=text.characters)
+        expected = expected_after(start, text.ngram_loss)
         return Choice(config, limit, [Notice("chosen", about, "detail")], expected)
     if not chooses(given, minutes=minutes):
         return regularized(config, text, given=given)._replace(seconds=limit)

@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import train  # noqa: E402
 from chargpt.config import Config, difference  # noqa: E402
-from chargpt.planning import chosen_for_time, clock  # noqa: E402
+from chargpt.planning import adaptation, chosen_for_time, clock  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
 from chargpt.planning.plan import Plan, make_plan  # noqa: E402
@@ -264,7 +264,8 @@ def simulated() -> Iterator[None]:
             stack.enter_context(mock.patch.object(module, "time", machine))
         stack.enter_context(mock.patch.object(Trainer, "step", timed_step))
         stack.enter_context(mock.patch.object(Trainer, "evaluate", timed_evaluate))
-        stack.enter_context(mock.patch.object(chosen_for_time, "training_speed", lambda config, *_: speed(config)))
+        for module in (chosen_for_time, adaptation):
+            stack.enter_context(mock.patch.object(module, "training_speed", lambda config, *_: speed(config)))
         yield
 
 

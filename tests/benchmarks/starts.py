@@ -2,7 +2,8 @@
 
     python tests/benchmarks/starts.py mix OUT TEXT[=SHARE] ... [--quotes „“] [--seed N]
     python tests/benchmarks/starts.py pack RUN NAME --language LANGUAGE --text "NAME: CHARACTERS: TERMS" ... --recipe COMMAND ...
-    python tests/benchmarks/starts.py measure START TEXT ... [SETTING ...] [--sizes 10000,30000,100000] [--seeds 1] [--ways start,2]
+    python tests/benchmarks/starts.py measure START TEXT ... [SETTING ...] [--sizes 10000,30000,100000] [--seeds 1] [--ways start,chosen]
+    python tests/benchmarks/starts.py samples START TEXT ... [SETTING ...] --dictionary FILE --mix TEXT ... [--size 10000]
 
 `mix` writes OUT.txt and OUT-validation.txt. A TEXT has one paragraph in each line; `.xz` and `.gz` files are unpacked. SHARE is
 how much of the text is used (default: 1): 0.5 for half of its documents, 2 for each document twice. docs/starts.md has the
@@ -13,20 +14,25 @@ of several forms: long lines, wrapped lines, lines like those of verse; with pla
 texts are then mixed. The end of each text is held out: no training text has anything of it.
 
 `pack` rounds the weights of the best checkpoint to float16, and measures the loss before and after. `measure` trains on the first
-characters of each TEXT, with the start and without it, and prints a row for each training. Its losses are those on the text
-that follows, which chooses nothing: of the start before training, and of the best checkpoint.
+characters of each TEXT, with the start and without it, and prints a row for each training. Without it, the ways are `default`
+(no option) and the recipes of regret.py, whose simulated machine says how many steps fit into the time. `loss` and `start_loss`
+are those on the text that follows, which chooses nothing: of the best checkpoint, and of the start before training. `samples`
+says how many of the words that a run from the start writes are in a dictionary (a word on each line), beside those of the text
+that follows, and its longest copies from the text and from the mix of the start.
 """
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import gzip
 import hashlib
+import io
+import itertools
 import json
 import lzma
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -51,10 +57,21 @@ WRAPPED, VERSE = (56, 80), (28, 52)
 STANZA = (3, 8)
 # Kinds of quotes, and how often each of them is chosen.
 QUOTES = {"of the text": 0.4, "plain": 0.3, "typographic": 0.3}
-# Ways of training in `measure`.
-WAYS = {"start": ["--start"], "default": [], "1": ["--minutes", "1"], "2": ["--minutes", "2"]}
+# Ways of training in `measure`, beside the recipes of regret.py: with the start, and with no option at all.
+START, DEFAULT = "start", "default"
+# What a training prints, in nats per character: the loss to expect of it, that of the start, that from scratch beside a start,
+# and that with a start of which the line `better` speaks.
+PRINTED = {
+    "expected": re.compile(r"^expected .*?(?:adaptation about|validation loss\D*) ([\d.]+)", re.MULTILINE),
+    "start_val_loss": re.compile(r"^expected +start ([\d.]+)", re.MULTILINE),
+    "ngram_loss": re.compile(r"^expected .*n-gram(?: model has)? ([\d.]+)", re.MULTILINE),
+    "scratch_expected": re.compile(r"from scratch about ([\d.]+)"),
+    "better": re.compile(r"^better .*--start .*about ([\d.]+) is expected", re.MULTILINE),
+}
 # Characters that follow the text of a training, on which it is measured.
 FOLLOWING = 20_000
+# Characters that a run writes for `samples`, and its temperature.
+SAMPLE, TEMPERATURE = 4000, 0.7
 # Typographic characters, and what a keyboard has for them.
 KEYS = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "--", "…": "..."})
 
@@ -211,40 +228,86 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     print(f"{folder}: {len(data):,} bytes, loss {losses[0]:.4f}, {losses[1]:.4f} in float16")
 
 
-def measure(start: str, paths: list[Path], *, sizes: list[int], seeds: list[int], ways: list[str], settings: list[str]) -> None:
-    """Print a row for each training."""
-    sys.path.insert(0, str(ROOT))
-    import chargpt
-    from chargpt.analysis.metrics_log import read_metrics
+def measure(
+    start: str, paths: list[Path], *, sizes: list[int], seeds: list[int], ways: list[str], minutes: float, settings: list[str]
+) -> None:
+    """Print a row for each training. The time is that of the machine that regret.py simulates: other work changes no row."""
+    import regret
 
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    import chargpt
+    from chargpt.runs.checkpoint import best
+    from chargpt.runs.run import TEACHER
+
     own = chargpt.load(start=start)
+    for path, size, way, seed in itertools.product(paths, sizes, ways, seeds):
+        text, said, began = read(path), io.StringIO(), time.perf_counter()
+        following = text[size : size + FOLLOWING]
+        with tempfile.TemporaryDirectory() as folder, regret.simulated(), contextlib.redirect_stdout(said):
+            part, run = Path(folder) / "text.txt", Path(folder) / "run"
+            part.write_text(text[:size], encoding="utf-8", newline="\n")
+            common = [str(part), f"data.cache={folder}/cache", "runtime.threads=1", "train.sample_length=0"]
+            words = {START: ["--start", start], DEFAULT: []}.get(way)
+            if words is None:
+                chosen = regret.planned([*common, f"--minutes={minutes:g}", f"--run={run}"]).config
+                words = regret.recipes(chosen, minutes)[way]
+            words = [*words, f"train.seed={seed}", *settings]
+            if code := regret.train.main([*common, *words, f"--run={run}"]):
+                sys.exit(f"train.py {' '.join(words)}: ended with {code}")
+            checkpoint, has_two = best(run)[0], run.with_name(f"{run.name}{TEACHER}").is_dir()
+            loss = chargpt.load(run).score(following, unknown="skip")
+        config, val_loss = checkpoint.state.config, checkpoint.state.progress.best_loss
+        row = {"table": "starts", "text": path.stem, "characters": size, "way": way, "seed": seed, "loss": round(loss, 3)}
+        row |= {"start_loss": round(own.score(following, unknown="skip"), 3), "val_loss": val_loss and round(val_loss, 3)}
+        row |= {name: float(found[1]) for name, pattern in PRINTED.items() if (found := pattern.search(said.getvalue()))}
+        row |= {"model": f"{config.model.n_layer}x{config.model.n_embd}", "runs": 1 + has_two}
+        row |= {"seconds": round(time.perf_counter() - began), "commit": regret.commit()}
+        print(json.dumps(row | {"command": f"train.py TEXT {' '.join(words)}"}), flush=True)
+
+
+def samples(start: str, paths: list[Path], *, size: int, dictionary: Path, mixed: list[Path], settings: list[str]) -> None:
+    """Print a row for each text: the words that a run from `start` writes, and what it copies."""
+    import regret
+
+    import chargpt
+
+    known = {word.lower() for word in dictionary.read_text(encoding="utf-8").split()}
+    mix = one_form("\n".join(map(read, mixed)))
     for path in paths:
         text = read(path)
-        for size in sizes:
-            following = text[size : size + FOLLOWING]
-            for way in ways:
-                for seed in seeds:
-                    with tempfile.TemporaryDirectory() as folder:
-                        part, run = Path(folder) / "text.txt", Path(folder) / "run"
-                        part.write_text(text[:size], encoding="utf-8", newline="\n")
-                        words = [*WAYS[way], *[start] * (way == "start"), f"train.seed={seed}", *settings]
-                        command = [sys.executable, str(ROOT / "train.py"), str(part), *words, "--run", str(run)]
-                        began = time.perf_counter()
-                        done = subprocess.run([*command, f"data.cache={folder}/cache"], capture_output=True, text=True)
-                        seconds = time.perf_counter() - began
-                        if done.returncode:
-                            sys.exit(f"{' '.join(command)}: {done.stderr or done.stdout}")
-                        expected = re.search(
-                            r"^expected .*?(?:adaptation about|validation loss\D*) ([\d.]+)", done.stdout, re.M
-                        )
-                        row = {"table": "starts", "text": path.stem, "characters": size, "way": way, "seed": seed}
-                        row |= {"loss": round(chargpt.load(run).score(following, unknown="skip"), 3)}
-                        row |= {"start_loss": round(own.score(following, unknown="skip"), 3)}
-                        row |= {"expected": float(expected[1]) if expected else None}
-                        row |= {"validation": [loss for _, loss in read_metrics(run).curve("val/loss")][-1]}
-                        row |= {"seconds": round(seconds), "commit": commit, "command": f"train.py TEXT {' '.join(words)}"}
-                        print(json.dumps(row), flush=True)
+        with tempfile.TemporaryDirectory() as folder, regret.simulated(), contextlib.redirect_stdout(io.StringIO()):
+            part, run = Path(folder) / "text.txt", Path(folder) / "run"
+            part.write_text(text[:size], encoding="utf-8", newline="\n")
+            words = [str(part), "--start", start, *settings]
+            if code := regret.train.main([*words, f"data.cache={folder}/cache", "train.sample_length=0", f"--run={run}"]):
+                sys.exit(f"train.py {' '.join(words)}: ended with {code}")
+            sample = chargpt.load(run).generate(length=SAMPLE, temperature=TEMPERATURE, seed=1)
+        row = {"table": "starts-samples", "text": path.stem, "characters": size}
+        row |= {"words": round(share_of_words(sample, known), 4)}
+        row |= {"words_of_text": round(share_of_words(text[size : size + FOLLOWING], known), 4)}
+        for name, source in (("copy_of_text", one_form(text[:size])), ("copy_of_mix", mix)):
+            copy = longest_copy(one_form(sample), source)
+            row |= {name: len(copy), f"{name}_is": copy}
+        print(json.dumps(row | {"sample": sample, "commit": regret.commit()}, ensure_ascii=False), flush=True)
+
+
+def share_of_words(text: str, known: set[str]) -> float:
+    """The share of the words of `text` that are `known`. A word that the end of the text may have cut does not count."""
+    found = re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", plain(text).lower())[:-1]
+    return sum(word in known or word.removesuffix("'s") in known for word in found) / len(found)
+
+
+def one_form(text: str) -> str:
+    """`text` with plain quotes, and one space for each run of spaces and newlines: the mix writes a document in several forms."""
+    return re.sub(r"\s+", " ", plain(text))
+
+
+def longest_copy(text: str, source: str) -> str:
+    """The longest passage of `text` that occurs in `source`."""
+    longest = ""
+    for start in range(len(text)):
+        while start + len(longest) < len(text) and text[start : start + len(longest) + 1] in source:
+            longest = text[start : start + len(longest) + 1]
+    return longest
 
 
 def main() -> None:
@@ -267,21 +330,27 @@ def main() -> None:
     measuring.add_argument("words", nargs="+", metavar="TEXT", help="texts, and settings as section.key=value")
     measuring.add_argument("--sizes", type=numbers, default=[10_000, 30_000, 100_000])
     measuring.add_argument("--seeds", type=numbers, default=[1])
-    measuring.add_argument("--ways", default="start,2", help=f"some of {', '.join(WAYS)}")
+    measuring.add_argument("--ways", default=f"{START},chosen", help=f"{START}, {DEFAULT}, or recipes of regret.py")
+    measuring.add_argument("--minutes", type=float, default=3, help="the time of a recipe of regret.py")
+    writing = verbs.add_parser("samples", help="print what a run from the start writes: its words, its copies")
+    writing.add_argument("start")
+    writing.add_argument("words", nargs="+", metavar="TEXT", help="texts, and settings as section.key=value")
+    writing.add_argument("--size", type=int, default=10_000)
+    writing.add_argument("--dictionary", type=Path, required=True)
+    writing.add_argument("--mix", dest="mixed", type=Path, nargs="+", required=True, help="the texts of the start")
     options = vars(parser.parse_args())
     verb = options.pop("verb")
     if verb == "pack":
         pack(options.pop("run"), options.pop("name"), **options)
         return
-    if verb == "measure":
+    if verb in ("measure", "samples"):
         words = options.pop("words")
-        options["settings"] = [word for word in words if "=" in word]
-        measure(
-            options.pop("start"),
-            [Path(word) for word in words if "=" not in word],
-            ways=options.pop("ways").split(","),
-            **options,
-        )
+        texts = [Path(word) for word in words if "=" not in word]
+        settings = [word for word in words if "=" in word]
+        if verb == "samples":
+            samples(options.pop("start"), texts, settings=settings, **options)
+        else:
+            measure(options.pop("start"), texts, ways=options.pop("ways").split(","), settings=settings, **options)
         return
     split = [text.partition("=") for text in options["texts"]]
     sources = [(Path(name), float(share or 1)) for name, _, share in split]

@@ -77,7 +77,12 @@ def test_a_small_validation_split_chooses_nothing(start, other, text):
     config = apply_overrides(Config(), ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"])
     epochs = {
         loss: adapt(
-            config, plan.corpus, MeasuredStart("a", "", loss=loss, own_loss=own), given=set(), keep=set(), minutes=None
+            config,
+            plan.corpus,
+            MeasuredStart("a", "", loss=loss, own_loss=own, entropy=3.0),
+            given=set(),
+            keep=set(),
+            minutes=None,
         ).train.max_epochs
         for loss, own in ((1.5, None), (1.4, 1.5), (2.0, 1.6), (2.6, 1.6), (9.0, 1.6))
     }
@@ -100,7 +105,7 @@ def test_epochs_that_the_user_gives_are_made_and_the_last_checkpoint_is_used(sta
 
 def test_a_long_text_and_one_of_another_kind_get_a_higher_rate(start, other, text):
     corpus = begun(other, start).corpus
-    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
+    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4, entropy=3.0)
     long = dataclasses.replace(corpus, train=np.resize(corpus.train, 300_000))
     facts = {"given": set(), "keep": set(), "minutes": None}
     config = apply_overrides(Config(), ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"])
@@ -111,18 +116,28 @@ def test_a_long_text_and_one_of_another_kind_get_a_higher_rate(start, other, tex
     assert short_rate < long_rate <= other_rate
 
 
-def test_the_expected_loss_is_that_of_the_better_way_or_lower():
-    for loss, scratch in ((1.4, 2.2), (1.8, 1.7), (2.0, 2.0), (5.0, 1.5)):
-        start = MeasuredStart("a", "", loss=loss, own_loss=None)
-        assert min(loss, scratch) - 0.3 < expected_after(start, scratch, characters=10_000).loss <= min(loss, scratch)
-    start = MeasuredStart("a", "", loss=1.4, own_loss=1.5)
-    assert expected_after(start, 9.0, characters=10_000).loss == pytest.approx(1.4, abs=0.001)
+def test_the_expected_loss_is_below_those_of_the_start_and_of_the_ngram_model():
+    for loss, own_loss, ngram_loss in ((1.4, 1.25, 2.2), (2.0, 1.25, 2.0), (2.9, 1.25, 1.5), (1.8, None, 1.7)):
+        start = MeasuredStart("a", "", loss, own_loss, entropy=3.0)
+        expected = expected_after(start, ngram_loss)
+        assert 0.6 * min(loss, ngram_loss) < expected.low < expected.loss < min(loss, ngram_loss)
+        assert expected.loss < expected_after(start, ngram_loss + 0.1).loss
+        assert expected.loss < expected_after(start._replace(loss=loss + 0.1), ngram_loss).loss
+    start = MeasuredStart("a", "", loss=1.4, own_loss=1.5, entropy=3.0)
+    assert expected_after(start, 9.0).loss == pytest.approx(1.4, abs=0.001)
 
 
-def test_a_text_of_another_kind_is_expected_to_come_near_to_the_texts_of_the_start():
-    start = MeasuredStart("a", "", loss=2.1, own_loss=1.3)
-    losses = [expected_after(start, 9.0, characters=size).loss for size in (2000, 10_000, 30_000, 300_000)]
-    assert losses == sorted(losses, reverse=True) and 1.3 < losses[-1] < losses[0] <= 2.1
+def test_a_start_that_knows_little_is_expected_to_learn_little_of_another_text():
+    known = MeasuredStart("a", "", loss=2.6, own_loss=None, entropy=3.1)
+    losses = [expected_after(known._replace(own_loss=own_loss), 2.2).loss for own_loss in (0.3, 1.55, 1.85, 2.6)]
+    assert losses == sorted(losses) and losses[0] < 1.8 and losses[2] == pytest.approx(2.2, abs=0.1) and losses[3] > 2.2
+
+
+def test_a_start_that_does_not_know_the_kind_of_text_is_expected_to_reach_an_ngram_model():
+    for loss, entropy in ((4.0, 3.0), (2.0, 0.0)):
+        assert expected_after(MeasuredStart("a", "", loss, own_loss=1.25, entropy=entropy), 1.9).loss == 1.9
+    for loss, ngram_loss in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0)):
+        assert expected_after(MeasuredStart("a", "", loss, own_loss=0.0, entropy=3.0), ngram_loss).loss == 0
 
 
 def test_what_the_user_gives_stays(start, other):
@@ -188,6 +203,6 @@ def test_a_start_that_training_only_makes_worse_stays_the_best(start, text, caps
 def test_a_given_length_in_steps_needs_no_timing(start, other):
     corpus: Corpus = begun(other, start, "train.max_steps=7").corpus
     config = apply_overrides(Config(), ["train.max_steps=7"])
-    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
+    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4, entropy=3.0)
     adapted = adapt(config, corpus, known, given={"train.max_steps"}, keep={"train.max_steps"}, minutes=None)
     assert adapted.train.max_steps == 7 and adapted.train.eval_interval == 1

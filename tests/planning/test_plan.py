@@ -147,7 +147,7 @@ def test_a_run_whose_text_has_the_validation_split_is_not_offered_as_a_start(tex
         checkpoints = tmp_path / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
         publish_run(checkpoints / "run", whole.tokenizer, steps=(10**6,), fingerprint=fingerprint)
-        assert (known_start(end, ngram_loss=9.0, scratch=9.0, checkpoints=checkpoints) is not None) == is_offered
+        assert (known_start(end, ngram_loss=9.0, checkpoints=checkpoints) is not None) == is_offered
 
 
 def test_what_else_of_the_shape_is_chosen_is_said_when_a_part_of_it_is_given(text, tmp_path, steady):

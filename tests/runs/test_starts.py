@@ -138,10 +138,10 @@ def test_the_name_of_a_start_in_place_of_a_run_is_answered_with_the_option(start
 
 def test_a_short_text_in_the_language_of_a_start_is_offered_it_and_a_damaged_one_is_not(start, poem, tmp_path):
     corpus = load_corpus([str(poem)], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
-    facts = {"scratch": 2.5, "checkpoints": tmp_path / "checkpoints"}
-    offered = known_start(corpus, ngram_loss=2.5, **facts)
+    checkpoints = tmp_path / "checkpoints"
+    offered = known_start(corpus, ngram_loss=2.5, checkpoints=checkpoints)
     assert offered is not None and offered.words == ["--start", "sea"] and offered.expected <= offered.loss < 2.5
-    assert known_start(corpus, ngram_loss=0.3, **facts) is None
+    assert known_start(corpus, ngram_loss=0.3, checkpoints=checkpoints) is None
     path = starts.STARTS / start / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert known_start(corpus, ngram_loss=2.5, **facts) is None
+    assert known_start(corpus, ngram_loss=2.5, checkpoints=checkpoints) is None
