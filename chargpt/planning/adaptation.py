@@ -27,9 +27,9 @@ from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
 # Epochs of a run, at most.
 EPOCHS = 6
-# Epochs for a text whose validation split is too small to choose them: one more for each EPOCH_FOR characters, and
-# EPOCHS_OF_A_NAT for each nat that the start loses on the text, compared with its own.
-FEWEST_EPOCHS, EPOCH_FOR, EPOCHS_OF_A_NAT = 2, 10_000, 1.5
+# Epochs for a text whose validation split is too small to choose them, and how many more for each nat that the start loses on
+# the text, compared with its own.
+FEWEST_EPOCHS, EPOCHS_OF_A_NAT = 2, 1.5
 # Characters of a validation split below which it cannot choose the epochs: the noise is as large as the differences.
 SMALL_SPLIT = 3000
 # Nats: a loss on n characters has a standard error of about NOISE / sqrt(n).
@@ -126,7 +126,7 @@ def adapt(
     if chooses(given, minutes=minutes):
         config = apply_overrides(config, unless(given, [f"optim.name={WITH_MINUTES}"]))
         config = apply_overrides(config, unless(given, [f"train.batch_size={_batch(config, characters)}"]))
-        fewest = FEWEST_EPOCHS + characters // EPOCH_FOR + EPOCHS_OF_A_NAT * start.distance
+        fewest = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * start.distance
         most = epochs or (min(EPOCHS, round(fewest, 1)) if is_small else EPOCHS)
         config = apply_overrides(config, unless(given, [f"train.max_epochs={most}"]))
         seen = (config.train.max_epochs or math.inf) * characters

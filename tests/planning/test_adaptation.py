@@ -70,7 +70,7 @@ def test_a_start_is_trained_gently_whatever_else_is_chosen(words, start, other):
 
 
 def test_a_small_validation_split_chooses_nothing(start, other, text):
-    """The size of the text chooses the epochs; a larger split ends the run when the loss no longer falls."""
+    """The distance of the text chooses the epochs, not its length; a larger split ends the run when the loss no longer falls."""
     plan = begun(other, start)
     assert len(plan.corpus.val) < SMALL_SPLIT and plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
     assert FEWEST_EPOCHS < passes(plan) < 1.1 * EPOCHS
@@ -78,13 +78,13 @@ def test_a_small_validation_split_chooses_nothing(start, other, text):
     epochs = {
         loss: adapt(
             config,
-            plan.corpus,
+            dataclasses.replace(plan.corpus, train=np.resize(plan.corpus.train, length)),
             MeasuredStart("a", "", loss=loss, own_loss=own, entropy=3.0),
             given=set(),
             keep=set(),
             minutes=None,
         ).train.max_epochs
-        for loss, own in ((1.5, None), (1.4, 1.5), (2.0, 1.6), (2.6, 1.6), (9.0, 1.6))
+        for loss, own, length in ((1.5, None, 900), (1.4, 1.5, 27_000), (2.0, 1.6, 9000), (2.6, 1.6, 900), (9.0, 1.6, 900))
     }
     assert epochs == {1.5: 2, 1.4: 2, 2.0: 2.6, 2.6: 3.5, 9.0: EPOCHS}
     long = other.with_name("long.txt")
