@@ -70,7 +70,7 @@ def test_a_start_is_trained_gently_whatever_else_is_chosen(words, start, other):
 
 
 def test_a_small_validation_split_chooses_nothing(start, other, text):
-    """The distance of the text chooses the epochs, not its length; a larger split ends the run when the loss no longer falls."""
+    """The distance of the text chooses the epochs. A larger split ends the run when the loss no longer falls."""
     plan = begun(other, start)
     assert len(plan.corpus.val) < SMALL_SPLIT and plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
     assert FEWEST_EPOCHS < passes(plan) < 1.1 * EPOCHS
