@@ -15,7 +15,6 @@ from chargpt.terminal import UserError, escape_controls, log, number, one_line, 
 SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
 MAX_SHOWN = 200  # characters of a passage
 PLACE = 28  # columns
-RUN = "run "  # what stands before the name of a run in `train.start`
 COUNTED = 2**22  # ids at a time: memory does not depend on the size of the text
 
 
@@ -108,6 +107,7 @@ def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *
     from chargpt.analysis.copies import Novelty
     from chargpt.project import project_root
     from chargpt.runs.load import corpus_in_cache, find_checkpoint
+    from chargpt.runs.start_from import RUN
     from chargpt.text.suffix_array import open_or_make_index
 
     start = loaded.config.train.start

@@ -49,14 +49,15 @@ PATIENCE = 4
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
 # Nats that a start loses on a text, compared with its own, from which on the rate is the higher one.
 FAR = 1.0
-# The loss after an adaptation is lower than that of the start, and than a share of that of an n-gram model: this power of
-# 1 / loss is the sum of those of both; fitted.
+# Two losses limit the loss after an adaptation: that of the start, and a share of that of an n-gram model. The loss to the
+# power of -POWER is the sum of these two to the same power; fitted.
 POWER = 4.7
-# That share, for a start that knows much; fitted.
+# The share, at least; fitted.
 LEAST_SHARE = 0.78
-# For one that knows little, it is the loss of the start on its own texts by this part of the entropy of the characters; fitted.
+# A start that knows little has a larger share: its loss on its own texts, divided by this part of the entropy of the
+# characters; fitted.
 WEAK_START = 0.53
-# The same part from which on the loss on the text says that the start does not know text of this kind.
+# A start that has this part of the entropy, or more, as its loss on a text does not know text of this kind.
 UNKNOWN_KIND = 1.1
 # Share of the expected loss by which it may be off.
 SPREAD = 0.07

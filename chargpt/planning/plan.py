@@ -48,7 +48,7 @@ from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import TEACHER, folder_of, new_folder
-from chargpt.runs.start_from import name_of_start, start_from
+from chargpt.runs.start_from import RUN, name_of_start, start_from
 from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, UserError, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
@@ -207,7 +207,7 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None, *, presets: 
 
 def _with_name_of_start(config: Config, options: TrainOptions, start: Checkpoint | None) -> Config:
     """`config` with what the weights begin with: the name of a start, `run NAME`, or nothing."""
-    name = options.start or ("" if start is None else f"run {name_of_start(start)}")
+    name = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
     return dataclasses.replace(config, train=dataclasses.replace(config.train, start=name))
 
 

@@ -22,6 +22,8 @@ COMMON = 0.98
 LONGER = 3
 # Characters that a line lists.
 LISTED = 20
+# What stands before the name of a run in `train.start`. A start that comes with the program has its name alone there.
+RUN = "run "
 
 
 @torch.no_grad()

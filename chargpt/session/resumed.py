@@ -168,7 +168,6 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
     if not (folder.is_dir() and steps(folder)):
         return options
-    settings = [setting for setting in settings if setting.startswith("data.cache")]
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import SHAPE, bits, last_step, logged, publish_run
-from session_helpers import opened, resumed
+from session_helpers import finish, opened, resumed
 
 import sample
 import train
 from chargpt.config import Config, DataConfig, apply_overrides
+from chargpt.parallel.group import Group
 from chargpt.planning.cli import parse_options
 from chargpt.planning.clock import longest_run
 from chargpt.planning.law import MIN_STEPS
@@ -248,6 +249,19 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
     assert (found.config.train.max_steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
     assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
+
+
+def test_a_restart_knows_of_a_run_from_its_first_save_on(text, tmp_path):
+    class Noting(Group):
+        has_noted = False
+
+        def note_begun(self) -> None:
+            self.has_noted = True
+
+    group, words = Noting(), [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    session = train.open_session(parse_options(words), root=project_root(), group=group, started=time.perf_counter())
+    assert not group.has_noted
+    assert finish(session) == 0 and group.has_noted
 
 
 def test_a_text_names_its_run_also_while_the_student_of_it_has_not_begun(tmp_path):
