@@ -25,7 +25,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """The dtype that `runtime.precision` means on `device`: one of DTYPES, or with `auto` what is fast there."""
+    """The dtype that `runtime.precision` means on `device`: one of DTYPES, or with `auto` what is fast there.
+
+    For float32 on a GPU, training/runtime.py lets products use TF32.
+    """
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":

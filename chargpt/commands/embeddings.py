@@ -69,11 +69,11 @@ def counts_of(loaded: Any) -> np.ndarray | None:
 
 def character_files(vectors: np.ndarray, characters: Sequence[str], counts: np.ndarray | None) -> dict[str, str]:
     """The projector's tables for the embeddings (V, C) of `characters`: names and contents."""
-    from chargpt.analysis.characters import CLASSES, classes_of, shown_character
+    from chargpt.analysis.characters import CLASSES, FIRST, classes_of, shown_character
 
     labels = ["\t".join(["character", "id", "class", *(["count"] if counts is not None else [])])]
     for token_id, character in enumerate(characters):
-        kind = CLASSES[int(classes_of([character])[0])].replace("first of a word", "letter")
+        kind = CLASSES[int(classes_of([character])[0])].replace(CLASSES[FIRST], "letter")
         fields = [shown_character(character), str(token_id), kind, *([str(counts[token_id])] if counts is not None else [])]
         labels.append("\t".join(fields))
     return _files("characters", vectors, labels)

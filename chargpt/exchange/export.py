@@ -47,7 +47,7 @@ class Target(NamedTuple):
     suffix: str  # of the default destination: the name of the run and this; with a dot, it is a file and not a folder
     what: str  # for --help
     positions: tuple[str, ...]  # the kinds that it can compute; () for weights alone, which are of any kind
-    package: str = ""  # that it needs, in addition to those of requirements.txt
+    package: str = ""  # that it needs besides those of requirements.txt: also in requirements-export.txt and pyproject.toml
 
 
 # The kinds of positions that each of four formats can compute. A kind that only some of them can compute is not added here:

@@ -3,7 +3,7 @@
     RUN/step-00000500/         (step-00000500.2 when a resumed run saves the same step again)
         model.safetensors      the weights alone, readable by anyone
         training.safetensors   the optimizer's state
-        state.json             the saved state, and the size and SHA-256 of the two files above
+        state.json             the saved state (checkpoint_schema.py), and the size and SHA-256 of the two files above
     RUN/best.json              the name of the best checkpoint, and its validation loss
     RUN/teachers-0123456789ab  the models that the run learns from, each a checkpoint of weights alone: 1, 2 and so on
 

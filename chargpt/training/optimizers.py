@@ -3,7 +3,7 @@
 An optimizer updates the vector of a `FlatWeights` from its gradient, or the parts of it that this process owns. It has a
 method `step(rate)`, the cuts of its `regions`, its state as `shards`, and `rehearse()` if an update has large matrix products.
 A new one is a class with these, an entry in `OPTIMIZERS` of optimizer_kinds.py, and its name among the types of
-`OptimConfig.name`.
+`OptimConfig.name`. planning/memory.py expects two vectors of state (BYTES_PER_PARAMETER).
 
 With several processes, each updates its own parts and keeps their state alone (ZeRO stage 1, arXiv 1910.02054). Every part is
 updated by itself, so that its bits do not depend on the number of processes: torch rounds the last numbers of a call, and

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from chargpt.exchange.export import check_destination, installed, not_checked, publish, require, version_of
+from chargpt.exchange.export import TARGETS, check_destination, installed, not_checked, publish, require, version_of
 from chargpt.exchange.html import TEMPLATE
 from chargpt.terminal import UserError
 
@@ -256,3 +258,12 @@ def test_a_missing_package_is_named_with_the_command():
         require("a_package_that_is_not_there", target="gguf")
     require("torch", target="gguf")
     assert "Not checked with llama.cpp" in not_checked("llama.cpp") and version_of("torch")[0].isdigit()
+
+
+def test_the_packages_of_all_targets_are_those_that_the_command_installs():
+    """requirements-export.txt and the extra of pyproject.toml have the package of each target, and the same lines."""
+    lines = [line.split(" #")[0].rstrip() for line in (ROOT / "requirements-export.txt").read_text().splitlines()[1:]]
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["export"]
+    assert lines == extra
+    named = {re.split("[<>=]", line)[0] for line in lines}
+    assert {target.package for target in TARGETS.values() if target.package} <= named

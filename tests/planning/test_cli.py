@@ -7,6 +7,7 @@ import pytest
 from chargpt.config import Config
 from chargpt.planning.cli import SECTIONS, parse_options
 from chargpt.terminal import UserError
+from chargpt.text.sources import NAMES
 
 
 def test_the_sections_are_those_of_the_settings():
@@ -100,3 +101,10 @@ def test_a_run_given_as_a_text_to_resume_is_an_error_that_says_what_to_write(ins
 def test_an_option_that_is_given_twice_is_one_line_and_none_is_dropped(option):
     with pytest.raises(UserError, match=f"{option}: given twice, 1.* and 2.*; give it once"):
         parse_options([option, "1", option, "2"])
+
+
+def test_the_help_names_every_corpus(capsys):
+    with pytest.raises(SystemExit):
+        parse_options(["--help"])
+    said = capsys.readouterr().out
+    assert all(name in said for name in NAMES)
