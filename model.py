@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 # In chargpt, other files compute positions too: the kernels decode.c, attention_*.c, step.h and exact.c, in archive/
 # exact_model.py, and in exchange/ the engine.js of a page and the exports. Tests compare each with this file: a change here
-# fails until they follow. chargpt/config.py has the same POSITIONS, for the setting model.positions.
+# fails until they follow. chargpt/config.py has the same POSITIONS, for the setting model.positions. A kind that has weights
+# of its own has them in chargpt/runs/model_shape.py too.
 POSITIONS = ("learned", "sinusoidal", "rotary")
 INITIAL_STD = 0.02  # GPT-2's initial standard deviation; here, of the matrices whose output is added to the residual stream
 EMBEDDING_STD = 2 * INITIAL_STD

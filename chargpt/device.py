@@ -7,6 +7,7 @@ import torch
 
 from chargpt.terminal import UserError
 
+# Not float16: training has no scaled loss, so small gradients would become 0 without an error.
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 

@@ -1,8 +1,9 @@
 """The settings that are chosen for the time of a run: for --minutes, or without it for three minutes.
 
 Models of several sizes, the candidates, are timed on this machine. law.py has the sizes, and for each its expected loss, batch,
-context and regularization; training/optimizer_kinds.py has the rates. candidate_settings.py writes these settings. A run that
-begins with a start (--start, --init-from) has settings of its own: adaptation.py.
+context and regularization; training/optimizer_kinds.py has the optimizers and their rates. candidate_settings.py writes these
+settings, and clock.py corrects the number of steps in the run. A run that begins with a start (--start, --init-from) has
+settings of its own: adaptation.py.
 """
 
 import math

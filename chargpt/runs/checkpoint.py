@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
+# text/sources.py recognises a run by such a folder with a STATE.
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 # What a run writes aside.
 WRITTEN = re.compile(r"step-[0-9.]+|teachers-[0-9a-f]+|best\.json|config\.yaml|details\.txt|metrics\.jsonl|report\.html")

@@ -1,4 +1,4 @@
-"""Where a character of the training text occurs: the file and the line."""
+"""Where a character of the training text occurs: the file and the line. sources.py has where text comes from."""
 
 import contextlib
 import dataclasses

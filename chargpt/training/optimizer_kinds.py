@@ -1,4 +1,4 @@
-"""The kinds of optimizers: the class of each, and what the choice of settings knows of it."""
+"""The kinds of optimizers: the class of each (optimizers.py), and what the choice of settings knows of it."""
 
 import math
 from collections.abc import Callable
@@ -63,8 +63,8 @@ OPTIMIZERS = {
         small_dropout=1.0,
     ),
 }
-# The optimizer that --minutes and a training from other weights choose, and that advice prefers: the one that learns most; and
-# the one that a training without --minutes chooses.
+# The optimizer that --minutes and a training from other weights choose, and that advice prefers: the one that learns most (its
+# speed is MUON_SPEED of planning/chosen_for_time.py); and the one that a training without --minutes chooses.
 WITH_MINUTES, WITHOUT_MINUTES = "muon", "adamw"
 
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from chargpt.model import GPT, GPTConfig
+from chargpt.model import POSITIONS, GPT, GPTConfig
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.terminal import UserError
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_a_blank_model_has_the_shape_and_leaves_the_random_state_alone(positions):
     config = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, positions=positions)
     before = torch.get_rng_state()
@@ -24,7 +24,7 @@ def test_a_blank_model_has_the_shape_and_leaves_the_random_state_alone(positions
     assert torch.equal(blank(idx), real(idx))
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_parameters_of_a_shape_are_counted_without_a_model(positions, bias):
     config = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, positions=positions, bias=bias)

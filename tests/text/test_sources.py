@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from text_helpers import ENCODE, ROOT, text_of
 
+from chargpt.runs.checkpoint import STATE, STEP_NAME
 from chargpt.terminal import UserError
 from chargpt.text.sources import can_be_read_again, run_name
 
@@ -161,7 +162,9 @@ def test_a_checkpoint_of_nanogpt_given_as_a_text_is_an_error_that_says_how_to_ma
 
 def test_runs_are_no_texts(load, tmp_path):
     poems = tmp_path / "all" / "poems"
-    for name in ("details.txt", "step-00000010/state.json", "step-00000010/notes.md"):
+    step = "step-00000010"
+    assert STEP_NAME.fullmatch(step)
+    for name in ("details.txt", f"{step}/{STATE}", f"{step}/notes.md"):
         (poems / name).parent.mkdir(parents=True, exist_ok=True)
         (poems / name).write_text(TEXT)
     (tmp_path / "all" / "a.txt").write_text(TEXT)
