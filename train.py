@@ -7,10 +7,10 @@ when the speed changes. When the run has ended, its result is told. If it memori
 session.
 """
 
-if __name__ == "__main__":  # checks the options, imports this file as a module, runs its main() and exits
-    import _signal  # needs no file
+if __name__ == "__main__":  # checks the options, unless torchrun is used; imports this file, runs main() and exits
+    import _signal  # built into Python: it is there before any file is read
 
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until there is a handler, Ctrl-C is no traceback
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until there is a handler, Ctrl-C ends the program
     from chargpt.launch import launch
 
     launch("train", options="chargpt.planning.cli")
@@ -26,7 +26,7 @@ from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.session.processes import compare_options
 from chargpt.session.result import Result, conclude, give_up
-from chargpt.session.resumed import options_of_restart, read_run
+from chargpt.session.resumed import options_of_restart, read_resumed
 from chargpt.session.session import Session
 from chargpt.terminal import best_effort_output
 from chargpt.training.thread_spinning import ThreadSpinning
@@ -34,17 +34,20 @@ from chargpt.training.trainer import NotFinite
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train as the options in `argv` (default: the command line) say. Returns the exit code. Raises UserError."""
+    """Train as the options in `argv` (default: the command line) say.
+
+    Returns the exit code: 0, 3 after a step that was not finite, or that of a signal, such as 130. Raises UserError, code 2.
+    """
     started, root = time.perf_counter(), project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
         options = parse_options(argv)
         compare_options(options, group)
-        if options.dry_run:  # encodes the text, and times some steps
-            if group.is_first:
+        if options.dry_run:
+            if group.is_first:  # as in `open_session`; writes nothing but the cache of the text
                 print(make_plan(options, root=root, processes=group.size).describe())
             return 0
         if options.find_lr:
-            from chargpt.session.rate_finder import find_learning_rate  # and what draws its curve
+            from chargpt.session.rate_finder import find_learning_rate  # it imports what draws a curve
 
             return find_learning_rate(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training
@@ -52,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
             with group.interrupt() as interrupt:  # from here on, Ctrl-C saves first
                 while session is not None:
                     result = train(session, interrupt)
-                    session = session.next() if result.may_go_on else None
+                    session = session.next() if result.may_go_on else None  # the student, with the time that is left
             return result.code
 
 
@@ -60,11 +63,11 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
     """A new run, or one that continues. Of several processes, the first one decides. Raises UserError."""
     if not group.is_first:
         return Session.join(options, root=root, group=group, started=started)
-    if group.has_begun:  # torchrun has started the processes again: resume, if there is a checkpoint
+    if group.restarted_after_save:  # torchrun has started the processes again: go on from the checkpoint
         options = options_of_restart(options, root=root)
     if options.resume:
-        return Session.resume(read_run(options, root=root), options, root=root, group=group, started=started)
-    plan = make_plan(options, root=root, processes=group.size)  # encodes the text, and times some steps
+        return Session.resume(read_resumed(options, root=root), options, root=root, group=group, started=started)
+    plan = make_plan(options, root=root, processes=group.size)  # encodes the text; times some steps to choose settings
     return Session.create(plan, options, root=root, group=group, started=started)
 
 
@@ -80,29 +83,30 @@ def train(session: Session, interrupt: Interrupt) -> Result:
         while True:
             try:
                 take_steps(session, interrupt, spinning)
-                session.rename_to_teacher(interrupt)  # if a student follows, NAME becomes NAME-teacher
-                return conclude(session, interrupt)
+                break
             except NotFinite as problem:
                 if not session.can_roll_back:
                     return give_up(session, problem)
                 session.roll_back(problem)
+        session.rename_to_teacher(interrupt)  # if a student follows, NAME becomes NAME-teacher
+        return conclude(session, interrupt)
 
 
 def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning) -> None:
     """The loop, until the run is finished or a signal came. A step, an evaluation and a save may raise NotFinite."""
     with session.recording() as clock:
         while True:
-            if session.due(interrupt).decide_on_student:
+            if session.due(interrupt).decide_on_student:  # once, before the rate falls
                 with clock.paused():
                     session.decide_on_student(interrupt)  # a run without one gets the time of both
             due = session.due(interrupt)
-            with clock.evaluating() if due.evaluate else clock.paused():
+            with clock.paused(evaluates=due.evaluate):
                 if due.evaluate:
                     session.evaluate(interrupt)
-                due = session.due(interrupt)
+                due = session.due(interrupt)  # a lower loss, or a signal, makes a save due
                 if due.save:
                     session.save()
-            if session.trainer.is_finished or due.is_stopping:  # a signal that comes now is for the next step
+            if session.trainer.is_finished or due.is_stopping:  # after a signal during the save, one more step is saved
                 return
             with spinning.watch():
                 report = session.trainer.step()

@@ -25,7 +25,7 @@ class Group:
     """
 
     rank, size, local_rank, local_size = 0, 1, 0, 1
-    has_begun = False  # whether torchrun has started these processes again, after they had saved a checkpoint
+    restarted_after_save = False  # whether torchrun has started these processes again, after they had saved a checkpoint
 
     @property
     def is_first(self) -> bool:
@@ -84,7 +84,7 @@ class Group:
 
     # The start, in which a process may wait for long
 
-    def note_begun(self) -> None:
+    def note_save(self) -> None:
         """Remember that the processes have saved a checkpoint, also if torchrun starts them again."""
 
     def publish(self, name: str, text: str) -> None:

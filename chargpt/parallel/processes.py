@@ -136,7 +136,8 @@ class Processes(Group):
         def connect() -> None:
             try:
                 store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
-                self._launcher_store, self.has_begun = store, store.check([BEGUN])  # asked by all before one can set it
+                self._launcher_store = store
+                self.restarted_after_save = store.check([BEGUN])  # asked by all before one can set it
                 self._store = dist.PrefixStore(f"chargpt/{self.restarts}", store)
                 dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=timeout)
             except Exception as error:
@@ -214,7 +215,7 @@ class Processes(Group):
 
     # The start, over the store: waits for as long as it takes, and notices a launcher that ends
 
-    def note_begun(self) -> None:
+    def note_save(self) -> None:
         self._ask(lambda: self._launcher_store.set(BEGUN, "yes"))
 
     def publish(self, name: str, text: str) -> None:

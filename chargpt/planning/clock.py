@@ -102,21 +102,15 @@ class Clock:
         self._window_start, self._window = (self.steps, self.seconds), []
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time in this block is not counted as time in steps."""
+    def paused(self, *, evaluates: bool = False) -> Iterator[None]:
+        """Time in this block is not counted as time in steps. A block that `evaluates` is expected again at each evaluation."""
         started = time.perf_counter()
         self.seconds += max(0.0, started - self._last) if self.steps > SETTLING_STEPS else 0.0
         yield
         self._last = time.perf_counter()
-
-    @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """`paused`, for an evaluation and the save that may follow it: such a block is expected again at each evaluation."""
-        started = time.perf_counter()
-        with self.paused():
-            yield
-        self._evaluations = [*self._evaluations[-1:], self._last - started]
-        self.evaluation_seconds = min(self._evaluations)
+        if evaluates:
+            self._evaluations = [*self._evaluations[-1:], self._last - started]
+            self.evaluation_seconds = min(self._evaluations)
 
     @property
     def is_unmeasured(self) -> bool:

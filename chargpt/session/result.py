@@ -43,7 +43,10 @@ class Result(NamedTuple):
 
 
 def conclude(session: Session, interrupt: Interrupt) -> Result:
-    """Tell how the run ended, write its report, and say what to type next."""
+    """Tell how the run ended, write its report, and say what to type next.
+
+    After a signal, the code is that of the signal; after one that comes only now, it is 0 unless a student waits.
+    """
     trainer, run = session.trainer, session.run
     progress, train = trainer.progress, trainer.config.train
     if run is None:
@@ -75,7 +78,7 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
         notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
     second = f"   (for the second run: {command('train')} --resume --run {name})"
     notice("sample", f"{command('sample')} {name}{second if interrupt.came_here and train.student_minutes else ''}")
-    code = interrupt.exit_code if train.student_minutes else 0  # after a late signal, do not start the student
+    code = interrupt.exit_code if train.student_minutes else 0
     return Result(code, may_go_on=code == 0)
 
 

@@ -41,10 +41,11 @@ class Resumed:
     notices: tuple[Notice, ...]
 
 
-def read_run(options: TrainOptions, *, root: Path) -> Resumed:
-    """The run that `options` continue, as its newest valid checkpoint left it.
+def read_resumed(options: TrainOptions, *, root: Path) -> Resumed:
+    """The run that `options` continue, as its newest valid checkpoint left it, with the settings that they change.
 
-    Raises UserError if there is none, if another process trains it, or if it cannot continue as the same run.
+    If the student of NAME has not begun, NAME is its teacher, NAME-teacher. Raises UserError if there is none, if another
+    process trains it, or if it cannot continue as the same run.
     """
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()

@@ -312,7 +312,7 @@ class Session:
     # What is due
 
     def due(self, interrupt: Interrupt) -> Due:
-        """What is due now; all processes know of the same signal.
+        """What is due now. All processes know of the same signal: they agree on it in each step and each evaluation.
 
         A signal makes saving due. It cancels nothing: an evaluation that is due ends at once, and is discarded.
         """
@@ -392,7 +392,7 @@ class Session:
                 journal.notice("warning", problem)
             if run.saved_again and run.checkpoint is not None:
                 journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
-            trainer.group.note_begun()
+            trainer.group.note_save()
         self.saved = state
 
     def measure_speed(self, interrupt: Interrupt) -> None:

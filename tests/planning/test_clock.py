@@ -29,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_pauses_are_not_time_in_steps_and_evaluations_alone_are_expected_again(clock):
     budget = Clock(steps_left=1000)
     for _ in range(SETTLING_STEPS + 5):
-        with budget.evaluating():
+        with budget.paused(evaluates=True):
             clock.now += 0.5
         for pause in (0.3, 8.0):  # a save
             with budget.paused():
@@ -172,7 +172,7 @@ def test_a_first_measurement_that_was_disturbed_is_made_again_soon(clock):
 def test_one_slow_evaluation_does_not_make_the_others_slow(clock):
     budget, said = Clock(steps_left=1000), []
     for seconds in (2.0, 6.0, 2.0, 5.0, 5.0):
-        with budget.evaluating():
+        with budget.paused(evaluates=True):
             clock.now += seconds
         said.append(budget.evaluation_seconds)
     assert said == pytest.approx([2, 2, 2, 2, 5])
@@ -267,7 +267,7 @@ def train(seconds: float, *, step_times: list[float], planned: int, longest: int
         budget = Clock(steps_left=planned, deadline=started + seconds)
         while step < length:
             if step % 100 == 0:
-                with budget.evaluating():
+                with budget.paused(evaluates=True):
                     clock.now += 0.2
             clock.now += step_times[step % len(step_times)]
             budget.step_done()

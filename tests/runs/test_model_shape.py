@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chargpt.model import POSITIONS, GPT, GPTConfig
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.terminal import UserError

@@ -22,7 +22,7 @@ from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.run import Run
-from chargpt.session.resumed import read_run, run_to_resume
+from chargpt.session.resumed import read_resumed, run_to_resume
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -245,7 +245,7 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
         texts=[str(text)],
         seconds_left=seconds_left,
     )
-    found = read_run(parse_options(["--resume", "--run", str(run), settings]), root=project_root())
+    found = read_resumed(parse_options(["--resume", "--run", str(run), settings]), root=project_root())
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
     assert (found.config.train.max_steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
     assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
@@ -255,7 +255,7 @@ def test_a_restart_knows_of_a_run_from_its_first_save_on(text, tmp_path):
     class Noting(Group):
         has_noted = False
 
-        def note_begun(self) -> None:
+        def note_save(self) -> None:
             self.has_noted = True
 
     group, words = Noting(), [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
