@@ -77,7 +77,7 @@ def advice(report: "LossBreakdown") -> str:
     said = (
         f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"
     )
-    if gain < 2 * error:
+    if gain <= 2 * error:
         return f"{said}, which may be chance; a longer one will help little"
     if gain < MIN_SHARE * report.loss:
         return f"{said}; a longer one will help little"

@@ -83,7 +83,7 @@ def texts_of(options: Namespace, loaded: Any) -> tuple[list[str], list[np.ndarra
     tokenizer = loaded.tokenizer
     if options.texts:
         names = ["standard input" if text == "-" else shown(text) for text in options.texts]
-        texts = [tokenizer.ids_of(tokenizer.normalizer.apply(read_prompt("", text))) for text in options.texts]
+        texts = [tokenizer.ids_of(tokenizer.normalized(read_prompt("", text))) for text in options.texts]
         for name, ids in zip(names, texts):
             if len(ids) < 2:
                 raise UserError(f"{name}: {len(ids)} characters; give a text of two or more")

@@ -50,7 +50,7 @@ from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import TEACHER, folder_of, new_folder
 from chargpt.runs.start_from import RUN, name_of_start, start_from
 from chargpt.runs.starts import load_start
-from chargpt.terminal import Notice, UserError, clock, notice_line, shown
+from chargpt.terminal import Notice, UserError, clock, notice_line, shell_word, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
 from chargpt.text.sources import check_found, run_name
@@ -208,6 +208,13 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None, *, presets: 
 def _with_name_of_start(config: Config, options: TrainOptions, start: Checkpoint | None) -> Config:
     """`config` with what the weights begin with: the name of a start, `run NAME`, or nothing."""
     name = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
+    if start is None and config.train.start:
+        run = config.train.start.removeprefix(RUN)
+        option = "--init-from" if config.train.start.startswith(RUN) else "--start"
+        raise UserError(
+            f"{options.config}: has train.start={config.train.start}, and a file of settings holds no weights; "
+            f"add {option} {shell_word(run)}, or remove train.start from the file"
+        )
     return dataclasses.replace(config, train=dataclasses.replace(config.train, start=name))
 
 

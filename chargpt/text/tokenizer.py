@@ -151,9 +151,14 @@ class Tokenizer:
     def __hash__(self) -> int:
         return hash((self.characters, self.folded, self.normalizer))
 
+    def normalized(self, text: str) -> str:
+        """`text` after normalisation. For a vocabulary without \\r, line ends become \\n, as in training."""
+        folds = self.characters is not None and "\r" not in self.characters
+        return (replace(self.normalizer, newlines="fold") if folds else self.normalizer).apply(text)
+
     def _normalized_ids(self, text: str) -> tuple[str, np.ndarray]:
         """`text` after normalisation, and its ids, -1 for unknown characters."""
-        text = self.normalizer.apply(text)
+        text = self.normalized(text)
         return text, self.ids_of(text)
 
     def ids_of(self, text: str) -> np.ndarray:

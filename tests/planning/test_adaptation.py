@@ -25,6 +25,7 @@ from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
+from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
 from chargpt.training.optimizer_kinds import OPTIMIZERS
@@ -162,7 +163,12 @@ def test_the_run_names_its_start(start, other):
     options = parse_options(
         [str(other), "--config", str(own), f"data.cache={other.parent}/cache", *TINY[2:], "train.max_steps=2"]
     )
-    assert make_plan(options, root=project_root()).config.train.start == ""  # it begins with no start
+    with pytest.raises(UserError, match="train.start=english.* add --start english, or remove train.start"):
+        make_plan(options, root=project_root())  # it would begin with random weights
+    own.write_text(f"train: {{start: run {start.name}}}\n")
+    with pytest.raises(UserError, match=f"add --init-from {start.name}"):
+        make_plan(options, root=project_root())
+    assert begun(other, start, "--config", str(own)).config.train.start == "run sea"
 
 
 def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):

@@ -84,6 +84,10 @@ def test_a_prompt_is_normalised_like_the_text():
     tokenizer = fitted("Cafe\u0301\r\n", normalizer=TextNormalizer(newlines="fold", normalize="NFC", lowercase=True))
     assert tokenizer.characters == "\nacfé"
     assert tokenizer.decode(tokenizer.encode("FACE\u0301\r")) == "facé\n"
+    tokenizer = fitted("face\n")  # the text had no \r, so the normaliser keeps line ends
+    assert tokenizer.normalizer.newlines == "keep" and tokenizer.decode(tokenizer.encode("a\r\nc\r")) == "a\nc\n"
+    tokenizer = fitted("face\r\n")
+    assert tokenizer.decode(tokenizer.encode("a\r\nc")) == "a\r\nc"
 
 
 def test_rare_characters_share_an_id_that_is_never_sampled():
@@ -175,7 +179,7 @@ def test_unknown_characters_are_listed_once_with_place_and_nearest():
     tokenizer = fitted("hello, wörld 'x' 1\n")
     with pytest.raises(UnknownCharacters) as error:
         tokenizer.encode("Hé “x”é\r½€")
-    assert error.value.characters == "Hé“”\r½€"
+    assert error.value.characters == "Hé“”½€"  # \r is read as \n
     message = str(error.value)
     assert "'é' U+00E9 LATIN SMALL LETTER E WITH ACUTE at character 2 (nearest known: 'e' U+0065" in message
     assert "nearest known: 'h'" in message and "'½' U+00BD" in message and "nearest known: '1'" in message
