@@ -194,7 +194,7 @@ class DataConfig:
     # auto: JSON lines by a field, all other files as they are; fields: CSV, TSV and JSON by a field too (data.field sets
     # it); text: all files as they are
     format: Literal["auto", "fields", "text"] = "auto"
-    # lines: mix the lines of the text before it is split, always in the same order
+    # lines: shuffle the lines of the text before it is split, always in the same order
     shuffle: Literal["none", "lines"] = "none"
     # what an item of a list is: line, paragraph, file, or the name of a field or column; empty: the text is not a list
     items: str = ""

@@ -18,7 +18,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     parser = verb_parser(
         "classify",
         "RUN [FILE ...] [section.key=value ...] [--json]",
-        "The label of each item: the one that makes the item most likely, by Bayes' rule, with the frequencies of the labels "
+        "The label of each item: the most probable one for the item, by Bayes' rule, with the frequencies of the labels "
         "in the list. Where the items have labels, also the accuracy and a table of confusions.",
     )
     add_run_options(parser)

@@ -23,9 +23,9 @@ def main(argv: Sequence[str]) -> int:
         "report",
         "RUN [RUN ...] [option ...]",
         "Write a page on a run: its curves, samples over time, which lines of the validation split its model "
-        "predicts best and worst, what it copies, where its loss sits, what its heads attend to, settings and machine. Several "
-        "runs share the charts. It is one file, which works offline. Training writes a shorter report.html into the run when "
-        "it ends.",
+        "predicts best and worst, what it copies, which characters are hard to predict, what its heads attend to, settings "
+        "and machine. Several runs share the charts. It is one file, which works offline. Training writes a shorter "
+        "report.html into the run when it ends.",
     )
     parser.add_argument(
         "runs",

@@ -12,7 +12,7 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "report": ("chargpt.commands.report", "a page on a run, or on several: curves, samples, what it knows and what it copies"),
     "score": ("chargpt.commands.score", "how well a model predicts a text, in total, by line and by character"),
     "classify": ("chargpt.commands.classify", "the label of each item, for a run on items with labels"),
-    "losses": ("chargpt.commands.losses", "where the loss sits: classes of characters, positions, confused pairs"),
+    "losses": ("chargpt.commands.losses", "what is hard to predict: classes of characters, positions, confused pairs"),
     "trace": ("chargpt.commands.trace", "what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.commands.attention", "what each head attends to, as a page for the browser"),
     "embeddings": ("chargpt.commands.embeddings", "the characters as the model sees them, for TensorBoard's projector"),

@@ -204,7 +204,7 @@ class ShownRun:
             ("items", "What items it makes", self.run.items is not None),
             ("text", "What it was trained on", True),
             ("surprise", "What surprises it", self.run.losses is not None),
-            ("losses", "Where the loss sits", self.run.losses is not None),
+            ("losses", "Which characters are hard to predict", self.run.losses is not None),
             ("copies", "What it copies", self.run.copies is not None),
             ("heads", "What its heads look at", bool(self.maps)),
             ("settings", "Settings and machine", True),

@@ -221,7 +221,7 @@ def _sorted_list(train: str, val: str) -> str:
     first, last = (line if len(line) <= LIST_NAME else line[: LIST_NAME - 3] + "..." for line in (val_lines[0], val_lines[-1]))
     return (
         f"the lines are in alphabetical order, so the validation split is only those from {first!r} to {last!r}, unlike the "
-        "training split; add data.shuffle=lines, which mixes the lines before the split"
+        "training split; add data.shuffle=lines, which shuffles the lines before the split"
     )
 
 

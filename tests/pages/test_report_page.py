@@ -16,7 +16,7 @@ from chargpt.pages.report_page import ShownRun, comparison, curves, differences,
 from chargpt.terminal import UserError
 from chargpt.text.suffix_array import open_or_make_index
 
-HEADINGS = ["Loss", "What it wrote", "What it was trained on", "What surprises it", "Where the loss sits"]
+HEADINGS = ["Loss", "What it wrote", "What it was trained on", "What surprises it", "Which characters are hard to predict"]
 HEADINGS += ["What it copies", "What its heads look at", "Settings and machine"]
 OWN = re.compile(r"data:image/png;base64,|#run-\d+(-\d+)?$")  # what the page may show and link to
 HOSTILE = "</style></p><script>alert(1)</script><img src=//e.x>\x1b[31m\u202e'\"\0"
