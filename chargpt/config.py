@@ -265,8 +265,8 @@ class CheckpointConfig:
     interval: int = 500
     # newest checkpoints to keep; the best one is always kept
     keep: int = 3
-    # which checkpoint is the best one: lowest: that of the lowest validation loss; last: the last one that was evaluated,
-    # unless its loss is 0.1 nats above that of the best one before
+    # which checkpoint is the best one: lowest: that of the lowest validation loss; last: the last one whose loss is less than
+    # 0.1 nats above the lowest one before
     best: Literal["lowest", "last"] = "lowest"
 
     def __post_init__(self) -> None:

@@ -72,7 +72,9 @@ def saved_state(
 ) -> SavedState:
     """The state of a run that was evaluated at `step`, unless `val_loss` is None."""
     evaluated = None if val_loss is None else step
-    progress = Progress(step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, best_step=evaluated)
+    progress = Progress(
+        step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, lowest_loss=val_loss, best_step=evaluated
+    )
     state = {
         "config": Config(
             model=ModelConfig(**vars(shape)), train=TrainConfig(batch_size=1)

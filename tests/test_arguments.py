@@ -45,6 +45,10 @@ from chargpt.terminal import UserError
             "step 2: nan; continue with a lower rate, or with train.on_nonfinite=rollback",
             "step 2: nan; continue with a lower rate, or with settings={'train.on_nonfinite': 'rollback'}",
         ),
+        (
+            "own.yaml: has train.start: run sea, and more; add --init-from sea or the path of that run, or remove it",
+            "own.yaml: has train.start: run sea, and more; add init_from='sea' or the path of that run, or remove it",
+        ),
         ("nothing to change", "nothing to change"),
     ],
 )

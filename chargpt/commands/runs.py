@@ -36,7 +36,7 @@ class Listed:
 
     @property
     def loss(self) -> float | None:
-        """The lowest validation loss, nats per character; None before the first evaluation."""
+        """The validation loss of the best checkpoint, nats per character; None before the first evaluation."""
         return None if self.state is None else self.state.progress.best_loss
 
 
@@ -46,8 +46,8 @@ def main(argv: Sequence[str]) -> int:
         "runs",
         "[RUN ...]",
         "List the runs in checkpoints/, the one with the newest checkpoint first: the text, the number of "
-        "parameters, the lowest validation loss in nats per character, the time of the newest checkpoint, and how many of the "
-        "planned steps are done. A star marks the lowest loss of runs of the same text and vocabulary.",
+        "parameters, the validation loss of the best checkpoint in nats per character, the time of the newest checkpoint, and "
+        "how many of the planned steps are done. A star marks the lowest loss of runs of the same text and vocabulary.",
     )
     parser.add_argument(
         "runs", metavar="RUN", nargs="*", help="runs, their paths, or patterns such as 'poems*' (default: all in checkpoints/)"
@@ -110,7 +110,7 @@ def table(runs: Sequence[Listed]) -> list[str]:
         of_text = losses[_text_key(state)]
         is_lowest = len(of_text) > 1 and run.loss == min(of_text)
         rows.append([*_cells(run, state, star="*" if is_lowest else " "), run.problem and f"({run.problem})"])
-    note = "newest first; the loss is the lowest of the validation, in nats per character; *: the lowest loss of its text"
+    note = "newest first; loss: validation loss of the best checkpoint, nats per character; *: the lowest loss of its text"
     splits: dict[tuple[str, ...], set[str]] = {}
     for _, state in read:
         splits.setdefault(tuple(state.texts), set()).add(state.fingerprint)

@@ -209,11 +209,11 @@ def _with_name_of_start(config: Config, options: TrainOptions, start: Checkpoint
     """`config` with what the weights begin with: the name of a start, `run NAME`, or nothing."""
     name = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
     if start is None and config.train.start:
-        run = config.train.start.removeprefix(RUN)
-        option = "--init-from" if config.train.start.startswith(RUN) else "--start"
+        run, is_run = config.train.start.removeprefix(RUN), config.train.start.startswith(RUN)
+        option = "--init-from" if is_run else "--start"
         raise UserError(
-            f"{options.config}: has train.start={config.train.start}, and a file of settings holds no weights; "
-            f"add {option} {shell_word(run)}, or remove train.start from the file"
+            f"{options.config}: has train.start: {config.train.start}, and a file of settings holds no weights; "
+            f"add {option} {shell_word(run)}{' or the path of that run' * is_run}, or remove train.start from the file"
         )
     return dataclasses.replace(config, train=dataclasses.replace(config.train, start=name))
 

@@ -220,7 +220,7 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
 
 
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
-    """The checkpoint with the lowest validation loss, weights only; otherwise the newest, with lines that say why.
+    """The best checkpoint by `checkpoint.best`, weights only; otherwise the newest, with lines that say why.
 
     Raises CheckpointError when there is none, and UnreadableError for one that this user may not read.
     """

@@ -5,6 +5,7 @@ value is checked, because anybody may have written the file.
 """
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from chargpt.config import Config, TrainConfig, apply, to_dict
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 5
+FORMAT = 6
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
 MAX_SECONDS = 1e12  # of a time limit
@@ -30,8 +31,9 @@ class Progress:
     step: int = 0  # steps taken
     evaluated: int | None = None  # the step of the last evaluation
     val_loss: float | None = None  # its result, nats per character
-    best_loss: float | None = None
-    best_step: int | None = None
+    best_step: int | None = None  # the step of the best checkpoint
+    best_loss: float | None = None  # its validation loss
+    lowest_loss: float | None = None  # of all evaluations; with `checkpoint.best=last`, the best one may have a higher loss
     without_gain: int = 0  # evaluations in a row, at a falling learning rate, that brought no better loss
     loss_sum: float = 0.0  # of the training losses since the last log
     loss_count: int = 0
@@ -40,13 +42,15 @@ class Progress:
     def record_evaluation(self, loss: float, *, is_falling: bool = True, tolerance: float = 0.0) -> None:
         """The validation loss of the current step is `loss`; `is_falling` if the learning rate has begun to fall.
 
-        This step is the best one if its loss is less than `tolerance` nats above that of the best one before.
+        This step is the best one if its loss is less than `tolerance` nats above the lowest one before.
         """
         self.evaluated, self.val_loss = self.step, loss
-        if self.best_loss is None or loss < self.best_loss + tolerance:
-            self.best_loss, self.best_step, self.without_gain = loss, self.step, 0
+        lowest = math.inf if self.lowest_loss is None else self.lowest_loss
+        if loss < lowest + tolerance:
+            self.best_step, self.best_loss, self.without_gain = self.step, loss, 0
         elif is_falling:
             self.without_gain += 1
+        self.lowest_loss = min(lowest, loss)
 
     def is_finished(self, train: TrainConfig) -> bool:
         """Whether a run has taken all its steps, or `train.patience` evaluations in a row did not improve the loss.
@@ -149,7 +153,14 @@ def _from_format_4(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3, 4: _from_format_4}
+def _from_format_5(data: dict[str, Any]) -> dict[str, Any]:
+    """Format 5 compared each loss with that of the best checkpoint before, even if an earlier one was lower."""
+    if isinstance(data.get("progress"), dict):
+        data["progress"] = {"lowest_loss": data["progress"].get("best_loss"), **data["progress"]}
+    return data
+
+
+MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3, 4: _from_format_4, 5: _from_format_5}
 
 
 def _object(value: object, name: str, keys: set[str]) -> dict[str, Any]:
@@ -209,15 +220,17 @@ def _progress(value: object) -> Progress:
         loss_sum=_number(entries["loss_sum"], "progress.loss_sum", most=LARGEST_LOSS * (1 + loss_count)),
         skipped=[_whole(entry, "progress.skipped", most=MAX_STEPS) for entry in _list(entries["skipped"], "progress.skipped")],
     )
-    evaluation = [entries[name] for name in ("evaluated", "best_step", "val_loss", "best_loss")]
+    evaluation = [entries[name] for name in ("evaluated", "val_loss", "best_step", "best_loss", "lowest_loss")]
     if all(entry is None for entry in evaluation):
         return progress
     evaluated = _whole(entries["evaluated"], "progress.evaluated", most=step)
     val_loss = _number(entries["val_loss"], "progress.val_loss", most=LARGEST_LOSS)
+    best_loss = _number(entries["best_loss"], "progress.best_loss", most=val_loss)
     return dataclasses.replace(
         progress,
         evaluated=evaluated,
         val_loss=val_loss,
         best_step=_whole(entries["best_step"], "progress.best_step", most=evaluated),
-        best_loss=_number(entries["best_loss"], "progress.best_loss", most=val_loss),
+        best_loss=best_loss,
+        lowest_loss=_number(entries["lowest_loss"], "progress.lowest_loss", most=best_loss),
     )

@@ -22,7 +22,7 @@ class Due:
                 the run is finished
               never: this step has been evaluated
 
-    save        the evaluation of this step gave the lowest loss
+    save        the evaluation of this step is the best one so far
                 this step was saved, and a setting or an evaluation has changed since
                 this step was evaluated, and --minutes has set their number
                 a setting has changed since the last save

@@ -18,8 +18,8 @@ from chargpt.session.progress_bar import ProgressBar
 from chargpt.terminal import LABEL, Notice, notice_line, one_line
 from chargpt.training.trainer import Step
 
-# The lowest validation loss so far. TensorBoard's HParams shows the last value of the first five metrics in the order of their
-# names: this name comes first.
+# The validation loss of the best checkpoint so far. TensorBoard's HParams shows the last value of the first five metrics in
+# the order of their names: this name comes first.
 BEST = "best/val_loss"
 
 

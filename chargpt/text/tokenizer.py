@@ -152,8 +152,8 @@ class Tokenizer:
         return hash((self.characters, self.folded, self.normalizer))
 
     def normalized(self, text: str) -> str:
-        """`text` after normalisation. For a vocabulary without \\r, line ends become \\n, as in training."""
-        folds = self.characters is not None and "\r" not in self.characters
+        """`text` after normalisation. In a vocabulary without \\r, where it would be unknown, line ends become \\n."""
+        folds = self.characters is not None and "\r" not in self.characters and not self.folded
         return (replace(self.normalizer, newlines="fold") if folds else self.normalizer).apply(text)
 
     def _normalized_ids(self, text: str) -> tuple[str, np.ndarray]:

@@ -57,7 +57,7 @@ def test_a_run_that_was_imported_without_a_text_names_none(checkpoints, capsys):
 
 
 def test_a_run_that_patience_has_ended_says_so(checkpoints, capsys):
-    progress = Progress(step=500, evaluated=500, val_loss=1.5, best_loss=1.4, best_step=300, without_gain=3)
+    progress = Progress(step=500, evaluated=500, val_loss=1.5, best_loss=1.4, lowest_loss=1.4, best_step=300, without_gain=3)
     config = Config(train=TrainConfig(patience=3))
     publish_run(checkpoints / "a", shape=config.model, config=config, progress=progress)
     assert listed(capsys)[1].endswith("500 of 3,000, ended early")

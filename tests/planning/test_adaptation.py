@@ -163,10 +163,10 @@ def test_the_run_names_its_start(start, other):
     options = parse_options(
         [str(other), "--config", str(own), f"data.cache={other.parent}/cache", *TINY[2:], "train.max_steps=2"]
     )
-    with pytest.raises(UserError, match="train.start=english.* add --start english, or remove train.start"):
+    with pytest.raises(UserError, match="train.start: english.* add --start english, or remove train.start"):
         make_plan(options, root=project_root())  # it would begin with random weights
     own.write_text(f"train: {{start: run {start.name}}}\n")
-    with pytest.raises(UserError, match=f"add --init-from {start.name}"):
+    with pytest.raises(UserError, match=f"add --init-from {start.name} or the path"):
         make_plan(options, root=project_root())
     assert begun(other, start, "--config", str(own)).config.train.start == "run sea"
 

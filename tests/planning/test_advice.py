@@ -36,7 +36,7 @@ def about_loss(loss: float) -> Expected:
 
 
 def ended(corpus: Corpus, config: Config, tmp_path: Path, *, best_step: int = 1000, **facts: object) -> str:
-    progress = Progress(step=1000, evaluated=1000, val_loss=2.0, best_loss=2.0, best_step=best_step)
+    progress = Progress(step=1000, evaluated=1000, val_loss=2.0, best_loss=2.0, lowest_loss=2.0, best_step=best_step)
     known = {"seconds": 20.0, "is_memorised": False, "is_adapted": False, "ngram_loss": 2.5, "given": parse_options([])}
     return better_training(corpus, config, progress, **{**known, **facts}, folder=tmp_path / "run", checkpoints=tmp_path)
 

@@ -21,8 +21,15 @@ def test_a_state_comes_back_through_json():
     assert SavedState.from_json(json.loads(json.dumps(fresh.to_json()))) == fresh
 
 
+def test_format_5_is_still_read_and_its_best_loss_is_the_lowest_one():
+    older = plain()
+    del older["progress"]["lowest_loss"]
+    assert SavedState.from_json(older, written_as=5) == SavedState.from_json(plain())
+
+
 def test_format_4_is_still_read_and_torch_computes_its_steps():
     older = plain()
+    del older["progress"]["lowest_loss"]
     del older["config"]["runtime"]["step"]
     state = SavedState.from_json(older, written_as=4)
     assert state.config.runtime.step == state.environment["step"] == "torch"
@@ -31,12 +38,14 @@ def test_format_4_is_still_read_and_torch_computes_its_steps():
 def test_format_3_is_still_read_and_has_all_its_patience():
     older = plain()
     del older["progress"]["without_gain"]
+    del older["progress"]["lowest_loss"]
     assert SavedState.from_json(older, written_as=3).progress.without_gain == 0
 
 
 def test_format_2_is_still_read_and_is_of_one_chunk():
     older = plain()
     del older["progress"]["without_gain"]
+    del older["progress"]["lowest_loss"]
     del older["config"]["train"]["chunks"]
     assert SavedState.from_json(older, written_as=2).config.train.chunks == 1
 
@@ -45,6 +54,7 @@ def test_format_1_is_still_read():
     older = plain()
     del older["seconds_left"]
     del older["progress"]["without_gain"]
+    del older["progress"]["lowest_loss"]
     older["val_loss"] = 1.5
     assert SavedState.from_json(older, written_as=1).seconds_left is None
 
@@ -103,6 +113,7 @@ WRONG_PROGRESS = {
     "evaluated": [-1, 41, 10**30, True, None],
     "val_loss": [None, -0.1, 10**400, "low", True, 1.4],  # 1.4: below the best loss
     "best_loss": [None, -1, 10**400, 1.6],
+    "lowest_loss": [None, -1, 10**400, 1.55],  # 1.55: above the best loss
     "best_step": [-5, None, 41, 0.5],
     "without_gain": [-1, None, 41, 0.5, True],
     "loss_sum": [10**400, -1, None, "0"],
@@ -141,3 +152,13 @@ def test_progress_keeps_the_best_evaluation_and_the_mean_loss():
     copied = progress.copy()
     copied.skipped.append(1)
     assert progress.skipped == []
+
+
+def test_small_rises_do_not_add_up():
+    """`checkpoint.best=last` allows a loss that is a little above the lowest one, not above the one before."""
+    progress = Progress()
+    for step, loss in enumerate((3.0, 1.0, 1.06, 1.12, 1.05, 1.099, 1.101)):
+        progress.step = step
+        progress.record_evaluation(loss, tolerance=0.1)
+    assert (progress.best_step, progress.best_loss, progress.lowest_loss) == (5, 1.099, 1.0)
+    assert progress.without_gain == 1

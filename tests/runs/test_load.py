@@ -43,7 +43,9 @@ def test_a_run_that_was_stopped_before_its_first_evaluation_writes_with_what_it_
     run, loss = tmp_path / "run", 4.0
     run.mkdir()
     for step in (0, 20):
-        progress = Progress(step=step, evaluated=min(step, evaluated), val_loss=loss, best_loss=loss, best_step=0)
+        progress = Progress(
+            step=step, evaluated=min(step, evaluated), val_loss=loss, best_loss=loss, lowest_loss=loss, best_step=0
+        )
         state = dataclasses.replace(saved_state(step), progress=progress)
         path = publish(run, weights=random_weights(step), training={}, state=state)
         if step == 0:

@@ -45,8 +45,9 @@ def small_disk(tmp_path, monkeypatch) -> None:
 
 def save(run: Run, step: int, *, best_step: int) -> list[str]:
     """Save `step` of a run that keeps every checkpoint, the best one of which is that of `best_step`."""
+    best_loss = 2.0 if step == best_step else 1.0
     progress = Progress(
-        step=step, evaluated=step, val_loss=2.0, best_loss=2.0 if step == best_step else 1.0, best_step=best_step
+        step=step, evaluated=step, val_loss=2.0, best_loss=best_loss, lowest_loss=best_loss, best_step=best_step
     )
     state = saved_state(step, config=Config(model=SHAPE, train=TrainConfig(batch_size=1), checkpoint=CheckpointConfig(keep=9)))
     state = dataclasses.replace(state, progress=progress)
@@ -160,7 +161,7 @@ def test_a_name_that_differs_from_another_one_in_case_alone_is_refused(tmp_path)
 
 
 def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_finished(tmp_path):
-    done = {"best_loss": 1.0, "best_step": 10, "val_loss": 2.0, "evaluated": 20}
+    done = {"best_loss": 1.0, "lowest_loss": 1.0, "best_step": 10, "val_loss": 2.0, "evaluated": 20}
     for name, progress, train, says in (
         ("begun", Progress(step=20), {"max_steps": 30}, "continue it with --resume, or choose .* begun-2$"),
         ("done", Progress(step=20), {"max_steps": 20}, "finished: choose .* done-2, or .* --run done train.max_steps=40$"),

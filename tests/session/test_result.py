@@ -10,7 +10,9 @@ from chargpt.session.result import after_divergence, began_trained, what_happene
 
 
 def said(val_loss: float, best_loss: float, best_step: int, *, config: Config | None = None, **facts: object) -> str:
-    progress = Progress(step=1000, evaluated=1000, val_loss=val_loss, best_loss=best_loss, best_step=best_step)
+    progress = Progress(
+        step=1000, evaluated=1000, val_loss=val_loss, best_loss=best_loss, lowest_loss=best_loss, best_step=best_step
+    )
     return what_happened(progress, config or Config(), **{"ngram_loss": 1.8, "train_loss": None, **facts})
 
 
