@@ -149,6 +149,11 @@ def test_text_on_the_command_line_is_taken_as_it_is():
     assert apply_overrides(Config(), ["model.bias=false"]).model.bias is False
 
 
+def test_spaces_of_a_text_on_the_command_line_are_kept_and_those_around_a_number_are_not():
+    config = apply_overrides(Config(), ["data.separator= ", "train.seed= 3 ", "optim.name= muon "])
+    assert (config.data.separator, config.train.seed, config.optim.name) == (" ", 3, "muon")
+
+
 def test_difference_names_what_changed():
     config = apply_overrides(Config(), ["train.max_steps=5", "optim.betas=0.8,0.9"])
     assert difference(Config(), config) == ["optim.betas: [0.9, 0.99] -> [0.8, 0.9]", "train.max_steps: 3000 -> 5"]

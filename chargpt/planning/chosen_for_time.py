@@ -353,7 +353,8 @@ def entropy_of(corpus: Corpus) -> float:
 
 def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] = ()) -> float:
     """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded."""
-    config = apply_overrides(config, ["runtime.compile=off"])  # compiling takes longer than the choice may
+    # Compiling takes longer than the choice may, and a rate of the user may be so high that no step can be taken.
+    config = apply_overrides(config, ["runtime.compile=off", "optim.learning_rate=1e-6"])
     runtime = choose_runtime(config)
     if runtime.device.type == "cpu" and config.chars_per_step > MOST_TIMED:
         chunks = max(1, config.train.chunks)

@@ -22,6 +22,7 @@ from chargpt.planning.chosen_for_time import (
     chooses,
     regularized,
     text_of,
+    training_speed,
 )
 from chargpt.planning.law import (
     ENOUGH_EPOCHS,
@@ -55,6 +56,12 @@ def corpora(tmp_path_factory) -> dict[int, Corpus]:
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
     monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
+
+
+def test_a_rate_with_which_no_second_step_can_be_taken_does_not_stop_the_measurement(corpora):
+    settings = ["optim.learning_rate=1e30", "optim.warmup_steps=0", "model.n_layer=1", "model.n_head=1", "model.n_embd=8"]
+    config = apply_overrides(Config(), ["runtime.threads=1", "model.block_size=16", "train.batch_size=4", *settings])
+    assert training_speed(config, corpora[400]) > 0
 
 
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", processes: int = 1) -> Choice:
