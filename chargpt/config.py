@@ -201,7 +201,7 @@ class DataConfig:
     # what the label of an item is: fields or columns, separated by commas; file or folder: its name; header: the first word
     # in FASTA
     label: str = ""
-    # text between two documents, with escapes such as \n\n
+    # text between two documents, with escapes such as \n
     separator: str = "\n"
     # fold: read \r\n and \r as \n; keep: leave them; auto: fold, but keep with a vocabulary of bytes
     newlines: Literal["auto", "keep", "fold"] = "auto"

@@ -325,11 +325,8 @@ def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
     from chargpt.planning.settings import by_fields
 
     config = apply_overrides(loaded.config, settings)
-    data, tokenizer = by_fields(config, given_in(settings)).data, loaded.tokenizer
-    reading = dataclasses.replace(tokenizer.settings(data), split="position")
-    if data.newlines == "auto" and tokenizer.characters is not None and "\r" not in tokenizer.characters:
-        return dataclasses.replace(reading, newlines="fold")  # as in training; the text of the run had no \r
-    return reading
+    data = by_fields(config, given_in(settings)).data
+    return dataclasses.replace(loaded.tokenizer.settings(data), split="position")
 
 
 def _decoded(encoded: "EncodedText", tokenizer: "Tokenizer") -> Iterator[str | bytes]:

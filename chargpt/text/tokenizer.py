@@ -113,8 +113,8 @@ class Tokenizer:
         return UnknownCharacters(message, "".join(positions))
 
     def settings(self, config: DataConfig) -> DataConfig:
-        """`config` for reading a text with this vocabulary and its normaliser."""
-        normalizer = asdict(self.normalizer)
+        """`config` for reading a text with this vocabulary and its normaliser. data.newlines=auto is that of `normalized`."""
+        normalizer = asdict(self._normalizer_of_new_text if config.newlines == "auto" else self.normalizer)
         vocabulary: Literal["characters", "bytes"] = "bytes" if self.characters is None else "characters"
         return replace(config, vocabulary=vocabulary, min_count=1, max_vocab=0, **normalizer)
 
@@ -152,9 +152,14 @@ class Tokenizer:
         return hash((self.characters, self.folded, self.normalizer))
 
     def normalized(self, text: str) -> str:
-        """`text` after normalisation. In a vocabulary without \\r, where it would be unknown, line ends become \\n."""
-        folds = self.characters is not None and "\r" not in self.characters and not self.folded
-        return (replace(self.normalizer, newlines="fold") if folds else self.normalizer).apply(text)
+        """`text` after normalisation. If \\r would be unknown, line ends become \\n."""
+        return self._normalizer_of_new_text.apply(text)
+
+    @property
+    def _normalizer_of_new_text(self) -> TextNormalizer:
+        """The normaliser, which also folds line ends if \\r is unknown: the text of the vocabulary had none."""
+        is_unknown = self.characters is not None and "\r" not in self.characters and not self.folded
+        return replace(self.normalizer, newlines="fold") if is_unknown else self.normalizer
 
     def _normalized_ids(self, text: str) -> tuple[str, np.ndarray]:
         """`text` after normalisation, and its ids, -1 for unknown characters."""

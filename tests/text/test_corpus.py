@@ -67,6 +67,8 @@ def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp
     assert corpus.tokenizer.encode(f"sea{end}").tolist() == plain.tokenizer.encode("sea\n").tolist()
     again = load(tmp_path / "text.txt", tokenizer=corpus.tokenizer)
     assert again.fingerprint == corpus.fingerprint, "a resumed run"
+    assert text_of(load(tmp_path / "text.txt", tokenizer=plain.tokenizer)) == lines, "the vocabulary of a text without \\r"
+    assert load(tmp_path / "plain.txt", tokenizer=plain.tokenizer).fingerprint == plain.fingerprint
     for changes in ({"newlines": "keep"}, {"vocabulary": "bytes"}):
         assert text_of(load(tmp_path / "text.txt", **changes)) == lines.replace("\n", end)
 
