@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import signal
 import sys
 
@@ -14,6 +15,7 @@ from session_helpers import finish, opened, resumed
 import sample
 import train
 from chargpt.__main__ import main
+from chargpt.analysis.copies import write_samples
 from chargpt.exchange.export import TARGETS
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling.loaded_model import load_model
@@ -171,6 +173,24 @@ def test_a_plain_run_has_no_items(text, tmp_path, capsys):
     for verb in (["classify", f"{tmp_path}/plain"], ["score", f"{tmp_path}/plain", "--items"]):
         with pytest.raises(UserError, match="with --items"):
             main(verb)
+
+
+def test_a_loss_without_labels_is_that_of_the_validation(run, tmp_path, capsys):
+    assert main(["losses", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(logged(run)[-1]["val/loss"], abs=0.01)
+    with pytest.raises(UserError, match="items with labels, .*; use --items"):
+        main(["score", str(run)])
+
+
+def test_samples_for_trace_are_items_with_labels(run, capsys):
+    """Labels are not learned, so a model that has to write them writes nonsense."""
+    samples = write_samples(load_model(str(run), run.parent)[0], {"elf": 3, "ent": 1}, seeds=[1, 2, 1], length=300)
+    assert samples[0] == samples[2] != samples[1] and all(len(sample) == 300 for sample in samples)
+    labels = [line.split("\t")[0] for sample in samples for line in sample.split("\n")[:-1]]
+    assert set(labels) == {"elf", "ent"} and labels.count("elf") > 1.5 * labels.count("ent")
+    assert main(["trace", str(run), "--seed", "1", "--length", "300", "--json"]) == 0
+    passages = [found["passage"] for found in json.loads(capsys.readouterr().out)["passages"]]
+    assert all(re.search(rf"\n({'|'.join(LETTERS)})\t", f"\n{passage}") for passage in passages)
 
 
 def test_what_is_typed_begins_an_item(write, monkeypatch):

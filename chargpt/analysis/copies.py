@@ -1,16 +1,19 @@
 """What a text has copied: its longest passages that occur in the training text, and the share of its n-grams that are new."""
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from chargpt.sampling.items import sampled_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
+from chargpt.text.items import end_in
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index, open_or_make_index
 
 # The sizes n of the n-grams.
@@ -20,6 +23,8 @@ SIZES = range(2, 33)
 MAX_INDEXED = 2**21
 # Samples of a report.
 SAMPLES = 3
+# Items that are written at a time for each sample.
+ITEMS = 16
 # Passages that a report lists.
 PASSAGES = 5
 
@@ -99,8 +104,9 @@ class Copies:
 def measure_copies(
     loaded: LoadedModel, corpus: Corpus, index: SuffixIndex, *, sample_length: int, sample_seconds: float
 ) -> Copies:
-    """Samples of the model, and what they have copied. See `write_samples`."""
-    samples = write_samples(loaded, length=sample_length, seconds=sample_seconds)
+    """SAMPLES texts of the model, always the same ones, and what they have copied. See `write_samples`."""
+    labels = None if corpus.items is None else corpus.items.labels
+    samples = write_samples(loaded, labels, seeds=range(SAMPLES), length=sample_length, seconds=sample_seconds)
     ids = [loaded.tokenizer.ids_of(sample) for sample in samples]
     novelty = Novelty(ids, index)
     unseen = Novelty([np.asarray(corpus.val[: sum(map(len, ids))])], index)
@@ -118,15 +124,36 @@ def measure_copies(
     )
 
 
-def write_samples(loaded: LoadedModel, *, length: int, seconds: float) -> list[str]:
-    """SAMPLES texts of `length` characters by the model at temperature 1: always the same ones, cut short after `seconds`."""
-    started, samples = time.monotonic(), [""] * SAMPLES
-    generator = loaded.text_generator(Sampling(temperature=1.0), length=length)
-    for added in generator.write([], range(SAMPLES)):
-        samples = [sample + text_of(new) for sample, new in zip(samples, added)]
-        if time.monotonic() - started > seconds:
-            break
-    return samples
+def write_samples(
+    loaded: LoadedModel,
+    labels: Mapping[str, int] | None,
+    *,
+    seeds: Sequence[int],
+    length: int,
+    temperature: float = 1.0,
+    seconds: float = math.inf,
+) -> list[str]:
+    """A text of `length` characters for each seed; all are cut short after about `seconds`.
+
+    `labels` are those of a list of items, and their numbers; None for a run on any other text. The texts are then items one
+    after the other, with labels, as in the training text. The model makes each of them alone, as it has learned them.
+    """
+    started, samples = time.monotonic(), [""] * len(seeds)
+    generator = loaded.text_generator(Sampling(temperature=temperature), length=length)
+    if labels is None:
+        for added in generator.write([], list(seeds)):
+            samples = [sample + text_of(new) for sample, new in zip(samples, added)]
+            if time.monotonic() - started > seconds:
+                break
+        return samples
+    names, counts = [*labels] or [""], np.array([*labels.values()] or [1])
+    random, end = [np.random.default_rng(seed) for seed in seeds], end_in(loaded.tokenizer)
+    while (short := [i for i, sample in enumerate(samples) if len(sample) < length]) and time.monotonic() - started < seconds:
+        chosen = [names[number] for i in short for number in random[i].choice(len(names), ITEMS, p=counts / counts.sum())]
+        lines = sampled_items(generator, chosen, [int(seed) for i in short for seed in random[i].integers(2**62, size=ITEMS)])
+        for number, i in enumerate(short):
+            samples[i] += "".join(line + end for line in lines[number * ITEMS : (number + 1) * ITEMS])
+    return [sample[:length] for sample in samples]
 
 
 def longest_copy(corpus: Corpus, text: str) -> int | None:

@@ -11,18 +11,27 @@ import numpy as np
 
 from chargpt.analysis.characters import CLASSES, characters_of, classes_of, shown_character
 from chargpt.model import GPT
-from chargpt.sampling.surprisal import predictions_of
+from chargpt.sampling.surprisal import predictions_of, predictions_of_items
+from chargpt.terminal import UserError
+from chargpt.text.items import ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """How a model predicted each id of a text but the first. Arrays (T - 1,)."""
+    """How a model predicted ids of a text: all but the first; or those of items, without labels. Arrays (N,)."""
 
     ids: np.ndarray  # (T,): the text
+    places: np.ndarray  # where in the text the predicted ids are, ascending
     losses: np.ndarray  # nats, float64
     best: np.ndarray  # the most likely id
     positions: np.ndarray  # how many ids of the context the model read: 1 to block_size
+    are_windows: bool = True  # whether the text was read in windows of block_size, one after the other
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The ids that were predicted, (N,)."""
+        return self.ids[self.places]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,19 +86,30 @@ class LossBreakdown:
     confused: list[Confusion]  # the most frequent first
 
 
-def predict(model: GPT, ids: np.ndarray) -> Predictions:
-    """The predictions of `model` on ids (T,), in windows of block_size that start without context, as in training."""
+def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Predictions:
+    """The predictions of `model` on ids (T,), in windows of block_size that start without context, as in training.
+
+    With `marks`, of the items in `ids`, each item alone. Raises UserError if none of them is complete.
+    """
+    if marks is not None:
+        places, losses, best, positions = predictions_of_items(model, ids, marks)
+        if not len(places):
+            raise UserError("the text has no complete item; give a longer part of it")
+        return Predictions(
+            ids=ids, places=places, losses=losses.astype(np.float64), best=best, positions=positions, are_windows=False
+        )
     found = list(predictions_of(model, [ids], stride=model.config.block_size))
     positions = np.arange(len(ids) - 1) % model.config.block_size + 1
     losses, best = (np.concatenate(values) for values in zip(*found))
-    return Predictions(ids=ids, losses=losses.astype(np.float64), best=best, positions=positions)
+    places = np.arange(1, len(ids))
+    return Predictions(ids=ids, places=places, losses=losses.astype(np.float64), best=best, positions=positions)
 
 
 def loss_breakdown(predictions: Predictions, tokenizer: Tokenizer, *, block_size: int, most: int) -> LossBreakdown:
     """Where the loss of `predictions` sits; at most `most` confused pairs."""
     return LossBreakdown(
         loss=float(predictions.losses.mean()),
-        classes=loss_by_class(predictions, classes_of(characters_of(predictions.ids, tokenizer))[1:]),
+        classes=loss_by_class(predictions, classes_of(characters_of(predictions.ids, tokenizer))[predictions.places]),
         positions=loss_by_position(predictions, block_size),
         last_doubling=last_doubling(predictions, block_size),
         confused=confused_pairs(predictions, tokenizer, most),
@@ -97,8 +117,8 @@ def loss_breakdown(predictions: Predictions, tokenizer: Tokenizer, *, block_size
 
 
 def loss_by_class(predictions: Predictions, classes: np.ndarray) -> list[ClassLoss]:
-    """The loss of each class that occurs in the text; the largest share of the loss first."""
-    losses, right = predictions.losses, predictions.best == predictions.ids[1:]
+    """The loss of each class that occurs in the text, `classes` (N,); the largest share of the loss first."""
+    losses, right = predictions.losses, predictions.best == predictions.targets
     total = losses.sum() or 1.0  # 0 for a vocabulary of one character
     rows = [
         ClassLoss(
@@ -131,7 +151,7 @@ def loss_by_position(predictions: Predictions, block_size: int) -> list[Position
 def last_doubling(predictions: Predictions, block_size: int) -> LastDoubling:
     """What the last doubling of the context gained. Both are compared within each whole window, so that easy and hard passages
     do not matter."""
-    whole = len(predictions.losses) // block_size
+    whole = len(predictions.losses) // block_size if predictions.are_windows else 0
     windows = predictions.losses[: whole * block_size].reshape(whole, block_size)
     if whole < 2 or block_size < 4:
         return LastDoubling()
@@ -141,8 +161,8 @@ def last_doubling(predictions: Predictions, block_size: int) -> LastDoubling:
 
 def confused_pairs(predictions: Predictions, tokenizer: Tokenizer, most: int) -> list[Confusion]:
     """The characters for which the model's first choice was most often a certain other one."""
-    wrong = predictions.best != predictions.ids[1:]
-    pairs = Counter(zip(predictions.ids[1:][wrong].tolist(), predictions.best[wrong].tolist()))
+    wrong = predictions.best != predictions.targets
+    pairs = Counter(zip(predictions.targets[wrong].tolist(), predictions.best[wrong].tolist()))
     rows = []
     for pair, times in pairs.most_common(most):
         character, prediction = map(shown_character, characters_of(pair, tokenizer))

@@ -1,5 +1,6 @@
 """What a report shows of one run, as plain data: its log, its text, and how its model does on the validation split."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import numpy as np
 from chargpt.analysis.copies import Copies, measure_copies
 from chargpt.analysis.heads import Heads, measure_attention
 from chargpt.analysis.item_report import ItemReport, measure_items
-from chargpt.analysis.losses import LossBreakdown, loss_breakdown, predict
+from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
 from chargpt.analysis.metrics_log import MetricsLog, read_metrics
 from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
 from chargpt.config import Config
@@ -21,8 +22,10 @@ from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
+from chargpt.text.items import ItemMarks
 from chargpt.text.report import ngram_loss_of, split_problems
 from chargpt.text.suffix_array import SuffixIndex
+from chargpt.text.tokenizer import Tokenizer
 
 # Characters of the training text that a report shows.
 EXCERPT = 250
@@ -139,14 +142,14 @@ def measure_run(
 def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:
     """The fields of a RunReport that are about the text, or measured on its validation split."""
     ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
-    predictions, block_size = predict(loaded.model, ids), loaded.model.config.block_size
-    lines = score_lines(loaded, ids)
+    predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
+    lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.tokenizer)
     return {
         "corpus": corpus.describe()[1:],
         "training_characters": len(corpus.train),
         "split_problems": [problem.text for problem in split_problems(corpus)],
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
-        "scored": len(ids) - 1,
+        "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
         "opening": lines[1:OPENING_LINES] or lines,  # the first one may begin in the middle of a line
         "worst": extreme_lines(lines, worst=True),
@@ -161,6 +164,17 @@ def score_lines(loaded: LoadedModel, ids: np.ndarray) -> list[Line]:
     piece = bytes(ids.tolist()) if tokenizer.characters is None else tokenizer.decode(ids)
     stride = max(1, loaded.model.config.block_size // 2)
     return list(lines_of(score_pieces(loaded.model, tokenizer, [piece], stride=stride, total=Total())))
+
+
+def item_lines(predictions: Predictions, tokenizer: Tokenizer) -> list[Line]:
+    """The items of a text as lines, with the bits of each character that was predicted."""
+    bits = np.full(len(predictions.ids), np.nan)
+    bits[predictions.places] = predictions.losses / math.log(2)
+    cuts = np.flatnonzero(predictions.ids == ItemMarks.of(tokenizer, has_labels=False).end) + 1
+    return [
+        Line(number=number, text=tokenizer.decode(part), bits=bits_of_part)
+        for number, (part, bits_of_part) in enumerate(zip(np.split(predictions.ids, cuts)[:-1], np.split(bits, cuts)), 1)
+    ]
 
 
 def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:

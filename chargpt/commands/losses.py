@@ -38,14 +38,16 @@ def print_losses(options: Namespace) -> None:
 
     loaded = load_run(options.run, device=options.device)
     ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
-    predictions, block_size = predict(loaded.model, ids.numpy()), loaded.model.config.block_size
+    marks, block_size = loaded.item_marks, loaded.model.config.block_size
+    predictions = predict(loaded.model, ids.numpy(), marks)
     report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
     if options.json:
         values = dataclasses.asdict(report)
         values["classes"] = [{"class": row.pop("name"), **row} for row in values["classes"]]
         print_json({"run": loaded.run, "step": loaded.step, **values})
     else:
-        log(f"{place}; each window of {loaded.model.config.block_size:,} characters starts without context")
+        alone = "each item alone, without labels"
+        log(f"{place}; {alone if marks else f'each window of {block_size:,} characters starts without context'}")
         print(*tables(report), sep="\n")
 
 
@@ -72,7 +74,7 @@ def advice(report: "LossBreakdown") -> str:
     """Whether a longer context would help, judging by what the last doubling of it gained."""
     gain, error = report.last_doubling.gain, report.last_doubling.error
     if gain is None or error is None:
-        return "not known: the text has no whole window"
+        return "not known: the text has no two whole windows, or it is a list of items"
     direction = "lower" if gain >= 0 else "higher"
     said = (
         f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"

@@ -141,12 +141,16 @@ def score(options: Namespace) -> None:
     if options.items:
         score_items(options, loaded)
         return
+    others = [] if options.compare is None else [load_run(options.compare, device=options.device)]
+    for each in (loaded, *others):
+        if each.config.data.label_fields:
+            raise UserError(f"{each.run}: was trained on items with labels, which are given and not predicted; use --items")
     stride = stride_within(options.stride, loaded.model.config.block_size)
     with open_texts(options.texts, loaded, settings=options.settings) as texts:
-        if options.compare is None:
-            score_texts(options, loaded, texts, stride=stride)
+        if others:
+            compare(options, texts, loaded, *others)
         else:
-            compare(options, texts, loaded, load_run(options.compare, device=options.device))
+            score_texts(options, loaded, texts, stride=stride)
 
 
 def score_items(options: Namespace, loaded: "LoadedModel") -> None:

@@ -53,7 +53,7 @@ def print_copies(options: Namespace) -> None:
     if index is None:
         index = open_or_make_index(corpus)
         log(f"indexed {len(corpus.train):,} characters in {time.monotonic() - started:.1f} s; the index is kept in the cache")
-    labels, texts = texts_of(options, loaded)
+    labels, texts = texts_of(options, loaded, corpus)
     novelty = Novelty(texts, index)
     size = min(sum(map(len, texts)), len(corpus.val))
     unseen = Novelty([np.asarray(corpus.val[:size])], index)
@@ -74,11 +74,10 @@ def print_copies(options: Namespace) -> None:
         print(*table(result), sep="\n")
 
 
-def texts_of(options: Namespace, loaded: Any) -> tuple[list[str], list[np.ndarray]]:
+def texts_of(options: Namespace, loaded: Any, corpus: Any) -> tuple[list[str], list[np.ndarray]]:
     """The names and the ids of the texts that the options name, or of samples. An unknown character is -1."""
-    from chargpt.sampling.printing import text_of
+    from chargpt.analysis.copies import write_samples
     from chargpt.sampling.prompt import read_prompt
-    from chargpt.sampling.rules import Sampling
 
     tokenizer = loaded.tokenizer
     if options.texts:
@@ -90,10 +89,8 @@ def texts_of(options: Namespace, loaded: Any) -> tuple[list[str], list[np.ndarra
         return names, texts
     seed = secrets.randbits(32) if options.seed is None else options.seed
     seeds = range(seed, seed + options.samples)
-    generator = loaded.text_generator(Sampling(temperature=options.temperature), length=options.length)
-    samples = [""] * len(seeds)
-    for added in generator.write([], list(seeds)):
-        samples = [sample + text_of(new) for sample, new in zip(samples, added)]
+    counts = None if corpus.items is None else corpus.items.labels
+    samples = write_samples(loaded, counts, seeds=seeds, length=options.length, temperature=options.temperature)
     log(f"{plural(len(seeds), 'sample')} of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
     return [f"sample {i + 1}" for i in range(len(seeds))], [tokenizer.ids_of(sample) for sample in samples]
 

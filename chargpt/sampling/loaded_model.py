@@ -28,7 +28,7 @@ from chargpt.sampling.stored_weights import round_weights
 from chargpt.sampling.surprisal import surprisals, total_losses
 from chargpt.sampling.text_generator import OVERFLOWS
 from chargpt.terminal import UserError
-from chargpt.text.items import Item, end_in, item_prompt
+from chargpt.text.items import Item, ItemMarks, end_in, item_prompt
 from chargpt.text.tokenizer import MAX_LISTED, UnknownCharacters, character_name
 
 UNKNOWN = ("error", "skip")  # what to do with characters that the model does not know
@@ -55,6 +55,12 @@ class LoadedModel(LoadedRun):
         if isinstance(decoder, str):
             decoder, _ = choose_decoder(model.token_embedding.weight.device, state["config"].model, precision=decoder)
         vars(self).update(state | {"decoder": decoder, "writer": ModelWriter(model, decoder)})
+
+    @property
+    def item_marks(self) -> ItemMarks | None:
+        """The ids that divide a text into items; None for a run that was not trained on items."""
+        data = self.config.data
+        return ItemMarks.of(self.tokenizer, has_labels=bool(data.label_fields)) if data.items else None
 
     @overload
     def generate(

@@ -13,6 +13,7 @@ from torch import Tensor
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import SOURCES, KernelModel, is_faster, step_kernel
 from chargpt.model import GPT
+from chargpt.text.items import ItemMarks
 from chargpt.text.windows import ids_at_once, windows_of
 
 # Ids from which on it is worth loading a kernel, which packs all weights first.
@@ -64,10 +65,54 @@ def total_losses(
 ) -> np.ndarray:
     """The sum of the `surprisals` of each of the `texts` (ids), float64, (len(texts),), up to the rounding of float32.
 
-    Of each text, this many ids after the first one are `given`, and not predicted (default: none).
+    Of each text, this many ids after the first one are `given`, and not predicted (default: none). `threads(n)` is active while
+    a batch of n ids is computed.
+    """
+    totals = np.zeros(len(texts))
+    for text, _, _, losses, _ in _predicted_texts(model, texts, stride=stride, threads=threads, given=given):
+        totals[text] += losses.astype(np.float64).sum()
+    return totals
+
+
+def predictions_of_items(
+    model: GPT, ids: np.ndarray, marks: ItemMarks
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """How `model` predicts the items in `ids` and their ends, each item alone and given its label, as in the validation.
+
+    Returns arrays with a value for each id that is predicted, in the order of the text: its index in `ids`, its loss in nats,
+    the id that the model expected most, and how many ids of the context the model read. An item at the end that is not
+    complete is left out.
+    """
+    starts, stops = marks.bounds(ids)
+    counted = marks.counted(ids)
+    given = [int((~counted[start : stop + 1]).sum()) for start, stop in zip(starts, stops)]
+    texts = [np.concatenate(([marks.end], ids[start : stop + 1])) for start, stop in zip(starts, stops)]
+    found = [(np.zeros(0, np.int64),) * 4]
+    size = model.config.block_size
+    for text, start, known, losses, best in _predicted_texts(
+        model, texts, stride=size, threads=lambda _: contextlib.nullcontext(), given=given
+    ):
+        places = starts[text] + np.arange(known, known + len(losses))
+        found.append((places, losses, best, places - starts[text] - start + 1))
+    places, losses, best, positions = (np.concatenate(values) for values in zip(*found))
+    order = places.argsort()
+    return places[order], losses[order], best[order], positions[order]
+
+
+@torch.inference_mode()
+def _predicted_texts(
+    model: GPT,
+    texts: Sequence[np.ndarray],
+    *,
+    stride: int,
+    threads: Callable[[int], AbstractContextManager[None]],
+    given: Sequence[int],
+) -> Iterator[tuple[int, int, int, np.ndarray, np.ndarray]]:
+    """Each window of the `texts`: the number of its text, where the window starts, how many ids after the first one of the text
+    are known before it, and of those that it predicts the losses and the most likely ids.
 
     Windows of all texts are computed together, those of similar length in one batch. Each is filled up at its end, which a
-    causal model does not see before. `threads(n)` is active while a batch of n ids is computed.
+    causal model does not see before.
     """
     size = model.config.block_size
     windows = [
@@ -76,24 +121,22 @@ def total_losses(
         for bounds in _bounds(len(ids), size, stride, first)
     ]
     windows.sort(key=lambda window: window[2] - window[1])
-    totals = np.zeros(len(texts))
     most, logits_of = ids_at_once(model.vocab_size), fastest_logits(model, sum(map(len, texts)))
     while windows:
         longest = windows[-1][2] - windows[-1][1]
         batch = windows[-max(1, most // longest) :]
         del windows[-len(batch) :]
         padded = np.zeros((len(batch), longest + 1), np.int64)
-        wanted = np.zeros((len(batch), longest), bool)
-        for row, (i, start, end, known) in enumerate(batch):
+        for row, (i, start, end, _) in enumerate(batch):
             padded[row, : end - start + 1] = texts[i][start : end + 1]
-            wanted[row, known - start : end - start] = True
-        with threads(padded.size), torch.inference_mode():
+        with threads(padded.size):
             ids = torch.from_numpy(padded).to(model.token_embedding.weight.device)
             logits = logits_of(ids[:, :-1])
             losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(batch), -1)
-        sums = (losses.double().cpu().numpy() * wanted).sum(axis=1)
-        np.add.at(totals, [i for i, *_ in batch], sums)
-    return totals
+            numbers, best = losses.cpu().numpy(), logits.argmax(dim=-1).cpu().numpy()
+        for row, (i, start, end, known) in enumerate(batch):
+            predicted = slice(known - start, end - start)
+            yield i, start, known, numbers[row, predicted], best[row, predicted]
 
 
 def _bounds(n: int, size: int, stride: int, known: int) -> Iterator[tuple[int, int, int]]:
