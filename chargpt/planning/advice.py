@@ -14,6 +14,7 @@ from chargpt.planning.candidate_settings import unless
 from chargpt.planning.cli import TrainOptions, given_in
 from chargpt.planning.law import MAX_EPOCHS, Expected
 from chargpt.project import command
+from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.run import free_folder
@@ -42,9 +43,9 @@ EASIER = 0.2
 
 # The settings that an option of a command replaces, by the beginnings of their names.
 REPLACED = {
-    "--minutes": ("train.max_steps", "optim.name"),
-    "--init-from": ("model.", "train.max_steps"),
-    "--start": ("model.", "train.max_steps"),
+    "--minutes": ("train.max_steps", "optim.name", "train.teachers"),
+    "--init-from": ("model.", "train.max_steps", "train.student_", "train.teachers"),
+    "--start": ("model.", "train.max_steps", "train.student_", "train.teachers"),
     "--find-lr": ("optim.learning_rate",),
 }
 LONGER_TEXT = "train on a longer text of this kind first, and then on this one with --init-from RUN"
@@ -107,7 +108,7 @@ def _known_runs(corpus: Corpus, *, checkpoints: Path) -> dict[tuple[str, str], M
     for run in runs_to_start_from(checkpoints, corpus, root=checkpoints.parent)[:MEASURED_RUNS]:
         try:
             source, _ = find_checkpoint(run.name, checkpoints)
-            if not has_seen_validation(source.state, corpus, root=checkpoints.parent):
+            if _is_long_enough(corpus, source) and not has_seen_validation(source.state, corpus, root=checkpoints.parent):
                 found["--init-from", run.name] = measure_start(source, corpus)
         except UserError:  # what cannot be read is not offered
             continue
@@ -125,14 +126,19 @@ def _known_language(corpus: Corpus, *, ngram_loss: float) -> dict[tuple[str, str
             card = read_card(name)
             known = np.isin([*characters], [*(card.state.tokenizer.characters or "")])
             is_of_script = corpus.counts[: len(characters)][known].sum() >= COMMON * corpus.counts.sum()
-            if is_of_script and card.loss - EASIER < ngram_loss:
-                sources[name] = load_start(name)
+            if is_of_script and card.loss - EASIER < ngram_loss and _is_long_enough(corpus, start := load_start(name)):
+                sources[name] = start
         except UserError:  # what cannot be read is not offered
             continue
     if not sources:
         return {}
     best = min(sources, key=lambda name: measure_start(sources[name], corpus, characters=LANGUAGE_SAMPLE).loss)
     return {("--start", best): measure_start(sources[best], corpus)}
+
+
+def _is_long_enough(corpus: Corpus, source: Checkpoint) -> bool:
+    """Whether a window of the model of `source` fits into each split, as a training needs."""
+    return corpus.items is not None or min(len(corpus.train), len(corpus.val)) > source.state.config.model.block_size
 
 
 def _best_way(

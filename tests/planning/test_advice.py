@@ -6,11 +6,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-from helpers import publish_run
+from helpers import SHAPE, publish_run
 
 import train
 from chargpt.config import Config, apply_overrides
-from chargpt.planning.advice import better_training, better_way, known_start, train_command
+from chargpt.planning.advice import better_training, better_way, kept_settings, known_start, train_command
 from chargpt.planning.cli import parse_options
 from chargpt.planning.law import Expected
 from chargpt.runs.checkpoint_schema import Progress
@@ -98,6 +98,9 @@ def test_a_run_that_knows_the_text_better_is_named_and_one_that_does_not_is_not(
     assert "random" not in better_way(corpus, config, expected=about_loss(1.0), checkpoints=checkpoints, **about)
     line = better_way(corpus, config, expected=about_loss(loss + 1), checkpoints=checkpoints, **about)
     assert "--init-from random" in line and f"{loss:.2f}" in line and f"{loss + 1:.2f}" in line
+    for length, fits in ((SHAPE.block_size, False), (SHAPE.block_size + 1, True)):  # that training would refuse
+        short = dataclasses.replace(corpus, val=corpus.val[:length])
+        assert (known_start(short, ngram_loss=9.0, checkpoints=checkpoints) is not None) == fits
     own = dataclasses.replace(corpus, texts=["poems.txt"])
     assert known_start(own, ngram_loss=9.0, checkpoints=checkpoints) is None
 
@@ -123,6 +126,12 @@ def test_the_command_keeps_the_settings_that_it_does_not_replace(corpus, config,
     assert "max_steps" not in command and "adamw" not in command
     command = ended(corpus, config, tmp_path, best_step=0, given=parse_options(["optim.learning_rate=5", "train.seed=5"]))
     assert "--find-lr train.seed=5" in command and "learning_rate" not in command
+
+
+@pytest.mark.parametrize("option", ["--start", "--init-from"])
+def test_the_command_leaves_out_what_a_start_cannot_have(option):
+    settings = ["train.student_minutes=1", "train.teachers=a", "train.student_gap=0.1", "model.n_layer=2", "train.seed=2"]
+    assert kept_settings(settings, option) == ["train.seed=2"]
 
 
 def test_what_was_done_already_is_not_advised_again(corpus, config, tmp_path):
