@@ -75,20 +75,24 @@ def _rename(path: Path, target: Path) -> None:
 
 
 def publish_file(target: Path, data: bytes) -> None:
-    """Write `data` to `target` so that a crash leaves the old content or the new one. Raises OSError."""
-    with publishing(target) as path:
-        write_synced(path, data)
+    """Write `data` to `target` so that a crash leaves the old content or the new one. Raises OSError that names it."""
+    try:
+        with publishing(target) as path:
+            write_synced(path, data)
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a full disk has no name
+        raise
 
 
 def write_synced(path: Path, data: bytes | memoryview) -> None:
-    """Write a new file and wait until it is on the disk. Raises OSError, also when the file exists."""
+    """Write a new file and wait until it is on the disk. Raises OSError, also when the file exists; no part of it is left."""
     write_pieces_synced(path, [data])
 
 
 def write_pieces_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """`write_synced` for data that is made while it is written. Small pieces are written together."""
     binary = getattr(os, "O_BINARY", 0)  # without it, Windows writes each newline as two bytes
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, 0o666)
+    file, is_whole = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, 0o666), True
     try:
         small = bytearray()
         for piece in pieces:
@@ -100,8 +104,13 @@ def write_pieces_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> Non
             small = bytearray()
         _write(file, small)
         os.fsync(file)
+    except OSError:
+        is_whole = False
+        raise
     finally:
         os.close(file)
+        if not is_whole:
+            discard(path)
 
 
 def _write(file: int, data: bytes | bytearray | memoryview) -> None:

@@ -1,5 +1,6 @@
 """Files appear whole or not at all, and what dead processes left is recognised."""
 
+import errno
 import os
 import re
 import subprocess
@@ -47,6 +48,18 @@ def test_a_failure_leaves_the_old_file(tmp_path):
         write_synced(path, b"half")
         raise RuntimeError
     assert target.read_bytes() == b"old" and os.listdir(tmp_path) == ["config.yaml"]
+
+
+def test_a_full_disk_is_said_of_the_file_and_leaves_none(tmp_path, monkeypatch):
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    for write in (publish_file, write_synced):
+        with pytest.raises(OSError) as error:
+            write(tmp_path / "page.html", b"text")
+        assert write is write_synced or error.value.filename == str(tmp_path / "page.html")
+        assert os.listdir(tmp_path) == []
 
 
 def test_a_link_is_replaced_and_not_followed(tmp_path):

@@ -143,7 +143,9 @@ def test_a_validator_counts_what_it_accepts(write, tmp_path):
     assert f"valid     {accepted:>7,}" in err
     out, _ = write("--items", "5", "--json", "--validator", f"'{sys.executable}' '{program}'")
     assert all(value["valid"] == ("a" in value["item"]) for value in map(json.loads, out.splitlines()))
-    for command, part in (("no-such-program-here", "No such file"), ("'", "quot"), (f"'{sys.executable}' -c pass", "0 words")):
+    endless = f"""'{sys.executable}' -c 'while True: print("1" * 1000)'"""
+    mistakes = [("no-such-program-here", "No such file"), ("'", "quot"), (f"'{sys.executable}' -c pass", "0 words")]
+    for command, part in [*mistakes, (endless, "words for 2 items")]:
         assert part in write("--items", "2", "--validator", command, code=2)[1]
 
 

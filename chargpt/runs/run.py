@@ -205,7 +205,7 @@ def check_free(folder: Path, checkpoints: Path) -> Path:
             ways = f"continue it with --resume, or {other}"
         raise UserError(f"{shown(folder)}: a run of this name exists; {ways}")
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
-        raise UserError(f"{shown(folder)}: this folder exists and is not a run; choose another --run NAME")
+        raise UserError(f"{shown(folder)}: this folder exists and holds no checkpoint; choose another --run NAME")
     return folder
 
 

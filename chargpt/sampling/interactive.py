@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.prompt import encode_prompt
@@ -144,8 +145,7 @@ class Session:
         text = self._generator.tokenizer.decode(self._text)
         try:
             path = Path(name).expanduser()
-            with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                file.write(text)
+            write_synced(path, text.encode("utf-8", "surrogateescape"))
         except FileExistsError:
             raise UserError(f"/save: {name} exists; use another name") from None
         except OSError as error:

@@ -2,8 +2,10 @@
 
 import difflib
 import math
+import os
 import shlex
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,8 @@ from chargpt.text.items import Item, end_in, item_prompt, items_in
 DEFAULT_ITEMS = 10
 # Ids of a training text up to which its items are known without --new.
 QUICK_TO_READ = 2**24
+# Bytes that a validator may print: these, and for each item so many more.
+OUTPUT, OUTPUT_OF_A_LINE = 2**16, 16
 # Labels that an error lists.
 LISTED = 12
 NOT_IN_CACHE = "the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
@@ -149,17 +153,38 @@ def validate(texts: Sequence[str], command: str) -> list[bool]:
     """What the program `command` says of each of the `texts`: it reads them as lines, and prints 1 or 0. Raises UserError."""
     try:
         words = shlex.split(command, posix=not WINDOWS)
-        content = "".join(text.replace("\n", "\\n") + "\n" for text in texts)
-        done = subprocess.run(words, input=content.encode(), capture_output=True, check=False)
+        code, output, errors = _run_on_lines(words, [text.replace("\n", "\\n") for text in texts])
     except (OSError, ValueError, IndexError) as error:  # no such program; a quote that is not closed; no word
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"--validator: {command!r} given: {reason}; give a program and its arguments") from None
-    said = done.stdout.decode("utf-8", "replace").split()
-    if done.returncode or len(said) != len(texts) or not {*said} <= {"0", "1"}:
-        last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
-        what = f"it ended with code {done.returncode} and printed {len(said):,} words for {len(texts):,} items"
+    said = output.split()
+    if code or len(said) != len(texts) or not {*said} <= {"0", "1"}:
+        last = (errors.strip().splitlines() or [""])[-1]
+        what = f"it ended with code {code} and printed {len(said):,} words for {len(texts):,} items"
         raise UserError(f"--validator: {what}{f' ({last})' if last else ''}; print 1 or 0 for each line")
     return [word == "1" for word in said]
+
+
+def _run_on_lines(words: Sequence[str], lines: Sequence[str]) -> tuple[int, str, str]:
+    """The exit code of a program that reads `lines`, what it prints, and the end of its errors. Raises OSError.
+
+    It is killed when it has printed more than a few characters for each line.
+    """
+    most = OUTPUT + OUTPUT_OF_A_LINE * len(lines)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
+        given.write("".join(line + "\n" for line in lines).encode())
+        given.seek(0)
+        with subprocess.Popen(words, stdin=given, stdout=subprocess.PIPE, stderr=errors) as process:
+            assert process.stdout is not None, "a pipe"
+            try:
+                output = process.stdout.read(most + 1)
+            except BaseException:
+                process.kill()
+                raise
+            if len(output) > most:
+                process.kill()
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - OUTPUT))
+        return process.returncode, output.decode("utf-8", "replace"), errors.read().decode("utf-8", "replace")
 
 
 def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:
