@@ -238,6 +238,8 @@ def _check(options: TrainOptions) -> None:
         raise UserError(f"--epochs: given together with {other}, which sets the length as well; leave one out")
     if options.find_lr and options.epochs is not None:
         raise UserError("--find-lr: makes short trainings of its own; leave out --epochs")
+    if options.find_lr and "optim.learning_rate" in given_in(options.settings):
+        raise UserError("--find-lr: tries learning rates itself; leave out optim.learning_rate")
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
     if options.dry_run and (options.resume or options.find_lr):

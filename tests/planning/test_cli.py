@@ -68,6 +68,7 @@ def test_a_time_that_is_not_clear_is_one_line(given):
         (["--resume", "--init-from", "x"], "--resume: settings and weights come from the run"),
         (["--find-lr", "--minutes", "3"], "--find-lr: "),
         (["--find-lr", "--epochs", "3"], "--find-lr: "),
+        (["--find-lr", "optim.learning_rate=0.1"], "--find-lr: tries learning rates itself; leave out optim.learning_rate"),
         (["--epochs", "0"], "--epochs: 0 given; use a number above 0, up to 1,000,000"),
         (["--epochs", "nan"], "--epochs: nan given"),
         (["--epochs", "many"], "--epochs: 'many' given; use a number"),

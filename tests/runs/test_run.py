@@ -120,7 +120,7 @@ def test_a_new_run_takes_no_folder_that_holds_something(tmp_path):
         new_folder("run", tmp_path)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("")
-    with pytest.raises(UserError, match="not a run"):
+    with pytest.raises(UserError, match="holds no checkpoint"):
         new_folder("thesis", tmp_path)
     (tmp_path / "died").mkdir()
     (tmp_path / "died" / "metrics.jsonl").write_text("")  # left by a run that died before its first checkpoint
