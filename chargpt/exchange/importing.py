@@ -133,7 +133,7 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     data = dataclasses.replace(
         config.data, vocabulary="bytes" if imported.tokenizer.characters is None else "characters", **normalizer
     )
-    config = dataclasses.replace(config, data=data)
+    config = dataclasses.replace(config, data=data, train=dataclasses.replace(config.train, start=""))
     fixed = config
     config = by_fields(apply_overrides(config, settings), given_in(settings))
     if dataclasses.replace(config.model, dropout=fixed.model.dropout) != fixed.model:

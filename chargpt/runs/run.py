@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from chargpt.config import Config
 from chargpt.files import LOCK_NAME, FolderLock, is_portable, publish_file, sync_folder
 from chargpt.runs.checkpoint import (
+    STEP_NAME,
     Checkpoint,
     is_lack_of_space,
     is_saved_again,
@@ -173,6 +174,8 @@ def folder_of(name: str, checkpoints: Path) -> Path:
     if odd or name in ("", ".", "..") or not name.isprintable() or Path(name).name in ("", ".."):
         raise UserError(f"--run: {name!r} given; use a name such as poems, or a path such as /tmp/poems")
     path = Path(name)
+    if STEP_NAME.fullmatch(path.name):
+        raise UserError(f"--run: {name!r} given, which is the name of a checkpoint; use a name such as poems")
     if not is_portable(path.name):
         raise UserError(
             f"--run: {name!r} given, which not every system allows as the name of a folder; use a name such as poems"

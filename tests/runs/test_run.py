@@ -145,7 +145,7 @@ def test_settings_that_cannot_be_written_cost_one_line(tmp_path):
     assert "config.yaml: not written" in line
 
 
-@pytest.mark.parametrize("name", ["-x", " x", "x ", "/tmp/ x"])
+@pytest.mark.parametrize("name", ["-x", " x", "x ", "/tmp/ x", "step-00000010", "/tmp/step-00000010.2"])
 def test_a_name_that_a_command_would_not_take_is_refused(name, tmp_path):
     with pytest.raises(UserError, match="--run"):
         folder_of(name, tmp_path)
