@@ -237,13 +237,17 @@ def _load_corpus(
     options: TrainOptions, config: Config, start: Checkpoint | None, vocabulary: Checkpoint | None, *, root: Path, context: int
 ) -> Corpus:
     """The text, with the vocabulary of another run, or with one of its own that has the characters of a start too."""
+    known = "" if start is None else start.state.tokenizer.characters or ""
+    if known and vocabulary is None and 0 < config.data.max_vocab <= len(known):
+        what = f"a run keeps all {len(known)} characters of the one that it begins with"
+        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what}; use more, or leave it out")
     return load_corpus(
         options.texts,
         config.data,
         root=root,
         block_size=context,
         tokenizer=None if vocabulary is None else vocabulary.state.tokenizer,
-        known="" if start is None else start.state.tokenizer.characters or "",
+        known=known,
         given=options.given,
     )
 

@@ -171,6 +171,13 @@ def test_the_run_names_its_start(start, other):
     assert begun(other, start, "--config", str(own)).config.train.start == "run sea"
 
 
+def test_a_vocabulary_that_is_smaller_than_that_of_the_start_is_refused(start, other):
+    known = len(find_checkpoint(str(start), project_root())[0].state.tokenizer.characters)
+    with pytest.raises(UserError, match=f"data.max_vocab: {known} given, but a run keeps all {known} characters"):
+        begun(other, start, f"data.max_vocab={known}")
+    assert begun(other, start, f"data.max_vocab={known + 1}").config.data.max_vocab == known + 1
+
+
 def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     run = other.parent / "adapted"
     words = ["--init-from", str(start), "--run", str(run), f"data.cache={other.parent}/cache", "train.sample_length=0"]
