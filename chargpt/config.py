@@ -376,7 +376,8 @@ def _tree_of(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
         section, dot, name = key.strip().partition(".")
         if not (equals and dot and section and name):
             raise UserError(f"{override}: not a setting; write section.key=value, for example train.max_steps=500")
-        tree.setdefault(section, {})[name] = _FromCommandLine(value)
+        is_separator = (section, name) == ("data", "separator")  # it may be spaces
+        tree.setdefault(section, {})[name] = _FromCommandLine(value if is_separator else value.strip())
     return tree
 
 
@@ -469,8 +470,6 @@ def _brief(value: object) -> str:
 def _coerce(value: Any, hint: Any) -> Any:
     """`value` as the declared type, or ValueError saying what is allowed. Nothing is guessed: no bool for a number."""
     typed = isinstance(value, _FromCommandLine)
-    if typed and hint is not str:  # text may be spaces, as in data.separator
-        value = _FromCommandLine(value.strip())
     if typing.get_origin(hint) is Literal:
         if isinstance(value, bool):
             value = "on" if value else "off"  # YAML reads on and off as true and false

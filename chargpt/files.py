@@ -92,7 +92,7 @@ def write_synced(path: Path, data: bytes | memoryview) -> None:
 def write_pieces_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """`write_synced` for data that is made while it is written. Small pieces are written together."""
     binary = getattr(os, "O_BINARY", 0)  # without it, Windows writes each newline as two bytes
-    file, is_whole = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, 0o666), True
+    file, is_whole = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, 0o666), False
     try:
         small = bytearray()
         for piece in pieces:
@@ -104,9 +104,7 @@ def write_pieces_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> Non
             small = bytearray()
         _write(file, small)
         os.fsync(file)
-    except OSError:
-        is_whole = False
-        raise
+        is_whole = True
     finally:
         os.close(file)
         if not is_whole:

@@ -149,9 +149,9 @@ def test_text_on_the_command_line_is_taken_as_it_is():
     assert apply_overrides(Config(), ["model.bias=false"]).model.bias is False
 
 
-def test_spaces_of_a_text_on_the_command_line_are_kept_and_those_around_a_number_are_not():
-    config = apply_overrides(Config(), ["data.separator= ", "train.seed= 3 ", "optim.name= muon "])
-    assert (config.data.separator, config.train.seed, config.optim.name) == (" ", 3, "muon")
+def test_spaces_around_a_value_are_ignored_and_a_separator_is_one():
+    config = apply_overrides(Config(), ["data.separator= ", "train.seed= 3 ", "optim.name= muon ", "runtime.device=cpu "])
+    assert (config.data.separator, config.train.seed, config.optim.name, config.runtime.device) == (" ", 3, "muon", "cpu")
 
 
 def test_difference_names_what_changed():

@@ -16,8 +16,10 @@ import sample
 import train
 from chargpt.__main__ import main
 from chargpt.analysis.copies import write_samples
+from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.exchange.export import TARGETS
 from chargpt.runs.checkpoint import newest
+from chargpt.runs.load import corpus_in_cache
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError, run_program
 from chargpt.text.corpus import load_corpus
@@ -145,7 +147,7 @@ def test_a_validator_counts_what_it_accepts(write, tmp_path):
     assert all(value["valid"] == ("a" in value["item"]) for value in map(json.loads, out.splitlines()))
     endless = f"""'{sys.executable}' -c 'while True: print("1" * 1000)'"""
     mistakes = [("no-such-program-here", "No such file"), ("'", "quot"), (f"'{sys.executable}' -c pass", "0 words")]
-    for command, part in [*mistakes, (endless, "words for 2 items")]:
+    for command, part in [*mistakes, (endless, "bytes for 2 items and was stopped")]:
         assert part in write("--items", "2", "--validator", command, code=2)[1]
 
 
@@ -180,8 +182,37 @@ def test_a_plain_run_has_no_items(text, tmp_path, capsys):
 def test_a_loss_without_labels_is_that_of_the_validation(run, tmp_path, capsys):
     assert main(["losses", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(logged(run)[-1]["val/loss"], abs=0.01)
-    with pytest.raises(UserError, match="items with labels, .*; use --items"):
-        main(["score", str(run)])
+    for words, way in ((["score", str(run)], "use --items"), (["score", str(run), "--compare", str(run)], "score it alone")):
+        with pytest.raises(UserError, match=f"items with labels, .*; {way}"):
+            main(words)
+    (tmp_path / "new.csv").write_text("race,name\nelf,leila\norc,grukk\n")
+    assert main(["losses", str(run), str(tmp_path / "new.csv"), "--json"]) == 0
+    assert sum(row["characters"] for row in json.loads(capsys.readouterr().out)["classes"]) == len("leila\ngrukk\n")
+    (tmp_path / "new.txt").write_text("leila\ngrukk\n")
+    with pytest.raises(UserError, match="new.txt: has no labels"):
+        main(["losses", str(run), str(tmp_path / "new.txt")])
+
+
+def test_an_item_that_is_longer_than_the_measured_part_has_a_report(tmp_path, capsys):
+    draw = random.Random(0)
+    for number in range(8):
+        words = ("".join(draw.choices("abcdefgh", k=5)) for _ in range(200))
+        (tmp_path / f"{number}.txt").write_text(" ".join(words) + "\nthe end\n")
+    files = [str(tmp_path / f"{number}.txt") for number in range(8)]
+    words = ["--items", "file", *SETTINGS, "train.max_steps=2", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    assert train.main([*files, *words]) == 0
+    state = newest(tmp_path / "run")[0].state
+    corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=tmp_path)
+    report = measure_run(
+        load_model(str(tmp_path / "run"), tmp_path)[0],
+        corpus,
+        folder=tmp_path / "run",
+        index=None,
+        effort=Effort(characters=256, sample_length=40, sample_seconds=1.0),
+    )
+    assert report.scored == 257 and len(report.opening) == 1 and len(report.opening[0].text) == 257
+    assert main(["losses", f"{tmp_path}/run", files[0], "--json"]) == 0
+    assert sum(row["characters"] for row in json.loads(capsys.readouterr().out.splitlines()[-1])["classes"]) == 200 * 6 + 8
 
 
 def test_samples_for_trace_are_items_with_labels(run, capsys):

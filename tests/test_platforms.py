@@ -97,7 +97,15 @@ def test_other_names_stay_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "file, name", [("nul.txt", "nul-text"), ("a:b.txt", "a-b"), ("poems..txt", "poems"), ("-x.txt", "x"), ("-.txt", "text")]
+    "file, name",
+    [
+        ("nul.txt", "nul-text"),
+        ("a:b.txt", "a-b"),
+        ("poems..txt", "poems"),
+        ("-x.txt", "x"),
+        ("-.txt", "text"),
+        ("step-00000010.txt", "step-00000010-text"),
+    ],
 )
 def test_the_default_name_of_a_run_is_made_portable(file, name):
     assert run_name([file]) == name

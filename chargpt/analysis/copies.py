@@ -23,7 +23,7 @@ SIZES = range(2, 33)
 MAX_INDEXED = 2**21
 # Samples of a report.
 SAMPLES = 3
-# Items that are written at a time for each sample.
+# Items that are written at a time for each sample, at most.
 ITEMS = 16
 # Passages that a report lists.
 PASSAGES = 5
@@ -136,7 +136,8 @@ def write_samples(
     """A text of `length` characters for each seed; all are cut short after about `seconds`.
 
     `labels` are those of a list of items, and their numbers; None for a run on any other text. The texts are then items one
-    after the other, with labels, as in the training text. The model makes each of them alone, as it has learned them.
+    after the other, with labels, as in the training text. The model makes each of them alone, as it has learned them. An item
+    that was begun is ended.
     """
     started, samples = time.monotonic(), [""] * len(seeds)
     generator = loaded.text_generator(Sampling(temperature=temperature), length=length)
@@ -148,11 +149,14 @@ def write_samples(
         return samples
     names, counts = [*labels] or [""], np.array([*labels.values()] or [1])
     random, end = [np.random.default_rng(seed) for seed in seeds], end_in(loaded.tokenizer)
+    longest = length
     while (short := [i for i, sample in enumerate(samples) if len(sample) < length]) and time.monotonic() - started < seconds:
-        chosen = [names[number] for i in short for number in random[i].choice(len(names), ITEMS, p=counts / counts.sum())]
-        lines = sampled_items(generator, chosen, [int(seed) for i in short for seed in random[i].integers(2**62, size=ITEMS)])
+        count = min(ITEMS, math.ceil((length - min(len(samples[i]) for i in short)) / longest))  # for each sample
+        chosen = [names[number] for i in short for number in random[i].choice(len(names), count, p=counts / counts.sum())]
+        lines = sampled_items(generator, chosen, [int(seed) for i in short for seed in random[i].integers(2**62, size=count)])
+        longest = max(map(len, lines)) + 1
         for number, i in enumerate(short):
-            samples[i] += "".join(line + end for line in lines[number * ITEMS : (number + 1) * ITEMS])
+            samples[i] += "".join(line + end for line in lines[number * count : (number + 1) * count])
     return [sample[:length] for sample in samples]
 
 

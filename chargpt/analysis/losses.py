@@ -89,12 +89,12 @@ class LossBreakdown:
 def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Predictions:
     """The predictions of `model` on ids (T,), in windows of block_size that start without context, as in training.
 
-    With `marks`, of the items in `ids`, each item alone. Raises UserError if none of them is complete.
+    With `marks`, of the items in `ids`, each item alone: see `predictions_of_items`. Raises UserError if all ids are labels.
     """
     if marks is not None:
         places, losses, best, positions = predictions_of_items(model, ids, marks)
         if not len(places):
-            raise UserError("the text has no complete item; give a longer part of it")
+            raise UserError("the measured part of the text has labels alone; measure a longer part")
         return Predictions(
             ids=ids, places=places, losses=losses.astype(np.float64), best=best, positions=positions, are_windows=False
         )

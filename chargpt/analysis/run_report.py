@@ -64,6 +64,7 @@ def quick(model: GPT, ids: np.ndarray, *, seconds: float = 1.0) -> Effort:
     predict(model, few)
     per_character = (time.perf_counter() - started) / (len(few) - 1)
     # Each character is predicted three times: once for the breakdown of the loss, twice in overlapping windows for the lines.
+    # A list of items takes less: it is predicted once.
     characters = max(PROBE, min(MAX_QUICK, int(seconds / (3 * per_character))))
     return Effort(characters=characters, sample_length=400, sample_seconds=seconds)
 
@@ -87,7 +88,7 @@ class RunReport:
     split_problems: list[str] = field(default_factory=list)  # why its validation loss does not say how good it is
     excerpt: str = ""
     ngram_loss: float | None = None  # the loss of an n-gram model, nats per character
-    scored: int = 0  # characters that the losses and the lines are measured on
+    scored: int = 0  # predicted characters that the losses and the lines are measured on
     losses: LossBreakdown | None = None
     opening: list[Line] = field(default_factory=list)  # the beginning of the validation split
     worst: list[Line] = field(default_factory=list)
@@ -151,7 +152,8 @@ def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, A
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
         "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
-        "opening": lines[1:OPENING_LINES] or lines,  # the first one may begin in the middle of a line
+        # The first line of a text may begin in its middle.
+        "opening": (lines[1:OPENING_LINES] if corpus.marks is None else lines[:OPENING_LINES]) or lines,
         "worst": extreme_lines(lines, worst=True),
         "best": extreme_lines(lines, worst=False),
         "heads": measure_attention(loaded, ids),
@@ -173,7 +175,8 @@ def item_lines(predictions: Predictions, tokenizer: Tokenizer) -> list[Line]:
     cuts = np.flatnonzero(predictions.ids == ItemMarks.of(tokenizer, has_labels=False).end) + 1
     return [
         Line(number=number, text=tokenizer.decode(part), bits=bits_of_part)
-        for number, (part, bits_of_part) in enumerate(zip(np.split(predictions.ids, cuts)[:-1], np.split(bits, cuts)), 1)
+        for number, (part, bits_of_part) in enumerate(zip(np.split(predictions.ids, cuts), np.split(bits, cuts)), 1)
+        if np.isfinite(bits_of_part).any()
     ]
 
 

@@ -6,11 +6,23 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_run_options, add_text_option, load_run, part_of_text, print_json, run_verb, verb_parser
-from chargpt.terminal import log, one_line, whole_number
+from chargpt.commands.frame import (
+    add_run_options,
+    add_text_option,
+    items_for,
+    load_run,
+    part_of_text,
+    print_json,
+    run_verb,
+    verb_parser,
+)
+from chargpt.terminal import UserError, log, one_line, plural, shown, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    import numpy as np
+
     from chargpt.analysis.losses import LossBreakdown
+    from chargpt.sampling.loaded_model import LoadedModel
 
 MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
 
@@ -37,9 +49,13 @@ def print_losses(options: Namespace) -> None:
     from chargpt.analysis.losses import loss_breakdown, predict
 
     loaded = load_run(options.run, device=options.device)
-    ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
+    if loaded.config.data.items and options.text is not None:
+        ids, place = part_of_items(options.text, loaded, length=options.chars)
+    else:
+        part, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
+        ids = part.numpy()
     marks, block_size = loaded.item_marks, loaded.model.config.block_size
-    predictions = predict(loaded.model, ids.numpy(), marks)
+    predictions = predict(loaded.model, ids, marks)
     report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
     if options.json:
         values = dataclasses.asdict(report)
@@ -49,6 +65,19 @@ def print_losses(options: Namespace) -> None:
         alone = "each item alone, without labels"
         log(f"{place}; {alone if marks else f'each window of {block_size:,} characters starts without context'}")
         print(*tables(report), sep="\n")
+
+
+def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np.ndarray, str]":
+    """The first `length` ids of the items in a text, and a line that says how many items it has. Raises UserError."""
+    from chargpt.text.items import stream_of
+
+    items = items_for(loaded, [text], [])
+    if loaded.config.data.label_fields and not all(item.label for item in items):
+        raise UserError(f"{shown(text)}: has no labels, which this run needs; give a table with them")
+    ids, _ = loaded.tokenizer.encode_known(stream_of(items, loaded.tokenizer))
+    return ids[:length], one_line(
+        f"the first {min(length, len(ids)):,} characters of {plural(len(items), 'item')} in {shown(text)}"
+    )
 
 
 def tables(report: "LossBreakdown") -> list[str]:
@@ -74,7 +103,7 @@ def advice(report: "LossBreakdown") -> str:
     """Whether a longer context would help, judging by what the last doubling of it gained."""
     gain, error = report.last_doubling.gain, report.last_doubling.error
     if gain is None or error is None:
-        return "not known: the text has no two whole windows, or it is a list of items"
+        return "not known: it takes two whole windows of four characters or more, and a text that is not a list of items"
     direction = "lower" if gain >= 0 else "higher"
     said = (
         f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"

@@ -141,16 +141,23 @@ def score(options: Namespace) -> None:
     if options.items:
         score_items(options, loaded)
         return
+    _check_labels(loaded, is_compared=options.compare is not None)
     others = [] if options.compare is None else [load_run(options.compare, device=options.device)]
-    for each in (loaded, *others):
-        if each.config.data.label_fields:
-            raise UserError(f"{each.run}: was trained on items with labels, which are given and not predicted; use --items")
+    for other in others:
+        _check_labels(other, is_compared=True)
     stride = stride_within(options.stride, loaded.model.config.block_size)
     with open_texts(options.texts, loaded, settings=options.settings) as texts:
         if others:
             compare(options, texts, loaded, *others)
         else:
             score_texts(options, loaded, texts, stride=stride)
+
+
+def _check_labels(loaded: "LoadedModel", *, is_compared: bool) -> None:
+    """Raise UserError for a run on items with labels."""
+    if loaded.config.data.label_fields:
+        what_to_do = "score it alone, with --items" if is_compared else "use --items"
+        raise UserError(f"{loaded.run}: was trained on items with labels, which are given and not predicted; {what_to_do}")
 
 
 def score_items(options: Namespace, loaded: "LoadedModel") -> None:
@@ -329,8 +336,11 @@ def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
     from chargpt.planning.settings import by_fields
 
     config = apply_overrides(loaded.config, settings)
-    data = by_fields(config, given_in(settings)).data
-    return dataclasses.replace(loaded.tokenizer.settings(data), split="position")
+    data, tokenizer = by_fields(config, given_in(settings)).data, loaded.tokenizer
+    reading = dataclasses.replace(tokenizer.settings(data), split="position")
+    if data.newlines == "auto" and tokenizer.folded and "\r" not in (tokenizer.characters or ""):
+        return dataclasses.replace(reading, newlines="fold")  # the text of the run had no \r, so it had no other line ends
+    return reading
 
 
 def _decoded(encoded: "EncodedText", tokenizer: "Tokenizer") -> Iterator[str | bytes]:

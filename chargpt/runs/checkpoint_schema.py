@@ -42,11 +42,12 @@ class Progress:
     def record_evaluation(self, loss: float, *, is_falling: bool = True, tolerance: float = 0.0) -> None:
         """The validation loss of the current step is `loss`; `is_falling` if the learning rate has begun to fall.
 
-        This step is the best one if its loss is less than `tolerance` nats above the lowest one before.
+        This step is the best one if its loss is lower than that of the best one before, or less than `tolerance` nats above the
+        lowest one.
         """
         self.evaluated, self.val_loss = self.step, loss
-        lowest = math.inf if self.lowest_loss is None else self.lowest_loss
-        if loss < lowest + tolerance:
+        lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
+        if loss < max(best, lowest + tolerance):
             self.best_step, self.best_loss, self.without_gain = self.step, loss, 0
         elif is_falling:
             self.without_gain += 1

@@ -1,11 +1,12 @@
 """Items on standard output, as lines or JSON lines, and the table at the end: written, unique, new and valid."""
 
+import contextlib
 import difflib
 import math
 import os
 import shlex
 import subprocess
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -151,40 +152,56 @@ def table(tally: Tally, *, wanted: int, seconds: float, is_known: bool, valid: S
 
 def validate(texts: Sequence[str], command: str) -> list[bool]:
     """What the program `command` says of each of the `texts`: it reads them as lines, and prints 1 or 0. Raises UserError."""
+    most = OUTPUT + OUTPUT_OF_A_LINE * len(texts)
     try:
         words = shlex.split(command, posix=not WINDOWS)
-        code, output, errors = _run_on_lines(words, [text.replace("\n", "\\n") for text in texts])
+        content = "".join(text.replace("\n", "\\n") + "\n" for text in texts)
+        code, output, errors = _run(words, content.encode(), most=most)
     except (OSError, ValueError, IndexError) as error:  # no such program; a quote that is not closed; no word
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"--validator: {command!r} given: {reason}; give a program and its arguments") from None
-    said = output.split()
-    if code or len(said) != len(texts) or not {*said} <= {"0", "1"}:
-        last = (errors.strip().splitlines() or [""])[-1]
+    said = output.decode("utf-8", "replace").split()
+    if len(output) > most or code or len(said) != len(texts) or not {*said} <= {"0", "1"}:
+        last = (errors.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
         what = f"it ended with code {code} and printed {len(said):,} words for {len(texts):,} items"
+        if len(output) > most:
+            what = f"it printed more than {most:,} bytes for {len(texts):,} items and was stopped"
         raise UserError(f"--validator: {what}{f' ({last})' if last else ''}; print 1 or 0 for each line")
     return [word == "1" for word in said]
 
 
-def _run_on_lines(words: Sequence[str], lines: Sequence[str]) -> tuple[int, str, str]:
-    """The exit code of a program that reads `lines`, what it prints, and the end of its errors. Raises OSError.
+def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes, bytes]:
+    """The exit code of a program that reads `content`, what it prints, and the end of its errors. Raises OSError.
 
-    It is killed when it has printed more than a few characters for each line.
+    It is stopped when it has printed more than `most` bytes, so that what it prints does not fill the memory.
     """
-    most = OUTPUT + OUTPUT_OF_A_LINE * len(lines)
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
-        given.write("".join(line + "\n" for line in lines).encode())
-        given.seek(0)
-        with subprocess.Popen(words, stdin=given, stdout=subprocess.PIPE, stderr=errors) as process:
-            assert process.stdout is not None, "a pipe"
-            try:
-                output = process.stdout.read(most + 1)
-            except BaseException:
-                process.kill()
-                raise
+    errors = bytearray()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        given, printed, failed = process.stdin, process.stdout, process.stderr
+        assert given is not None and printed is not None and failed is not None, "pipes"
+
+        def write() -> None:
+            with contextlib.suppress(OSError), given:  # it may end before it has read everything
+                given.write(content)
+
+        def keep_end() -> None:
+            while piece := os.read(failed.fileno(), OUTPUT):
+                errors[:] = (errors + piece)[-OUTPUT:]
+
+        threads = [threading.Thread(target=work, daemon=True) for work in (write, keep_end)]
+        for thread in threads:
+            thread.start()
+        try:
+            output = printed.read(most + 1)
             if len(output) > most:
                 process.kill()
-        errors.seek(max(0, errors.seek(0, os.SEEK_END) - OUTPUT))
-        return process.returncode, output.decode("utf-8", "replace"), errors.read().decode("utf-8", "replace")
+        except BaseException:
+            process.kill()
+            raise
+        for thread in threads:
+            thread.join()
+    return process.returncode, output, bytes(errors)
 
 
 def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:

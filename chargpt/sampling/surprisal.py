@@ -81,9 +81,11 @@ def predictions_of_items(
 
     Returns arrays with a value for each id that is predicted, in the order of the text: its index in `ids`, its loss in nats,
     the id that the model expected most, and how many ids of the context the model read. An item at the end that is not
-    complete is left out.
+    complete is left out, unless it is the only one.
     """
     starts, stops = marks.bounds(ids)
+    if not len(stops):
+        starts, stops = np.zeros(1, np.int64), np.array([len(ids) - 1])
     counted = marks.counted(ids)
     given = [int((~counted[start : stop + 1]).sum()) for start, stop in zip(starts, stops)]
     texts = [np.concatenate(([marks.end], ids[start : stop + 1])) for start, stop in zip(starts, stops)]
@@ -148,4 +150,4 @@ def _bounds(n: int, size: int, stride: int, known: int) -> Iterator[tuple[int, i
     while known < n - 1:
         end = min(start + size, n - 1)
         yield start, end, known
-        start, known = start + stride, end
+        start, known = start + stride, max(known, end)

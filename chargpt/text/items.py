@@ -99,6 +99,12 @@ def item_prompt(tokenizer: Tokenizer, label: str, beginning: str = "") -> str:
     return end_in(tokenizer) + (f"{label}{TAB}" if label else "") + beginning
 
 
+def stream_of(items: Iterable[Item], tokenizer: Tokenizer) -> str:
+    """The text of `items`, each with its label if it has one, as `items_in` reads it."""
+    end = end_in(tokenizer)
+    return "".join(f"{item.label}{TAB}{item.text}{end}" if item.label else item.text + end for item in items)
+
+
 def items_in(ids: np.ndarray, tokenizer: Tokenizer, *, has_labels: bool) -> list[Item]:
     """The items of a stream, as text; the last one, if it is not complete, is left out."""
     lines = tokenizer.decode(ids).split(end_in(tokenizer))[:-1]

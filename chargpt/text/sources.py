@@ -76,6 +76,8 @@ def run_name(texts: Sequence[str]) -> str:
     if not name.isprintable():  # bytes that are not a character in this locale, or control characters
         name = unicodedata.normalize("NFKD", os.fsencode(name).decode("utf-8", "replace"))
         name = re.sub(r"[^0-9A-Za-z._-]", "", name)
+    if re.fullmatch(r"step-[0-9.]+", name):  # a checkpoint has such a name
+        name = f"{name}-text"
     return portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
 
 

@@ -113,8 +113,13 @@ class Tokenizer:
         return UnknownCharacters(message, "".join(positions))
 
     def settings(self, config: DataConfig) -> DataConfig:
-        """`config` for reading a text with this vocabulary and its normaliser. data.newlines=auto is that of `normalized`."""
-        normalizer = asdict(self._normalizer_of_new_text if config.newlines == "auto" else self.normalizer)
+        """`config` for reading a text with this vocabulary and its normaliser.
+
+        If \\r is unknown, line ends become \\n, unless `config` keeps them. In a vocabulary with an id of rare characters, \\r
+        has that id.
+        """
+        folds = config.newlines != "keep" and self._has_no_return and not self.folded
+        normalizer = asdict(replace(self.normalizer, newlines="fold") if folds else self.normalizer)
         vocabulary: Literal["characters", "bytes"] = "bytes" if self.characters is None else "characters"
         return replace(config, vocabulary=vocabulary, min_count=1, max_vocab=0, **normalizer)
 
@@ -152,14 +157,12 @@ class Tokenizer:
         return hash((self.characters, self.folded, self.normalizer))
 
     def normalized(self, text: str) -> str:
-        """`text` after normalisation. If \\r would be unknown, line ends become \\n."""
-        return self._normalizer_of_new_text.apply(text)
+        """`text` after normalisation. In a vocabulary without \\r, line ends become \\n."""
+        return (replace(self.normalizer, newlines="fold") if self._has_no_return else self.normalizer).apply(text)
 
     @property
-    def _normalizer_of_new_text(self) -> TextNormalizer:
-        """The normaliser, which also folds line ends if \\r is unknown: the text of the vocabulary had none."""
-        is_unknown = self.characters is not None and "\r" not in self.characters and not self.folded
-        return replace(self.normalizer, newlines="fold") if is_unknown else self.normalizer
+    def _has_no_return(self) -> bool:
+        return self.characters is not None and "\r" not in self.characters
 
     def _normalized_ids(self, text: str) -> tuple[str, np.ndarray]:
         """`text` after normalisation, and its ids, -1 for unknown characters."""

@@ -50,8 +50,13 @@ def test_the_loss_of_items_is_that_of_training_and_labels_do_not_count(has_label
     for rows in (report.classes, report.positions):
         assert sum(row.characters for row in rows) == len(predictions.places)
     assert report.last_doubling.gain is None and predictions.positions.max() == SHAPE.block_size
-    with pytest.raises(UserError, match="no complete item"):
-        predict(model, tokenizer.encode("ab"), marks)
+    alone = predict(model, ids[:5], marks)  # the beginning of one item
+    assert len(alone.losses) == 5 - 3 * has_labels and alone.losses.mean() == pytest.approx(
+        evaluate(model, ids[:5], marks=marks), abs=1e-5
+    )
+    if has_labels:
+        with pytest.raises(UserError, match="labels alone"):
+            predict(model, tokenizer.encode("ab"), marks)
 
 
 def test_a_share_of_the_loss_is_that_of_its_characters():

@@ -132,6 +132,7 @@ def test_the_command_keeps_the_settings_that_it_does_not_replace(corpus, config,
 def test_the_command_leaves_out_what_a_start_cannot_have(option):
     settings = ["train.student_minutes=1", "train.teachers=a", "train.student_gap=0.1", "model.n_layer=2", "train.seed=2"]
     assert kept_settings(settings, option) == ["train.seed=2"]
+    assert kept_settings(settings, "--minutes") == [setting for setting in settings if "teachers" not in setting]
 
 
 def test_what_was_done_already_is_not_advised_again(corpus, config, tmp_path):

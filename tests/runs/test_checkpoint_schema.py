@@ -1,5 +1,6 @@
 """The schema of state.json: what is written comes back, everything else is refused, older formats are read."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -162,3 +163,8 @@ def test_small_rises_do_not_add_up():
         progress.record_evaluation(loss, tolerance=0.1)
     assert (progress.best_step, progress.best_loss, progress.lowest_loss) == (5, 1.099, 1.0)
     assert progress.without_gain == 1
+    progress.step = 7
+    progress.record_evaluation(1.05)  # resumed with checkpoint.best=lowest
+    assert (progress.best_step, progress.best_loss, progress.lowest_loss) == (7, 1.05, 1.0)
+    state = dataclasses.replace(saved_state(7), progress=progress)
+    assert SavedState.from_json(json.loads(json.dumps(state.to_json()))) == state

@@ -86,9 +86,9 @@ def test_a_prompt_is_normalised_like_the_text():
     assert tokenizer.decode(tokenizer.encode("FACE\u0301\r")) == "facé\n"
     tokenizer = fitted("face\n")  # the text had no \r, so the normaliser keeps line ends
     assert tokenizer.normalizer.newlines == "keep" and tokenizer.decode(tokenizer.encode("a\r\nc\r")) == "a\nc\n"
-    tokenizer = fitted("face\n" * 2 + "x\r\n", min_count=2)  # \r has the id of rare characters
-    assert tokenizer.folded and tokenizer.normalized("a\r\n") == "a\r\n"
-    assert tokenizer.encode("a\r\n")[1] == tokenizer.encode("x")[0]
+    tokenizer = fitted("face\n" * 2 + "x\n", min_count=2)
+    assert tokenizer.folded and tokenizer.decode(tokenizer.encode("a\r\nc\r")) == "a\nc\n"
+    assert tokenizer.settings(DataConfig()).newlines == "keep", "the ids of a run with --vocab-from stay what they are"
     tokenizer = fitted("face\r\n")
     assert tokenizer.decode(tokenizer.encode("a\r\nc")) == "a\r\nc"
 
