@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_helpers import ROOT
 
+from chargpt.config import DataConfig
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import (
     CODE_POINTS,
