@@ -12,7 +12,7 @@ import numpy as np
 
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.candidate_settings import multiple, unless
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, entropy_of, training_speed
+from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, entropy_of, text_of, training_speed
 from chargpt.planning.law import MAX_EPOCHS, SHAPES, TWO_RUNS, Expected, Text, announced, expected_loss
 from chargpt.planning.teachers import Teacher
 from chargpt.runs.blank_model import blank_model
@@ -59,6 +59,11 @@ LEAST_SHARE = 0.78
 WEAK_START = 0.53
 # A start that has this part of the entropy, or more, as its loss on a text does not know text of this kind.
 UNKNOWN_KIND = 1.1
+# Characters from which on a run knows many kinds of text, as the starts that come with the program do.
+BROAD = 20_000_000
+# Nats that another run loses on a text, compared with its own, up to which the formula above holds, and how many more until its
+# weights are worth little: then the loss is this share of that from scratch. Fitted.
+NEAR, FADING, FAR_SHARE = 0.2, 0.9, 0.98
 # Share of the expected loss by which it may be off.
 SPREAD = 0.07
 # Characters in a step: least and most.
@@ -87,6 +92,7 @@ class MeasuredStart(NamedTuple):
     loss: float  # on the validation split, before training, nats per character
     own_loss: float | None  # on its own validation split
     entropy: float  # of the characters of the text: the loss of a model that knows their frequencies alone
+    scratch: float | None = None  # the loss to expect without these weights; None for weights that know many kinds of text
 
     @property
     def distance(self) -> float:
@@ -100,7 +106,10 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASU
     vocabulary = start_from(source, model, corpus.tokenizer)
     loss = evaluate(model, validation_split(corpus.val, characters), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
-    return MeasuredStart(name_of_start(source), vocabulary, loss, source.state.progress.best_loss, entropy_of(corpus))
+    progress, entropy = source.state.progress, entropy_of(corpus)
+    is_broad = progress.step * source.state.config.chars_per_step >= BROAD
+    scratch = None if is_broad else expected_from_scratch(text_of(corpus))
+    return MeasuredStart(name_of_start(source), vocabulary, loss, progress.best_loss, entropy, scratch)
 
 
 def adapt(
@@ -171,13 +180,17 @@ def expected_after(start: MeasuredStart, ngram_loss: float) -> Expected:
     """The validation loss after an adaptation to a text of which an n-gram model has `ngram_loss`.
 
     The adapted model knows the language as the start does, and the text as an n-gram model does: its loss is below both, if the
-    start is a good one and knows the kind of text. docs/lab/starts.md compares it with measurements.
+    start is a good one and knows the kind of text. A run that knows one other kind of text helps less, the farther it is.
+    docs/lab/starts.md compares it with measurements.
     """
     loss = min(start.loss, ngram_loss)
     if 0 < loss and start.loss < UNKNOWN_KIND * start.entropy:
         own_loss = start.loss if start.own_loss is None else start.own_loss
         share = max(LEAST_SHARE, own_loss / (WEAK_START * start.entropy))
         loss = (start.loss**-POWER + (share * ngram_loss) ** -POWER) ** (-1 / POWER)
+    if start.scratch is not None:
+        far = min(1.0, max(0.0, (start.distance - NEAR) / FADING))
+        loss += far * (FAR_SHARE * start.scratch - loss)
     return Expected(loss, loss * (1 - SPREAD), loss * (1 + SPREAD))
 
 

@@ -178,6 +178,22 @@ def test_a_vocabulary_that_is_smaller_than_that_of_the_start_is_refused(start, o
     assert begun(other, start, f"data.max_vocab={known + 1}").config.data.max_vocab == known + 1
 
 
+RUNS_OF_ANOTHER_KIND = [  # own loss, loss on the text, n-gram model, from scratch, after adaptation: docs/lab/starts.md
+    (1.31, 2.42, 1.75, 1.66, 1.671),  # Python's library, a novel
+    (1.31, 2.19, 2.08, 1.81, 1.813),  # Python's library, messages
+    (1.33, 2.87, 2.01, 1.81, 1.834),  # a manual, verse
+    (1.45, 2.06, 1.78, 1.63, 1.640),  # a diary, a novel
+    (1.54, 2.19, 2.27, 2.13, 1.839),  # a novel, verse
+    (1.52, 1.62, 1.75, 1.66, 1.378),  # plays, a novel
+]
+
+
+@pytest.mark.parametrize(("own", "loss", "ngram_loss", "scratch", "after"), RUNS_OF_ANOTHER_KIND)
+def test_a_run_of_another_kind_of_text_promises_little(own, loss, ngram_loss, scratch, after):
+    start = MeasuredStart("a", "", loss, own_loss=own, entropy=3.1, scratch=scratch)
+    assert expected_after(start, ngram_loss).loss == pytest.approx(after, rel=0.08)
+
+
 def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     run = other.parent / "adapted"
     words = ["--init-from", str(start), "--run", str(run), f"data.cache={other.parent}/cache", "train.sample_length=0"]
