@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import random
 import re
+import shlex
 import signal
 import sys
 
@@ -147,7 +149,9 @@ def test_a_validator_counts_what_it_accepts(write, tmp_path):
     assert all(value["valid"] == ("a" in value["item"]) for value in map(json.loads, out.splitlines()))
     endless = f"""'{sys.executable}' -c 'while True: print("1" * 1000)'"""
     mistakes = [("no-such-program-here", "No such file"), ("'", "quot"), (f"'{sys.executable}' -c pass", "0 words")]
-    for command, part in [*mistakes, (endless, "bytes for 2 items and was stopped")]:
+    stopped = "bytes for 2 items and was stopped"
+    endless_too = (f"sh -c {shlex.quote(f'{endless} | cat')}", stopped)
+    for command, part in [*mistakes, (endless, stopped), *[endless_too] * (os.name == "posix")]:
         assert part in write("--items", "2", "--validator", command, code=2)[1]
 
 

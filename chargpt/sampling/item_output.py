@@ -194,13 +194,14 @@ def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes
             thread.start()
         try:
             output = printed.read(most + 1)
-            if len(output) > most:
+            if is_stopped := len(output) > most:
                 process.kill()
+                printed.close()  # ends programs that this one has started
         except BaseException:
             process.kill()
             raise
         for thread in threads:
-            thread.join()
+            thread.join(1.0 if is_stopped else None)
     return process.returncode, output, bytes(errors)
 
 
