@@ -144,7 +144,8 @@ def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, A
     """The fields of a RunReport that are about the text, or measured on its validation split."""
     ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
     predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
-    lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.tokenizer)
+    lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.marks, corpus.tokenizer)
+    whole = lines if corpus.marks else lines[1:]  # the first line of a text may begin in its middle
     return {
         "corpus": corpus.describe()[1:],
         "training_characters": len(corpus.train),
@@ -152,8 +153,7 @@ def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, A
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
         "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
-        # The first line of a text may begin in its middle.
-        "opening": (lines[1:OPENING_LINES] if corpus.marks is None else lines[:OPENING_LINES]) or lines,
+        "opening": whole[:OPENING_LINES] or lines,
         "worst": extreme_lines(lines, worst=True),
         "best": extreme_lines(lines, worst=False),
         "heads": measure_attention(loaded, ids),
@@ -168,11 +168,11 @@ def score_lines(loaded: LoadedModel, ids: np.ndarray) -> list[Line]:
     return list(lines_of(score_pieces(loaded.model, tokenizer, [piece], stride=stride, total=Total())))
 
 
-def item_lines(predictions: Predictions, tokenizer: Tokenizer) -> list[Line]:
+def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer) -> list[Line]:
     """The items of a text as lines, with the bits of each character that was predicted."""
     bits = np.full(len(predictions.ids), np.nan)
     bits[predictions.places] = predictions.losses / math.log(2)
-    cuts = np.flatnonzero(predictions.ids == ItemMarks.of(tokenizer, has_labels=False).end) + 1
+    cuts = np.flatnonzero(predictions.ids == marks.end) + 1
     return [
         Line(number=number, text=tokenizer.decode(part), bits=bits_of_part)
         for number, (part, bits_of_part) in enumerate(zip(np.split(predictions.ids, cuts), np.split(bits, cuts)), 1)
