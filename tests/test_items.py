@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import sys
+import time
 
 import pytest
 from helpers import bits, last_step, logged, logged_without_speed
@@ -150,9 +151,12 @@ def test_a_validator_counts_what_it_accepts(write, tmp_path):
     endless = f"""'{sys.executable}' -c 'while True: print("1" * 1000)'"""
     mistakes = [("no-such-program-here", "No such file"), ("'", "quot"), (f"'{sys.executable}' -c pass", "0 words")]
     stopped = "bytes for 2 items and was stopped"
-    endless_too = (f"sh -c {shlex.quote(f'{endless} | cat')}", stopped)
-    for command, part in [*mistakes, (endless, stopped), *[endless_too] * (os.name == "posix")]:
+    children = [f"{endless} | cat", f"sleep 60 | {endless}", f"{endless} >&2 & {endless}"]
+    endless_too = [(f"sh -c {shlex.quote(child)}", stopped) for child in children]
+    began = time.monotonic()
+    for command, part in [*mistakes, (endless, stopped), *(endless_too if os.name == "posix" else [])]:
         assert part in write("--items", "2", "--validator", command, code=2)[1]
+    assert time.monotonic() - began < 50  # it waits for none of the programs that a validator has started
 
 
 MISTAKES = {
@@ -195,6 +199,9 @@ def test_a_loss_without_labels_is_that_of_the_validation(run, tmp_path, capsys):
     (tmp_path / "new.txt").write_text("leila\ngrukk\n")
     with pytest.raises(UserError, match="new.txt: has no labels"):
         main(["losses", str(run), str(tmp_path / "new.txt")])
+    (tmp_path / "new.csv").write_text('race,name\nelf,"lei\nla"\norc,grukk\n')
+    with pytest.raises(UserError, match="has a line end, which ends an item of this run; remove it"):
+        main(["losses", str(run), str(tmp_path / "new.csv")])
 
 
 def test_an_item_that_is_longer_than_the_measured_part_has_a_report(tmp_path, capsys):
@@ -227,6 +234,7 @@ def test_samples_for_trace_are_items_with_labels(run, capsys):
     assert set(labels) == {"elf", "ent"} and labels.count("elf") > 1.5 * labels.count("ent")
     assert main(["trace", str(run), "--seed", "1", "--length", "300", "--json"]) == 0
     passages = [found["passage"] for found in json.loads(capsys.readouterr().out)["passages"]]
+    assert passages
     assert all(re.search(rf"\n({'|'.join(LETTERS)})\t", f"\n{passage}") for passage in passages)
 
 

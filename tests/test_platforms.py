@@ -105,6 +105,8 @@ def test_other_names_stay_as_they_are(tmp_path):
         ("-x.txt", "x"),
         ("-.txt", "text"),
         ("step-00000010.txt", "step-00000010-text"),
+        ("-step-00000010.txt", "step-00000010-text"),
+        ("step-1.txt", "step-1"),
     ],
 )
 def test_the_default_name_of_a_run_is_made_portable(file, name):

@@ -16,7 +16,8 @@ from chargpt.commands.frame import (
     run_verb,
     verb_parser,
 )
-from chargpt.terminal import UserError, log, one_line, plural, shown, whole_number
+from chargpt.project import command
+from chargpt.terminal import UserError, log, notice, one_line, plural, shown, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     import numpy as np
@@ -69,12 +70,17 @@ def print_losses(options: Namespace) -> None:
 
 def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np.ndarray, str]":
     """The first `length` ids of the items in a text, and a line that says how many items it has. Raises UserError."""
-    from chargpt.text.items import stream_of
+    from chargpt.text.items import end_in, stream_of
 
     items = items_for(loaded, [text], [])
     if loaded.config.data.label_fields and not all(item.label for item in items):
         raise UserError(f"{shown(text)}: has no labels, which this run needs; give a table with them")
-    ids, _ = loaded.tokenizer.encode_known(stream_of(items, loaded.tokenizer))
+    if broken := [item.text for item in items if end_in(loaded.tokenizer) in item.text]:
+        what = f"{shown(text)}: {broken[0]!r:.40} has a line end, which ends an item of this run"
+        raise UserError(f"{what}; remove it, or use {command('score')} --items")
+    ids, unknown = loaded.tokenizer.encode_known(stream_of(items, loaded.tokenizer))
+    if unknown:
+        notice("warning", f"{shown(text)}: left out, because the model does not know them: {plural(len(unknown), 'character')}")
     return ids[:length], one_line(
         f"the first {min(length, len(ids)):,} characters of {plural(len(items), 'item')} in {shown(text)}"
     )
@@ -103,7 +109,7 @@ def advice(report: "LossBreakdown") -> str:
     """Whether a longer context would help, judging by what the last doubling of it gained."""
     gain, error = report.last_doubling.gain, report.last_doubling.error
     if gain is None or error is None:
-        return "not known: it takes two whole windows of four characters or more, and a text that is not a list of items"
+        return "not known: two whole windows of four characters or more are needed; a list of items has none"
     direction = "lower" if gain >= 0 else "higher"
     said = (
         f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"

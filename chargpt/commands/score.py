@@ -339,7 +339,7 @@ def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
     data, tokenizer = by_fields(config, given_in(settings)).data, loaded.tokenizer
     reading = dataclasses.replace(tokenizer.settings(data), split="position")
     if data.newlines == "auto" and tokenizer.folded and "\r" not in (tokenizer.characters or ""):
-        return dataclasses.replace(reading, newlines="fold")  # the text of the run had no \r, so it had no other line ends
+        return dataclasses.replace(reading, newlines="fold")  # a line end \r\n would be a rare character and a \n
     return reading
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.config import Config, ModelConfig, apply, apply_overrides
+from chargpt.config import Config, DataConfig, ModelConfig, apply, apply_overrides
 from chargpt.exchange.layouts import with_biases
 from chargpt.model import GPT, SINUSOID_SCALE, sinusoids
 from chargpt.planning.cli import given_in
@@ -130,12 +130,16 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     config = load_settings(preset, [], presets=presets, model=shape, model_from=imported.program).config
     config = apply(config, imported.settings, where=imported.program)
     normalizer = dataclasses.asdict(imported.tokenizer.normalizer)
+    if normalizer["newlines"] == "keep":  # which no file of another program says: line ends are decided as for any text
+        normalizer["newlines"] = DataConfig().newlines
     data = dataclasses.replace(
         config.data, vocabulary="bytes" if imported.tokenizer.characters is None else "characters", **normalizer
     )
     config = dataclasses.replace(config, data=data, train=dataclasses.replace(config.train, start=""))
     fixed = config
     config = by_fields(apply_overrides(config, settings), given_in(settings))
+    if config.train.start:
+        raise UserError("train.start: an imported run begins with the imported weights; leave it out")
     if dataclasses.replace(config.model, dropout=fixed.model.dropout) != fixed.model:
         raise UserError(
             "command line: the shape is that of the imported model; of the model settings, change only model.dropout"

@@ -224,7 +224,7 @@ def result(run: RunReport) -> str:
         sentences[0] += f", {how} that of {than}"
     later = [loss for step, loss in run.log.curve("val/loss") if step > run.step]
     if later and later[-1] > run.val_loss + WORSE:
-        sentences.append(f"It was lowest at step {run.step:,} and rose to {later[-1]:.2f} after that")
+        sentences.append(f"At step {run.step:,} it was {run.val_loss:.2f}; it rose to {later[-1]:.2f} after that")
     training = [loss for step, loss in run.log.curve("train/loss") if step <= run.step][-1:]
     if training and training[0] < run.val_loss / 2:
         sentences.append(f"The training loss is {training[0]:.2f}: the model has memorised a part of its text")

@@ -12,7 +12,15 @@ import numpy as np
 
 from chargpt.config import Config, apply_overrides
 from chargpt.planning.candidate_settings import multiple, unless
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, entropy_of, text_of, training_speed
+from chargpt.planning.chosen_for_time import (
+    DEFAULT_SECONDS,
+    FAR_DROPOUT,
+    FAR_FACTOR,
+    chooses,
+    entropy_of,
+    is_far,
+    training_speed,
+)
 from chargpt.planning.law import MAX_EPOCHS, SHAPES, TWO_RUNS, Expected, Text, announced, expected_loss
 from chargpt.planning.teachers import Teacher
 from chargpt.runs.blank_model import blank_model
@@ -20,6 +28,7 @@ from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
 from chargpt.runs.start_from import name_of_start, start_from
+from chargpt.runs.starts import comes_with_program
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
@@ -59,11 +68,12 @@ LEAST_SHARE = 0.78
 WEAK_START = 0.53
 # A start that has this part of the entropy, or more, as its loss on a text does not know text of this kind.
 UNKNOWN_KIND = 1.1
-# Characters from which on a run knows many kinds of text, as the starts that come with the program do.
-BROAD = 20_000_000
-# Nats that another run loses on a text, compared with its own, up to which the formula above holds, and how many more until its
-# weights are worth little: then the loss is this share of that from scratch. Fitted.
-NEAR, FADING, FAR_SHARE = 0.2, 0.9, 0.98
+# A run of the user knows one kind of text. Up to this distance, in nats, the formula above holds; fitted.
+NEAR = 0.2
+# From this distance on, the weights of such a run are worth little.
+USELESS = 1.1
+# There, the loss after an adaptation is this share of that from scratch; fitted.
+FAR_SHARE = 0.98
 # Share of the expected loss by which it may be off.
 SPREAD = 0.07
 # Characters in a step: least and most.
@@ -92,7 +102,7 @@ class MeasuredStart(NamedTuple):
     loss: float  # on the validation split, before training, nats per character
     own_loss: float | None  # on its own validation split
     entropy: float  # of the characters of the text: the loss of a model that knows their frequencies alone
-    scratch: float | None = None  # the loss to expect without these weights; None for weights that know many kinds of text
+    scratch: float | None = None  # the loss to expect without these weights; None for a start that comes with the program
 
     @property
     def distance(self) -> float:
@@ -100,15 +110,17 @@ class MeasuredStart(NamedTuple):
         return 0.0 if self.own_loss is None else max(0.0, self.loss - self.own_loss)
 
 
-def measure_start(source: Checkpoint, corpus: Corpus, *, characters: int = MEASURED) -> MeasuredStart:
-    """How well a start knows the text of `corpus` before training, by this many `characters` of the validation split."""
+def measure_start(source: Checkpoint, corpus: Corpus, *, text: Text, characters: int = MEASURED) -> MeasuredStart:
+    """How well a start knows the text of `corpus` before training, by this many `characters` of the validation split.
+
+    `text` is what is known of the same text.
+    """
     model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
     vocabulary = start_from(source, model, corpus.tokenizer)
     loss = evaluate(model, validation_split(corpus.val, characters), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     progress, entropy = source.state.progress, entropy_of(corpus)
-    is_broad = progress.step * source.state.config.chars_per_step >= BROAD
-    scratch = None if is_broad else expected_from_scratch(text_of(corpus))
+    scratch = None if comes_with_program(source) else expected_from_scratch(text)
     return MeasuredStart(name_of_start(source), vocabulary, loss, progress.best_loss, entropy, scratch)
 
 
@@ -189,17 +201,33 @@ def expected_after(start: MeasuredStart, ngram_loss: float) -> Expected:
         share = max(LEAST_SHARE, own_loss / (WEAK_START * start.entropy))
         loss = (start.loss**-POWER + (share * ngram_loss) ** -POWER) ** (-1 / POWER)
     if start.scratch is not None:
-        far = min(1.0, max(0.0, (start.distance - NEAR) / FADING))
+        far = min(1.0, max(0.0, (start.distance - NEAR) / (USELESS - NEAR)))
         loss += far * (FAR_SHARE * start.scratch - loss)
     return Expected(loss, loss * (1 - SPREAD), loss * (1 + SPREAD))
 
 
-def describe_start(start: MeasuredStart, corpus: Corpus, text: Text) -> list[Notice]:
-    """What the start is, its loss on this text, and the loss to expect, beside those of other ways."""
+def far_from_usual(config: Config, start: MeasuredStart, *, characters: int, given: Collection[str]) -> list[str]:
+    """The settings that the user has given and that differ so much from those of `adapt` that no formula knows the loss."""
+    rate, passes = _rate(config.optim.name, characters, start), config.train.max_steps * config.chars_per_step / characters
+    steps = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step)
+    settings: list[tuple[str, float, float, bool]] = [
+        ("optim.learning_rate", config.optim.learning_rate, rate, is_far(config.optim.learning_rate, rate)),
+        ("model.dropout", config.model.dropout, DROPOUT, config.model.dropout > DROPOUT + FAR_DROPOUT),
+        ("train.max_steps", config.train.max_steps, steps, passes < FEWEST_EPOCHS / FAR_FACTOR),
+    ]
+    return [f"{key}={value:g} (usual: {usual:g})" for key, value, usual, far in settings if far and key in given]
+
+
+def describe_start(start: MeasuredStart, corpus: Corpus, text: Text, far: Sequence[str] = ()) -> list[Notice]:
+    """What the start is, its loss on this text, and the loss to expect, beside those of other ways.
+
+    With settings that are `far` from the usual ones, the loss of this run is not known.
+    """
     scratch = expected_from_scratch(text)
     after = expected_after(start, text.ngram_loss).loss
     sure = f" (±{NOISE / math.sqrt(len(corpus.val)):.2f})" if len(corpus.val) < SMALL_SPLIT else ""
-    losses = f"start {start.loss:.3f}{sure}, after adaptation about {after:.2f}, n-gram {text.ngram_loss:.2f}"
+    adapted = f"not known with {', '.join(far)}" if far else f"about {after:.2f}"
+    losses = f"start {start.loss:.3f}{sure}, after adaptation {adapted}, n-gram {text.ngram_loss:.2f}"
     unknown = "; the start does not know text of this kind" if after >= text.ngram_loss else ""
     return [
         Notice("start", f"{start.name}, {start.vocabulary}"),

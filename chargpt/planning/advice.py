@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chargpt.config import Config, DataConfig
-from chargpt.planning.adaptation import MeasuredStart, expected_after, has_seen_validation, measure_start
+from chargpt.planning.adaptation import USELESS, MeasuredStart, expected_after, has_seen_validation, measure_start
 from chargpt.planning.candidate_settings import unless
+from chargpt.planning.chosen_for_time import text_of
 from chargpt.planning.cli import TrainOptions, given_in
-from chargpt.planning.law import MAX_EPOCHS, Expected
+from chargpt.planning.law import MAX_EPOCHS, Expected, Text
 from chargpt.project import command
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import Progress
@@ -90,32 +91,31 @@ class KnownStart(NamedTuple):
 
 def known_start(corpus: Corpus, *, ngram_loss: float, checkpoints: Path) -> KnownStart | None:
     """The start or run with the lowest expected loss on a short text, if an n-gram model has a higher one; None without any."""
-    measured = {
-        **_known_runs(corpus, checkpoints=checkpoints),
-        **_known_language(corpus, ngram_loss=ngram_loss),
-    }
+    if len(corpus.train) >= SHORT:
+        return None
+    text = text_of(corpus)._replace(ngram_loss=ngram_loss)
+    measured = {**_known_runs(corpus, text, checkpoints=checkpoints), **_known_language(corpus, text)}
     found = []
     for words, start in measured.items():
         found.append(KnownStart([*words], start.loss, expected_after(start, ngram_loss).loss))
     return min((start for start in found if start.expected < ngram_loss), key=lambda start: start.expected, default=None)
 
 
-def _known_runs(corpus: Corpus, *, checkpoints: Path) -> dict[tuple[str, str], MeasuredStart]:
-    """Those that have read most distinct text, by the words of a command."""
-    if len(corpus.train) >= SHORT:
-        return {}
-    found = {}
+def _known_runs(corpus: Corpus, text: Text, *, checkpoints: Path) -> dict[tuple[str, str], MeasuredStart]:
+    """Those that have read most distinct text, of a kind near that of `corpus`, by the words of a command."""
+    found = dict[tuple[str, str], MeasuredStart]()
     for run in runs_to_start_from(checkpoints, corpus, root=checkpoints.parent)[:MEASURED_RUNS]:
         try:
             source, _ = find_checkpoint(run.name, checkpoints)
             if _is_long_enough(corpus, source) and not has_seen_validation(source.state, corpus, root=checkpoints.parent):
-                found["--init-from", run.name] = measure_start(source, corpus)
+                measured = measure_start(source, corpus, text=text)
+                found |= {("--init-from", run.name): measured} if measured.distance < USELESS else {}
         except UserError:  # what cannot be read is not offered
             continue
     return found
 
 
-def _known_language(corpus: Corpus, *, ngram_loss: float) -> dict[tuple[str, str], MeasuredStart]:
+def _known_language(corpus: Corpus, text: Text) -> dict[tuple[str, str], MeasuredStart]:
     """The start that knows the language of the text best, as a short part of the text tells; by the words of a command."""
     characters = corpus.tokenizer.characters
     if len(corpus.train) >= SHORT_FOR_START or characters is None:
@@ -126,14 +126,15 @@ def _known_language(corpus: Corpus, *, ngram_loss: float) -> dict[tuple[str, str
             card = read_card(name)
             known = np.isin([*characters], [*(card.state.tokenizer.characters or "")])
             is_of_script = corpus.counts[: len(characters)][known].sum() >= COMMON * corpus.counts.sum()
-            if is_of_script and card.loss - EASIER < ngram_loss and _is_long_enough(corpus, start := load_start(name)):
+            if is_of_script and card.loss - EASIER < text.ngram_loss and _is_long_enough(corpus, start := load_start(name)):
                 sources[name] = start
         except UserError:  # what cannot be read is not offered
             continue
     if not sources:
         return {}
-    best = min(sources, key=lambda name: measure_start(sources[name], corpus, characters=LANGUAGE_SAMPLE).loss)
-    return {("--start", best): measure_start(sources[best], corpus)}
+    quick = {name: measure_start(source, corpus, text=text, characters=LANGUAGE_SAMPLE) for name, source in sources.items()}
+    best = min(quick, key=lambda name: quick[name].loss)
+    return {("--start", best): measure_start(sources[best], corpus, text=text)}
 
 
 def _is_long_enough(corpus: Corpus, source: Checkpoint) -> bool:
@@ -207,6 +208,7 @@ def better_training(
     seconds: float | None,
     is_memorised: bool,
     is_adapted: bool,
+    began: int = 0,
     ngram_loss: float,
     with_minutes: tuple[int, float] | None = None,
     given: TrainOptions,
@@ -217,9 +219,10 @@ def better_training(
 
     What `better_way` names before a training is named after it too, unless the training learned nothing. `seconds` is how long
     its steps took, None if that is not known; `ngram_loss` is the loss of an n-gram model. The settings that the user has
-    `given` for this run stay, but for those that the command replaces.
+    `given` for this run stay, but for those that the command replaces. `is_adapted` says that it began with trained weights,
+    `began` after which step.
     """
-    minutes, learned = max(2, math.ceil((seconds or 0) / 60)), progress.best_step != 0
+    minutes, learned = max(2, math.ceil((seconds or 0) / 60)), not progress.gained_nothing(since=began)
     epochs = progress.step * config.chars_per_step / len(corpus.train)
     is_short_of_text = is_memorised or epochs > 0.9 * MAX_EPOCHS
     best_loss = math.inf if progress.best_loss is None else progress.best_loss

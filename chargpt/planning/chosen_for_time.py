@@ -78,7 +78,7 @@ NEGLIGIBLE_FOR_STUDENT = 0.015
 # Share of the items that the context of a list holds whole, and what it is a multiple of.
 ITEMS_HELD, MULTIPLE = 0.995, 8
 # Factor between a setting that the user gives and the one that would be chosen, from which on the law says nothing of the loss.
-FAR = 4.0
+FAR_FACTOR = 4.0
 # The same for the characters in a step, which matter less.
 FAR_BATCH = 8.0
 # Difference of dropout from which on the law says nothing of the loss.
@@ -415,19 +415,19 @@ def _far_from_the_law(config: Config, text: Text, *, given: Collection[str], see
     model, optim, usual = config.model, config.optim, recipe_of(config, text, seen=seen)
     context = law.context_for(text, n_embd=model.n_embd, seen=seen, optimizer=optim.name)
     batch = max(1, usual.characters_per_step // model.block_size // config.train.accumulate)
-    is_far_batch = _is_far(config.chars_per_step, usual.characters_per_step, factor=FAR_BATCH)
+    is_far_batch = is_far(config.chars_per_step, usual.characters_per_step, factor=FAR_BATCH)
     settings: list[tuple[str, float, float, bool]] = [
-        ("model.block_size", model.block_size, context, _is_far(model.block_size, context)),
+        ("model.block_size", model.block_size, context, is_far(model.block_size, context)),
         ("model.n_head", model.n_head, heads_for(model.n_embd), model.n_embd < SMALLEST_HEAD * model.n_head),
         ("model.dropout", model.dropout, usual.dropout, model.dropout > usual.dropout + FAR_DROPOUT),
-        ("optim.learning_rate", optim.learning_rate, usual.learning_rate, _is_far(optim.learning_rate, usual.learning_rate)),
-        ("optim.weight_decay", optim.weight_decay, usual.weight_decay, optim.weight_decay > FAR * usual.weight_decay),
+        ("optim.learning_rate", optim.learning_rate, usual.learning_rate, is_far(optim.learning_rate, usual.learning_rate)),
+        ("optim.weight_decay", optim.weight_decay, usual.weight_decay, optim.weight_decay > FAR_FACTOR * usual.weight_decay),
         ("train.batch_size", config.train.batch_size, batch, is_far_batch),
     ]
     return [f"{key}={value:g} (usual: {known:g})" for key, value, known, is_far in settings if is_far and key in given]
 
 
-def _is_far(value: float, usual: float, *, factor: float = FAR) -> bool:
+def is_far(value: float, usual: float, *, factor: float = FAR_FACTOR) -> bool:
     return not usual / factor < value < usual * factor
 
 

@@ -21,6 +21,7 @@ from chargpt.planning.adaptation import (
     describe_adaptation,
     describe_start,
     expected_after,
+    far_from_usual,
     has_seen_validation,
     measure_start,
 )
@@ -129,7 +130,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     context = SHORTEST_CONTEXT if is_open and "model.block_size" not in settings.given else config.model.block_size
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     text = text_of(corpus)
-    measured = None if start is None else measure_start(start, corpus)
+    measured = None if start is None else measure_start(start, corpus, text=text)
     check_teachers(teachers, corpus.tokenizer, context=context)
     settings = _with_batch_and_length(settings, options, corpus, is_open=is_open, processes=processes)
     notices += [*warnings, *_about_text(corpus, options), *_about_settings(settings, options, is_open=is_open)]
@@ -145,8 +146,8 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     model = _first_model(config, corpus, start)
 
     # What to expect, and what may be better.
-    advice = _about_start(start, measured, corpus, text, root=root)
-    advice += [*choice.notices, *_about_student(config, settings, folder=folder), *_about_items(corpus, config)]
+    advice = [*choice.notices, *_about_start(start, corpus, root=root)]
+    advice += [*_about_student(config, settings, folder=folder), *_about_items(corpus, config)]
     if start is None:
         advice += _about_shape(config, settings) if is_open else []
         advice += _about_other_ways(choice, config, corpus, text, options, folder=folder, checkpoints=checkpoints)
@@ -317,8 +318,10 @@ def _choose(
             teachers=teachers,
         )
         about = describe_adaptation(config, characters=len(corpus.train))
-        expected = expected_after(start, text.ngram_loss)
-        return Choice(config, limit, [Notice("chosen", about, "detail")], expected)
+        far = far_from_usual(config, start, characters=len(corpus.train), given=given)
+        expected = None if far else expected_after(start, text.ngram_loss)
+        notices = [*describe_start(start, corpus, text, far), Notice("chosen", about, "detail")]
+        return Choice(config, limit, notices, expected)
     if not chooses(given, minutes=minutes):
         return regularized(config, text, given=given)._replace(seconds=limit)
     return choose(
@@ -361,17 +364,12 @@ def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GP
     return model
 
 
-def _about_start(
-    start: Checkpoint | None, measured: MeasuredStart | None, corpus: Corpus, text: Text, *, root: Path
-) -> list[Notice]:
-    """What the run begins with, and the loss to expect."""
-    if start is None or measured is None:
+def _about_start(start: Checkpoint | None, corpus: Corpus, *, root: Path) -> list[Notice]:
+    """A warning if the run begins with weights that know the validation split."""
+    if start is None or not has_seen_validation(start.state, corpus, root=root):
         return []
-    notices = describe_start(measured, corpus, text)
-    if has_seen_validation(start.state, corpus, root=root):
-        why = "it was trained on text that holds this validation split, so the losses will look too good"
-        notices.append(Notice("warning", f"{shown(start.path)}: {why}; start from a run on other text, or give data.val_text"))
-    return notices
+    why = "it was trained on text that holds this validation split, so the losses will look too good"
+    return [Notice("warning", f"{shown(start.path)}: {why}; start from a run on other text, or give data.val_text")]
 
 
 def _about_items(corpus: Corpus, config: Config) -> list[Notice]:

@@ -175,7 +175,8 @@ def folder_of(name: str, checkpoints: Path) -> Path:
         raise UserError(f"--run: {name!r} given; use a name such as poems, or a path such as /tmp/poems")
     path = Path(name)
     if STEP_NAME.fullmatch(path.name):
-        raise UserError(f"--run: {name!r} given, which is the name of a checkpoint; use a name such as poems")
+        what_to_do = f"use its run, {shown(path.parent)}" if path.is_dir() else "use a name such as poems"
+        raise UserError(f"--run: {name!r} given, which is the name of a checkpoint; {what_to_do}")
     if not is_portable(path.name):
         raise UserError(
             f"--run: {name!r} given, which not every system allows as the name of a folder; use a name such as poems"

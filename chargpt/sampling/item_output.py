@@ -5,6 +5,7 @@ import difflib
 import math
 import os
 import shlex
+import signal
 import subprocess
 import threading
 import time
@@ -26,8 +27,9 @@ from chargpt.text.items import Item, end_in, item_prompt, items_in
 DEFAULT_ITEMS = 10
 # Ids of a training text up to which its items are known without --new.
 QUICK_TO_READ = 2**24
-# Bytes that a validator may print: these, and for each item so many more.
-OUTPUT, OUTPUT_OF_A_LINE = 2**16, 16
+# Bytes that a validator may print: OUTPUT, and OUTPUT_OF_A_LINE for each item.
+OUTPUT = 2**16
+OUTPUT_OF_A_LINE = 16
 # Labels that an error lists.
 LISTED = 12
 NOT_IN_CACHE = "the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
@@ -177,7 +179,8 @@ def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes
     """
     errors = bytearray()
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    # In a session of its own, so that the programs that it has started can be ended with it.
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
         given, printed, failed = process.stdin, process.stdout, process.stderr
         assert given is not None and printed is not None and failed is not None, "pipes"
 
@@ -186,8 +189,9 @@ def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes
                 given.write(content)
 
         def keep_end() -> None:
-            while piece := os.read(failed.fileno(), OUTPUT):
-                errors[:] = (errors + piece)[-OUTPUT:]
+            with contextlib.suppress(OSError, ValueError):  # it is closed when the program is stopped
+                while piece := os.read(failed.fileno(), OUTPUT):
+                    errors[:] = (errors + piece)[-OUTPUT:]
 
         threads = [threading.Thread(target=work, daemon=True) for work in (write, keep_end)]
         for thread in threads:
@@ -195,14 +199,22 @@ def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes
         try:
             output = printed.read(most + 1)
             if is_stopped := len(output) > most:
-                process.kill()
-                printed.close()  # ends programs that this one has started
+                _kill(process)
+                printed.close()
         except BaseException:
-            process.kill()
+            _kill(process)
             raise
         for thread in threads:
             thread.join(1.0 if is_stopped else None)
     return process.returncode, output, bytes(errors)
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End a program and, where the system has process groups, those that it has started."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
 
 
 def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:

@@ -114,8 +114,10 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
     trainer, corpus = session.trainer, session.corpus
     progress, config, train_loss = trainer.progress, trainer.config, session.journal.train_loss
     log_ = read_metrics(folder)
-    is_adapted = began_trained(log_.curve("val/loss"), vocabulary=corpus.tokenizer.vocab_size)
-    what = what_happened(progress, config, ngram_loss=ngram_loss, train_loss=train_loss, is_adapted=is_adapted)
+    losses = log_.curve("val/loss")
+    began = began_after(losses)
+    is_adapted = began > 0 or began_trained(losses, vocabulary=corpus.tokenizer.vocab_size)
+    what = what_happened(progress, config, ngram_loss=ngram_loss, train_loss=train_loss, is_adapted=is_adapted, began=began)
     if _nothing_to_learn(progress, ngram_loss):
         return what
     if config.train.start and (first := log_.curve("val/loss")[:1]) and progress.best_step:
@@ -129,6 +131,7 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
         seconds=log_.training_seconds(config.chars_per_step),
         is_memorised=overfits(progress, train_loss=train_loss),
         is_adapted=is_adapted,
+        began=began,
         ngram_loss=ngram_loss,
         with_minutes=session.with_minutes,
         given=dataclasses.replace(session.options, settings=[f"{key}={value}" for key, value in own.items()]),
@@ -139,19 +142,25 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
 
 
 def what_happened(
-    progress: Progress, config: Config, *, ngram_loss: float, train_loss: float | None, is_adapted: bool = False
+    progress: Progress,
+    config: Config,
+    *,
+    ngram_loss: float,
+    train_loss: float | None,
+    is_adapted: bool = False,
+    began: int = 0,
 ) -> str:
     """What a run that has ended has reached, beside an n-gram model. All losses are in nats per character.
 
-    `is_adapted` says that it began with the weights of another run.
+    `is_adapted` says that it began with trained weights, `began` after which step.
     """
     if _nothing_to_learn(progress, ngram_loss):
         return "there is nothing to learn from this text: each character follows from those before it"
     val_loss, best_loss = _losses(progress)
     compared = f"its loss is {ngram_loss:.2f}, that of this run {best_loss:.2f}"
-    if progress.best_step == 0 and progress.step > 0:
+    if progress.gained_nothing(since=began):
         if is_adapted:
-            return f"training made the start no better; samples use the start itself, whose loss is {best_loss:.2f}"
+            return f"training did not lower the loss; samples use the weights from before it, whose loss is {best_loss:.2f}"
         return "it learned nothing: the loss was lowest before the first step, so the learning rate is too high"
     if best_loss > ngram_loss:
         return f"no better than an n-gram model: {compared}"
@@ -174,7 +183,16 @@ def _nothing_to_learn(progress: Progress, ngram_loss: float) -> bool:
 
 def overfits(progress: Progress, *, train_loss: float | None) -> bool:
     """Whether the model predicts its training text much better than other text."""
-    return _has_risen(progress) or (train_loss is not None and _losses(progress)[0] - train_loss > FAR)
+    above = math.inf if train_loss is None else _losses(progress)[0] - train_loss
+    return above > FAR if train_loss is not None and not _has_risen(progress) else _has_risen(progress) and above > 0
+
+
+def began_after(losses: Sequence[tuple[int, float]]) -> int:
+    """The step before the first one of a run whose validation losses are these (step, nats).
+
+    A run begins with an evaluation at step 0. One that was imported has the steps of another program, and no losses of them.
+    """
+    return max(0, losses[0][0] - 1) if losses else 0
 
 
 def began_trained(losses: Sequence[tuple[int, float]], *, vocabulary: int) -> bool:

@@ -35,6 +35,7 @@ from chargpt.text.items import ItemCounts, ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 
 MAX_META = 2**26  # bytes; every character of Unicode takes at most 12 of them in JSON
+CHECKED = 2**26  # ids at the beginning and at the end of a split that are compared with the vocabulary: tens of milliseconds
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
@@ -77,9 +78,10 @@ class Cache:
     def find(self, request: str) -> EncodedText | None:
         """The entry that was recorded for `request`, if it still exists."""
         try:
-            return self.open((self._seen / request).read_text())
+            fingerprint = (self._seen / request).read_text(encoding="utf-8", errors="replace")
         except (FileNotFoundError, NotADirectoryError):  # `locked` says what is wrong with the folder
             return None
+        return self.open(fingerprint) if FINGERPRINT.fullmatch(fingerprint) else None
 
     def record(self, request: str, fingerprint: str) -> None:
         """Make `find` return the entry `fingerprint` for `request` from now on. The caller must hold the lock."""
@@ -94,8 +96,8 @@ class Cache:
             return EncodedText(
                 fingerprint=fingerprint,
                 tokenizer=tokenizer,
-                train=_mapped(folder / "train.ids", tokenizer.dtype, meta["n_train"]),
-                val=_mapped(folder / "val.ids", tokenizer.dtype, meta["n_val"]),
+                train=_checked(_mapped(folder / "train.ids", tokenizer.dtype, meta["n_train"]), tokenizer.vocab_size),
+                val=_checked(_mapped(folder / "val.ids", tokenizer.dtype, meta["n_val"]), tokenizer.vocab_size),
                 counts=_mapped(folder / "counts.int64", np.dtype("<i8"), tokenizer.vocab_size),
                 distinct=meta["distinct"],
                 notes=meta["notes"],
@@ -154,3 +156,10 @@ def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
     if path.stat().st_size != length * dtype.itemsize:
         raise ValueError(f"{path}: not {length} ids")
     return np.memmap(path, dtype, mode="r") if length else np.empty(0, dtype)
+
+
+def _checked(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+    """`ids`. Raises ValueError if one of them is not in the vocabulary, as far as that can be told in a moment."""
+    if any(part.max(initial=0) >= vocab_size for part in (ids[:CHECKED], ids[-CHECKED:])):
+        raise ValueError("ids: not all are in the vocabulary")
+    return ids

@@ -33,7 +33,8 @@ class ItemCounts:
         if data is None:
             return None
         found = cls(**data)
-        if not all(isinstance(label, str) and type(count) is int for label, count in found.labels.items()):
+        numbers = [found.items, found.duplicates, found.longest, found.longest_label, *found.labels.values()]
+        if not all(type(number) is int for number in numbers) or not all(isinstance(label, str) for label in found.labels):
             raise ValueError("labels: not numbers by name")
         return found
 

@@ -37,7 +37,7 @@ READ_ONCE = "files that are the same as another file, read once"
 HELD_OUT = "files removed from the training text because they are validation text"
 OTHERS = "files left out that do not match {pattern} (data.pattern chooses which are read)"
 CHUNK = 2**20  # bytes read at a time
-RUN_STEP = re.compile("step-[0-9.]+")  # a checkpoint in the folder of a run
+RUN_STEP = re.compile(r"step-[0-9]{8,15}(\.[0-9]+)?")  # the name of a checkpoint in the folder of a run
 
 
 def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: Path, copies: Path) -> Sources:
@@ -76,9 +76,8 @@ def run_name(texts: Sequence[str]) -> str:
     if not name.isprintable():  # bytes that are not a character in this locale, or control characters
         name = unicodedata.normalize("NFKD", os.fsencode(name).decode("utf-8", "replace"))
         name = re.sub(r"[^0-9A-Za-z._-]", "", name)
-    if re.fullmatch(r"step-[0-9.]+", name):  # a checkpoint has such a name
-        name = f"{name}-text"
-    return portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
+    name = portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
+    return f"{name}-text" if RUN_STEP.fullmatch(name) else name
 
 
 def absolute_text(text: str) -> str:

@@ -55,13 +55,14 @@ class Tokenizer:
         """The vocabulary of a text. `counts` (CODE_POINTS,) holds how often each code point occurs in it.
 
         Characters that occur less than `min_count` times, and the rarest beyond `max_vocab` ids (0: no limit), are folded. The
-        characters `known` are in the vocabulary too, whether they occur or not.
+        characters `known`, fewer than `max_vocab`, are in the vocabulary too, whether they occur or not.
         """
-        seen = np.flatnonzero(counts)
-        kept = seen[counts[seen] >= min_count]
-        if max_vocab and len(kept) + (len(kept) < len(seen)) > max_vocab:
-            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")][: max_vocab - 1])
-        kept = np.union1d(kept, code_points(known)) if known else kept
+        seen, always = np.flatnonzero(counts), np.unique(code_points(known))
+        more = np.setdiff1d(seen[counts[seen] >= min_count], always)
+        kept = np.union1d(always, more)
+        if max_vocab and len(kept) + (not np.isin(seen, kept).all()) > max_vocab:
+            most = more[np.argsort(-counts[more], kind="stable")][: max(0, max_vocab - 1 - len(always))]
+            kept = np.union1d(always, most)
         return cls("".join(map(chr, kept)), folded=not np.isin(seen, kept).all(), normalizer=normalizer)
 
     def table(self) -> np.ndarray:

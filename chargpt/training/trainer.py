@@ -30,7 +30,7 @@ from chargpt.training.optimizer_kinds import make_optimizer
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 
-# By `checkpoint.best`: nats above the lowest loss before, below which a new checkpoint is the best one.
+# By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.
 TOLERANCE = {"lowest": 0.0, "last": 0.1}
 
 

@@ -128,6 +128,8 @@ def test_settings_of_the_command_line_win_but_the_shape_stays(root, nanogpt):
     assert (config.train.max_steps, config.model.dropout, config.optim.learning_rate) == (77, 0.2, 1e-3)
     with pytest.raises(UserError, match="the shape is that of the imported model"):
         save(model, root, name="other", settings=["model.n_layer=9"])
+    with pytest.raises(UserError, match="train.start: an imported run begins with the imported weights"):
+        save(model, root, name="other", settings=["train.start=english"])
     with pytest.raises(UserError, match="a run of this name exists"):
         save(model, root)
 

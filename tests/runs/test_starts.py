@@ -12,7 +12,9 @@ import sample
 import train
 from chargpt.__main__ import main
 from chargpt.config import DataConfig
+from chargpt.planning.adaptation import measure_start
 from chargpt.planning.advice import known_start
+from chargpt.planning.chosen_for_time import text_of
 from chargpt.planning.cli import parse_options
 from chargpt.runs import starts
 from chargpt.runs.load import find_checkpoint
@@ -49,6 +51,15 @@ def poem(text, tmp_path) -> Path:
     path = tmp_path / "poem.txt"
     path.write_text(text.read_text(encoding="utf-8")[:4000].replace("stone", "st\u00f6ne"), encoding="utf-8")
     return path
+
+
+def test_what_is_expected_of_a_start_of_the_program_does_not_hang_on_a_training_from_scratch(poem, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(starts, "STARTS", SHIPPED)
+    corpus = load_corpus([str(poem)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
+    measured = [measure_start(load_start(name), corpus, text=text_of(corpus)) for name in start_names()]
+    assert len(measured) == 4 and all(start.scratch is None for start in measured)
+    own = find_checkpoint(str(run), run.parent)[0]
+    assert measure_start(own, corpus, text=text_of(corpus)).scratch is not None
 
 
 def test_a_start_is_the_run_that_it_was_packed_from_but_for_rounding(start, run):

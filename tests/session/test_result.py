@@ -6,7 +6,7 @@ from helpers import last_step, publish_run
 from chargpt.config import Config, TrainConfig
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.checkpoint_schema import Progress
-from chargpt.session.result import after_divergence, began_trained, what_happened
+from chargpt.session.result import after_divergence, began_after, began_trained, what_happened
 
 
 def said(val_loss: float, best_loss: float, best_step: int, *, config: Config | None = None, **facts: object) -> str:
@@ -47,7 +47,18 @@ def test_the_first_of_two_runs_is_the_teacher():
 
 def test_a_start_that_training_made_no_better_is_what_is_sampled():
     line = said(1.7, 1.5, 0, is_adapted=True)
-    assert "1.50" in line and "samples use the start" in line and "learned nothing" not in line
+    assert "1.50" in line and "samples use the weights from before it" in line and "learned nothing" not in line
+
+
+def test_imported_weights_that_training_made_no_better_are_not_called_unlearned():
+    for line in (said(1.7, 1.5, 0, is_adapted=True, began=49), said(1.7, 1.5, 40, is_adapted=True, began=49, train_loss=3.6)):
+        assert "did not lower the loss" in line
+    assert began_after([(50, 1.7), (100, 1.6)]) == 49 and began_after([(0, 4.0), (50, 1.7)]) == began_after([]) == 0
+
+
+def test_a_training_loss_above_the_validation_loss_is_no_sign_of_memorising():
+    assert "knows its training text" not in said(1.7, 1.5, 400, train_loss=1.9)
+    assert "knows its training text" in said(1.7, 1.5, 400, train_loss=1.6)
 
 
 def test_the_losses_of_a_run_say_whether_it_began_with_trained_weights():

@@ -26,6 +26,21 @@ def test_a_damaged_entry_is_made_anew(name, load, tmp_path):
     assert text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
 
 
+@pytest.mark.parametrize("name", ["train.ids", "val.ids"])
+def test_ids_that_are_not_in_the_vocabulary_are_made_anew(name, load, tmp_path):
+    (tmp_path / "text.txt").write_text("the sea and the stone")
+    file = tmp_path / ".cache" / load(tmp_path / "text.txt").fingerprint / name
+    file.write_bytes(b"\xff" * file.stat().st_size)
+    assert text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
+
+
+@pytest.mark.parametrize("written", [b"\xff\xfe", b"..", b""])
+def test_a_damaged_record_of_what_was_seen_is_ignored(written, tmp_path):
+    (tmp_path / "seen").mkdir()
+    (tmp_path / "seen" / "request").write_bytes(written)
+    assert Cache(tmp_path).find("request") is None
+
+
 @contextlib.contextmanager
 def files_limited_to(size: int) -> Iterator[None]:
     """No file may grow beyond `size` bytes: to a writer, a full disk."""

@@ -46,12 +46,15 @@ def test_decoding_undoes_encoding_and_ids_follow_code_points(text):
 
 
 @settings(max_examples=100, deadline=None)
-@given(ANY_TEXT.filter(bool), ANY_TEXT)
-def test_a_vocabulary_holds_what_is_known_already(text, known):
+@given(ANY_TEXT.filter(bool), ANY_TEXT, st.integers(1, 20))
+def test_a_vocabulary_holds_what_is_known_already(text, known, more):
     tokenizer = Tokenizer.fit(counts_of(text), normalizer=TextNormalizer(), known=known)
     assert tokenizer.characters == "".join(sorted({*text, *known})) and not tokenizer.folded
     folded = Tokenizer.fit(counts_of(text), normalizer=TextNormalizer(), max_vocab=2, known=known)
     assert {*known} <= {*folded.characters} and folded.folded == (not {*text} <= {*folded.characters})
+    limit = len({*known}) + more
+    limited = Tokenizer.fit(counts_of(text), normalizer=TextNormalizer(), max_vocab=limit, known=known)
+    assert {*known} <= {*limited.characters} and limited.vocab_size == min(limit, len({*text, *known}))
 
 
 @settings(max_examples=200, deadline=None)
