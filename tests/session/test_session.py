@@ -33,10 +33,12 @@ ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
 FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, by commit dd8d24b, before there were chunks
 FORMAT_3 = ROOT / "tests" / "runs" / "format_3"  # the same text and settings, by commit 1cd45ff, before patience was counted
+FORMAT_4 = ROOT / "tests" / "runs" / "format_4"  # the same text and settings, by the commit before 220b771, with steps by torch
+FORMAT_5 = ROOT / "tests" / "runs" / "format_5"  # the same text and settings, by the commit before 0e62634
 TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
 
-@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3], ids=lambda folder: folder.name)
+@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5], ids=lambda folder: folder.name)
 def older_run(request, tmp_path) -> Path:
     """The run of an older version, its text in a cache."""
     shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
