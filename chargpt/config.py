@@ -78,6 +78,8 @@ class OptimConfig:
     momentum: float = 0.95
     # how strongly each step pulls matrices towards zero
     weight_decay: float = 0.1
+    # how strongly each step pulls all weights towards those with which the run began; for runs from a start (arXiv 1802.01483)
+    start_decay: float = 0.0
     # largest gradient norm; a larger gradient is scaled down; 0 disables this
     grad_clip: float = 1.0
     # steps in which the learning rate rises to its peak; at most half of the run
@@ -96,6 +98,7 @@ class OptimConfig:
         _require(all(0 <= b < 1 for b in self.betas), "betas", list(self.betas), "two numbers from 0 up to, not including, 1")
         _require(0 <= self.momentum < 1, "momentum", self.momentum, "a number from 0 up to, not including, 1")
         _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "a number of 0 or more")
+        _require(self.start_decay >= 0, "start_decay", self.start_decay, "a number of 0 or more")
         _require(self.grad_clip >= 0, "grad_clip", self.grad_clip, "a number of 0 (no clipping) or more")
         _require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "a whole number of 0 or more")
         _require(0 <= self.final_fraction <= 1, "final_fraction", self.final_fraction, "a number from 0 to 1")

@@ -27,6 +27,7 @@ from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
+from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.start_from import name_of_start, start_from
 from chargpt.runs.starts import comes_with_program
 from chargpt.terminal import Notice, UserError
@@ -36,9 +37,12 @@ from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
 # Epochs of a run, at most.
 EPOCHS = 6
-# Epochs for a text whose validation split is too small to choose them, and how many more for each nat that the start loses on
-# the text, compared with its own.
-FEWEST_EPOCHS, EPOCHS_OF_A_NAT = 2, 1.5
+# Epochs for a text whose validation split is too small to choose them.
+FEWEST_EPOCHS = 2
+# How many more for each nat that the start loses on the text, compared with its own: for a model of up to SMALL parameters.
+EPOCHS_OF_A_NAT = 1.5
+# A larger model memorises the text sooner.
+SMALL = 1_300_000
 # Characters of a validation split below which it cannot choose the epochs: the noise is as large as the differences.
 SMALL_SPLIT = 3000
 # Nats: a loss on n characters has a standard error of about NOISE / sqrt(n).
@@ -47,6 +51,8 @@ NOISE = 2.0
 WARMUP_STEPS = 5
 # What AdamW needs from scratch for few epochs.
 WEIGHT_DECAY = 0.1
+# The pull towards the weights of the start, times the steps: short runs and long ones keep about the same share of them.
+START_DECAY_STEPS = 800
 DROPOUT = 0.0
 # Evaluations of a run of less than two epochs; a longer one has one every half epoch.
 EVALUATIONS = 12
@@ -148,8 +154,8 @@ def adapt(
     if chooses(given, minutes=minutes):
         config = apply_overrides(config, unless(given, [f"optim.name={WITH_MINUTES}"]))
         config = apply_overrides(config, unless(given, [f"train.batch_size={_batch(config, characters)}"]))
-        fewest = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * start.distance
-        most = epochs or (min(EPOCHS, round(fewest, 1)) if is_small else EPOCHS)
+        parameters = parameter_count(config.model, corpus.tokenizer.vocab_size)
+        most = epochs or _few_epochs(start, parameters=parameters)
         config = apply_overrides(config, unless(given, [f"train.max_epochs={most}"]))
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
@@ -163,6 +169,7 @@ def adapt(
         "model.dropout": DROPOUT,
         "optim.learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, start)),
         "optim.weight_decay": WEIGHT_DECAY,
+        "optim.start_decay": float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}"),
         "optim.warmup_steps": WARMUP_STEPS,
         "optim.decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
         "train.patience": PATIENCE,
@@ -172,6 +179,12 @@ def adapt(
     if epochs is not None or is_small:
         settings |= {"train.patience": 0, "checkpoint.best": "last"}
     return apply_overrides(config, unless(keep, [f"{key}={value}" for key, value in settings.items()]))
+
+
+def _few_epochs(start: MeasuredStart, *, parameters: int) -> float:
+    """The epochs for a text: more, the farther it is from those of the start."""
+    memorises = max(1.0, parameters / SMALL) ** 2
+    return min(EPOCHS, round(FEWEST_EPOCHS + EPOCHS_OF_A_NAT * start.distance / memorises, 1))
 
 
 def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:

@@ -16,6 +16,8 @@ KEPT_PER_CHANNEL = 29
 KEPT_PER_LOGIT = 5
 # Bytes for each parameter: weights, gradient and two of the optimizer, in float32.
 BYTES_PER_PARAMETER = 16
+# With `optim.start_decay`: the weights with which the run began.
+BYTES_OF_FIRST_WEIGHTS = 4
 # Gradients that steps compiled from C keep at most, in float32: one for each part of the batch. They pack each matrix twice.
 PARTS_OF_BATCH = 8
 # Of Linux: what can be used without swapping.
@@ -35,7 +37,11 @@ def memory_needed(config: Config, *, parameters: int, vocab_size: int, precision
     windows = config.train.batch_size // max(1, config.train.chunks)
     by_torch = windows * config.model.block_size * kept
     in_c = (4 * min(PARTS_OF_BATCH, windows) + 2 * precision.itemsize) * parameters
-    return BYTES_PER_PARAMETER * parameters + max(by_torch, in_c if may_be_in_c(config) else 0)
+    return _bytes_per_parameter(config) * parameters + max(by_torch, in_c if may_be_in_c(config) else 0)
+
+
+def _bytes_per_parameter(config: Config) -> int:
+    return BYTES_PER_PARAMETER + BYTES_OF_FIRST_WEIGHTS * bool(config.optim.start_decay)
 
 
 def memory_free(device: torch.device) -> int | None:
@@ -69,7 +75,7 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, has_beg
     needed = memory_needed(config, parameters=parameters, vocab_size=vocab_size, precision=precision)
     if needed <= free:
         return
-    model = BYTES_PER_PARAMETER * parameters
+    model = _bytes_per_parameter(config) * parameters
     fits = int((free - model) / (needed - model) * config.train.batch_size) if model < free else 0
     size = f"about {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
     size += f" for each of {processes} processes" if processes > 1 else ""

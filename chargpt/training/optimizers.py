@@ -3,7 +3,8 @@
 An optimizer updates the vector of a `FlatWeights` from its gradient, or the parts of it that this process owns. It has a
 method `step(rate)`, the cuts of its `regions`, its state as `shards`, and `rehearse()` if an update has large matrix products.
 A new one is a class with these, an entry in `OPTIMIZERS` of optimizer_kinds.py, and its name among the types of
-`OptimConfig.name`. planning/memory.py expects two vectors of state (BYTES_PER_PARAMETER).
+`OptimConfig.name`. planning/memory.py expects two vectors of state (BYTES_PER_PARAMETER), and with `optim.start_decay` a
+third one.
 
 With several processes, each updates its own parts and keeps their state alone (ZeRO stage 1, arXiv 1910.02054). Every part is
 updated by itself, so that its bits do not depend on the number of processes: torch rounds the last numbers of a call, and
@@ -55,6 +56,18 @@ class Optimizer:
         """State for the owned parts between `cuts`, all zero."""
         own = slice(cuts[self._own.start], cuts[self._own.stop])
         return Shard(quantity, cuts, torch.zeros_like(self._weights.vector[own]))
+
+    def _first_weights(self, cuts: list[int]) -> Shard:
+        """The owned parts between `cuts` of the weights with which the run begins; `load` brings them back."""
+        own = slice(cuts[self._own.start], cuts[self._own.stop])
+        return Shard("start", cuts, self._weights.vector[own].clone())
+
+    def _pull(self, first: Shard, amount: float) -> None:
+        """Move the weights of the parts by this share of their distance from the first ones (L2-SP, arXiv 1802.01483)."""
+        offset = first.cuts[self._own.start]
+        for part in self._own:
+            start, stop = first.cuts[part], first.cuts[part + 1]
+            self._weights.vector[start:stop].lerp_(first.own[start - offset : stop - offset], min(1.0, amount))
 
     def step(self, rate: float) -> None:
         """One update at learning rate `rate`."""
@@ -118,7 +131,9 @@ class AdamW(Optimizer):
         self._betas = config.betas
         cuts = even_cuts(start, len(weights.vector), parts)
         self.regions = [cuts]
-        self.shards = [self._shard(name, cuts) for name in ("exp_avg", "exp_avg_sq")]
+        self._averages = [self._shard(name, cuts) for name in ("exp_avg", "exp_avg_sq")]
+        self._start_decay, self._first = config.start_decay, self._first_weights(cuts) if config.start_decay else None
+        self.shards = [shard for shard in (*self._averages, self._first) if shard is not None]
         decayed = weights.of_kind(EMBEDDING).stop  # norms and biases come last
         ranges = [
             (max(cuts[part], first), min(cuts[part + 1], stop), decay)
@@ -133,7 +148,7 @@ class AdamW(Optimizer):
         # The functional form: torch.optim.AdamW imports torch's compiler, which takes longer than importing torch itself.
         vector, gradient = self._weights.vector, self._weights.gradient
         (beta1, beta2), offset = self._betas, self.regions[0][self._own.start]
-        exp_avg, exp_avg_sq = (shard.own for shard in self.shards)
+        exp_avg, exp_avg_sq = (shard.own for shard in self._averages)
         for first, stop, decay in self._ranges:
             adamw(
                 [vector[first:stop]],
@@ -151,6 +166,8 @@ class AdamW(Optimizer):
                 weight_decay=decay,
                 eps=1e-8,
             )
+        if self._first is not None:
+            self._pull(self._first, rate * self._start_decay)
         self._count += 1
 
 
@@ -162,7 +179,7 @@ class Muon(Optimizer):
 
     def __init__(self, weights: FlatWeights, config: OptimConfig, *, group: Group = Group(), parts: int = 1) -> None:
         super().__init__(weights, group, parts)
-        self._beta, self._decay = config.momentum, config.weight_decay
+        self._beta, self._decay, self._start_decay = config.momentum, config.weight_decay, config.start_decay
         self._adamw = AdamW(weights, config, start=weights.of_kind(DOWN).stop, group=group, parts=parts)
         self._count = self._adamw._count
         width = weights.model.config.n_embd
@@ -171,7 +188,8 @@ class Muon(Optimizer):
         ends = [end for span, r, c in spans for end in range(span.start + r * c, span.stop + 1, r * c)]
         cuts = cuts_between(ends, parts)
         self.regions = [cuts, *self._adamw.regions]
-        self.shards = [*self._adamw.shards, self._shard("momentum", cuts)]
+        self._momentum, self._first = self._shard("momentum", cuts), self._first_weights(cuts) if config.start_decay else None
+        self.shards = [shard for shard in (*self._adamw.shards, self._momentum, self._first) if shard is not None]
         self._stacks = {
             part: [
                 (slice(max(s.start, cuts[part]), min(s.stop, cuts[part + 1])), rows, columns)
@@ -188,7 +206,7 @@ class Muon(Optimizer):
         cuts, offset = self.regions[0], self.regions[0][self._own.start]
         for part, stacks in self._stacks.items():
             own = slice(cuts[part] - offset, cuts[part + 1] - offset)
-            gradient, momentum = self._weights.gradient[cuts[part] : cuts[part + 1]], self.shards[-1].own[own]
+            gradient, momentum = self._weights.gradient[cuts[part] : cuts[part + 1]], self._momentum.own[own]
             momentum.lerp_(gradient, 1 - self._beta)
             nesterov = gradient.lerp(momentum, self._beta)
             spans = [span for span, *_ in stacks]
@@ -198,6 +216,8 @@ class Muon(Optimizer):
                 scale = 0.2 * math.sqrt(max(update.shape[1:]))
                 matrices = self._weights.vector[span].view(update.shape)
                 matrices.mul_(1 - rate * self._decay).add_(update, alpha=-rate * scale)
+        if self._first is not None:
+            self._pull(self._first, rate * self._start_decay)
 
     @torch.no_grad()
     def rehearse(self) -> None:

@@ -37,6 +37,34 @@ def test_decay_is_on_matrices_alone(name):
         torch.testing.assert_close(value, before[key] * (0.95 if value.dim() == 2 else 1.0), msg=key)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_pull_towards_the_first_weights_is_on_all_of_them(name):
+    weights = make_weights()
+    first = weights.vector.clone()
+    optimizer = make_optimizer(weights, OptimConfig(name=name, weight_decay=0.0, start_decay=3.0))
+    weights.vector += 1.0
+    optimizer.step(0.1)  # with no gradient, the pull is all that moves
+    torch.testing.assert_close(weights.vector, first + 0.7)
+    optimizer.step(10.0)  # it never goes beyond them
+    torch.testing.assert_close(weights.vector, first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_optimizer_still_pulls_towards_the_weights_of_the_beginning(name):
+    config, weights = OptimConfig(name=name, start_decay=5.0), make_weights()
+    optimizer = make_optimizer(weights, config)
+    assert optimizer.expected().keys() == optimizer.tensors().keys()
+    take_steps(weights, optimizer, 0, 3)
+    later = make_weights()
+    later.vector.copy_(weights.vector)
+    resumed = make_optimizer(later, config)
+    resumed.load({key: tensor.clone() for key, tensor in optimizer.tensors().items()})
+    later.refresh()
+    for these, updates in ((weights, optimizer), (later, resumed)):
+        take_steps(these, updates, 3, 2)
+    assert torch.equal(weights.vector, later.vector)
+
+
 def test_adamw_is_torchs_over_single_parameters():
     config = OptimConfig(weight_decay=0.3, betas=(0.9, 0.95))
     weights = make_weights()
