@@ -146,8 +146,12 @@ def test_a_run_whose_text_has_the_validation_split_is_not_offered_as_a_start(tex
     for fingerprint, is_offered in (("1" * 64, True), (whole.fingerprint, False)):
         checkpoints = tmp_path / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
-        publish_run(checkpoints / "run", whole.tokenizer, steps=(10**6,), fingerprint=fingerprint)
+        publish_run(checkpoints / "run", whole.tokenizer, steps=(10**6,), val_loss=3.0, fingerprint=fingerprint)
         assert (known_start(end, ngram_loss=9.0, checkpoints=checkpoints) is not None) == is_offered
+    # Its own loss says that it has learned another kind of text: its weights are worth nothing here.
+    shutil.rmtree(checkpoints)
+    publish_run(checkpoints / "run", whole.tokenizer, steps=(10**6,), val_loss=0.5, fingerprint="1" * 64)
+    assert known_start(end, ngram_loss=9.0, checkpoints=checkpoints) is None
 
 
 def test_what_else_of_the_shape_is_chosen_is_said_when_a_part_of_it_is_given(text, tmp_path, steady):
