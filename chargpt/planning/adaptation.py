@@ -49,6 +49,8 @@ SMALL_SPLIT = 3000
 NOISE = 2.0
 # Steps in which the rate rises.
 WARMUP_STEPS = 5
+# Steps below which a run of the user's length is too short for any expectation.
+FEW_STEPS = 10
 # What AdamW needs from scratch for few epochs.
 WEIGHT_DECAY = 0.1
 # The pull towards the weights of the start, times the steps: short runs and long ones keep about the same share of them.
@@ -169,7 +171,7 @@ def adapt(
         "model.dropout": DROPOUT,
         "optim.learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, start)),
         "optim.weight_decay": WEIGHT_DECAY,
-        "optim.start_decay": float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}"),
+        "optim.start_decay": _start_decay(config),
         "optim.warmup_steps": WARMUP_STEPS,
         "optim.decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
         "train.patience": PATIENCE,
@@ -185,6 +187,11 @@ def _few_epochs(start: MeasuredStart, *, parameters: int) -> float:
     """The epochs for a text: more, the farther it is from those of the start."""
     memorises = max(1.0, parameters / SMALL) ** 2
     return min(EPOCHS, round(FEWEST_EPOCHS + EPOCHS_OF_A_NAT * start.distance / memorises, 1))
+
+
+def _start_decay(config: Config) -> float:
+    """The pull towards the weights of the start in a run of this length."""
+    return float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}")
 
 
 def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
@@ -222,11 +229,13 @@ def expected_after(start: MeasuredStart, ngram_loss: float) -> Expected:
 def far_from_usual(config: Config, start: MeasuredStart, *, characters: int, given: Collection[str]) -> list[str]:
     """The settings that the user has given and that differ so much from those of `adapt` that no formula knows the loss."""
     rate, passes = _rate(config.optim.name, characters, start), config.train.max_steps * config.chars_per_step / characters
-    steps = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step)
+    is_short = passes < FEWEST_EPOCHS / FAR_FACTOR or config.train.max_steps < FEW_STEPS
+    steps, pull = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step), _start_decay(config)
     settings: list[tuple[str, float, float, bool]] = [
         ("optim.learning_rate", config.optim.learning_rate, rate, is_far(config.optim.learning_rate, rate)),
         ("model.dropout", config.model.dropout, DROPOUT, config.model.dropout > DROPOUT + FAR_DROPOUT),
-        ("train.max_steps", config.train.max_steps, steps, passes < FEWEST_EPOCHS / FAR_FACTOR),
+        ("optim.start_decay", config.optim.start_decay, pull, config.optim.start_decay > FAR_FACTOR * pull),
+        ("train.max_steps", config.train.max_steps, steps, is_short),
     ]
     return [f"{key}={value:g} (usual: {usual:g})" for key, value, usual, far in settings if far and key in given]
 
@@ -283,7 +292,8 @@ def _occurs(passage: str, other: Corpus) -> bool:
 def describe_adaptation(config: Config, *, characters: int) -> str:
     """A line on the settings that `adapt` chose. `characters` is the length of the training text."""
     epochs = config.train.max_steps * config.chars_per_step / characters
-    regular = f"weight decay {config.optim.weight_decay:g} and dropout {config.model.dropout:g}"
+    optim = config.optim
+    regular = f"weight decay {optim.weight_decay:g}, a pull of {optim.start_decay:g} and dropout {config.model.dropout:g}"
     return f"{config.optim.name}, rate {config.optim.learning_rate:g}, {regular} for at most {epochs:.1f} epochs from a start"
 
 

@@ -40,7 +40,7 @@ STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 # What a run writes aside.
 WRITTEN = re.compile(r"step-[0-9.]+|teachers-[0-9a-f]+|best\.json|config\.yaml|details\.txt|metrics\.jsonl|report\.html")
 MUCH = 50_000  # bytes: an error about the space for fewer does not say how many
-TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2
+TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2, and the weights of the beginning 1
 
 
 @dataclass(frozen=True)

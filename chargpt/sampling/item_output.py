@@ -5,7 +5,6 @@ import difflib
 import math
 import os
 import shlex
-import signal
 import subprocess
 import threading
 import time
@@ -179,8 +178,7 @@ def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes
     """
     errors = bytearray()
     pipe = subprocess.PIPE
-    # In a session of its own, so that the programs that it has started can be ended with it.
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         given, printed, failed = process.stdin, process.stdout, process.stderr
         assert given is not None and printed is not None and failed is not None, "pipes"
 
@@ -199,22 +197,14 @@ def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes
         try:
             output = printed.read(most + 1)
             if is_stopped := len(output) > most:
-                _kill(process)
-                printed.close()
+                process.kill()
+                printed.close()  # ends programs that this one has started
         except BaseException:
-            _kill(process)
+            process.kill()
             raise
         for thread in threads:
             thread.join(1.0 if is_stopped else None)
     return process.returncode, output, bytes(errors)
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End a program and, where the system has process groups, those that it has started."""
-    if hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
 
 
 def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:

@@ -69,7 +69,11 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
 
 def short_config(config: Config, *, steps: int = STEPS) -> Config:
     """`config` for one of the short trainings, its warm-up and schedule included."""
-    optim = dataclasses.replace(config.optim, warmup_steps=min(config.optim.warmup_steps, steps // 10))
+    optim = dataclasses.replace(
+        config.optim,
+        warmup_steps=min(config.optim.warmup_steps, steps // 10),
+        start_decay=config.optim.start_decay * config.train.max_steps / steps,
+    )
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps), optim=optim)
 
 

@@ -149,6 +149,9 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
+    if bool(saved.optim.start_decay) != bool(config.optim.start_decay):
+        what = f"optim.start_decay: {saved.optim.start_decay:g} -> {config.optim.start_decay:g}: between 0 and more than 0, it"
+        raise UserError(f"{what} cannot change in a run that has begun; start a new one with --run NAME")
     for change in difference(saved, config):
         is_place = change.startswith("data.cache") or (change.startswith("data.val_text") and saved.data.val_text)
         if change.startswith(FIXED) and not is_place:

@@ -29,6 +29,10 @@ from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, FlatWeights
 NEWTON_SCHULZ = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
+# The quantity of a shard that holds the weights with which the run began.
+FIRST = "start"
+
+
 class Shard(NamedTuple):
     """A vector of the state, of which this process has the parts that it owns."""
 
@@ -57,13 +61,17 @@ class Optimizer:
         own = slice(cuts[self._own.start], cuts[self._own.stop])
         return Shard(quantity, cuts, torch.zeros_like(self._weights.vector[own]))
 
-    def _first_weights(self, cuts: list[int]) -> Shard:
-        """The owned parts between `cuts` of the weights with which the run begins; `load` brings them back."""
-        own = slice(cuts[self._own.start], cuts[self._own.stop])
-        return Shard("start", cuts, self._weights.vector[own].clone())
+    def begin(self) -> None:
+        """The weights as they are now are those with which the run begins; `load` brings back others."""
+        for shard in self.shards:
+            if shard.quantity == FIRST:
+                shard.own.copy_(self._weights.vector[shard.cuts[self._own.start] : shard.cuts[self._own.stop]])
 
     def _pull(self, first: Shard, amount: float) -> None:
-        """Move the weights of the parts by this share of their distance from the first ones (L2-SP, arXiv 1802.01483)."""
+        """Move the weights of `first` by this share of their distance from what they were (L2-SP, arXiv 1802.01483).
+
+        It comes before an update, as weight decay does, so that the last update stays whole.
+        """
         offset = first.cuts[self._own.start]
         for part in self._own:
             start, stop = first.cuts[part], first.cuts[part + 1]
@@ -132,8 +140,10 @@ class AdamW(Optimizer):
         cuts = even_cuts(start, len(weights.vector), parts)
         self.regions = [cuts]
         self._averages = [self._shard(name, cuts) for name in ("exp_avg", "exp_avg_sq")]
-        self._start_decay, self._first = config.start_decay, self._first_weights(cuts) if config.start_decay else None
+        self._start_decay = config.start_decay
+        self._first = self._shard(FIRST, cuts) if config.start_decay else None
         self.shards = [shard for shard in (*self._averages, self._first) if shard is not None]
+        self.begin()
         decayed = weights.of_kind(EMBEDDING).stop  # norms and biases come last
         ranges = [
             (max(cuts[part], first), min(cuts[part + 1], stop), decay)
@@ -149,6 +159,8 @@ class AdamW(Optimizer):
         vector, gradient = self._weights.vector, self._weights.gradient
         (beta1, beta2), offset = self._betas, self.regions[0][self._own.start]
         exp_avg, exp_avg_sq = (shard.own for shard in self._averages)
+        if self._first is not None:
+            self._pull(self._first, rate * self._start_decay)
         for first, stop, decay in self._ranges:
             adamw(
                 [vector[first:stop]],
@@ -166,8 +178,6 @@ class AdamW(Optimizer):
                 weight_decay=decay,
                 eps=1e-8,
             )
-        if self._first is not None:
-            self._pull(self._first, rate * self._start_decay)
         self._count += 1
 
 
@@ -188,8 +198,10 @@ class Muon(Optimizer):
         ends = [end for span, r, c in spans for end in range(span.start + r * c, span.stop + 1, r * c)]
         cuts = cuts_between(ends, parts)
         self.regions = [cuts, *self._adamw.regions]
-        self._momentum, self._first = self._shard("momentum", cuts), self._first_weights(cuts) if config.start_decay else None
+        self._momentum = self._shard("momentum", cuts)
+        self._first = self._shard(FIRST, cuts) if config.start_decay else None
         self.shards = [shard for shard in (*self._adamw.shards, self._momentum, self._first) if shard is not None]
+        self.begin()
         self._stacks = {
             part: [
                 (slice(max(s.start, cuts[part]), min(s.stop, cuts[part + 1])), rows, columns)
@@ -203,6 +215,8 @@ class Muon(Optimizer):
     def step(self, rate: float) -> None:
         """One update at learning rate `rate`."""
         self._adamw.step(rate)
+        if self._first is not None:
+            self._pull(self._first, rate * self._start_decay)
         cuts, offset = self.regions[0], self.regions[0][self._own.start]
         for part, stacks in self._stacks.items():
             own = slice(cuts[part] - offset, cuts[part + 1] - offset)
@@ -216,8 +230,6 @@ class Muon(Optimizer):
                 scale = 0.2 * math.sqrt(max(update.shape[1:]))
                 matrices = self._weights.vector[span].view(update.shape)
                 matrices.mul_(1 - rate * self._decay).add_(update, alpha=-rate * scale)
-        if self._first is not None:
-            self._pull(self._first, rate * self._start_decay)
 
     @torch.no_grad()
     def rehearse(self) -> None:

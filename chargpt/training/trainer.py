@@ -286,3 +286,4 @@ class Trainer:
         """Give every process the weights of the first one."""
         self.group.broadcast(self.weights.vector)
         self.weights.refresh()
+        self.optimizer.begin()

@@ -75,7 +75,10 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
         ({"ngram_loss": 1.4}, ["1.50 nats (2.16 bits)", "0.10 above that of an n-gram model"]),
         ({"ngram_loss": 1.505}, ["about that of an n-gram model"]),
         ({"val_loss": None}, ["not evaluated"]),
-        ({"log": MetricsLog({"val/loss": [(0, 4.0), (500, 1.5), (900, 2.1)]})}, ["At step 500 it was 1.50; it rose to 2.10 after that"]),
+        (
+            {"log": MetricsLog({"val/loss": [(0, 4.0), (500, 1.5), (900, 2.1)]})},
+            ["At step 500 it was 1.50; it rose to 2.10 after"],
+        ),
         ({"log": MetricsLog({"train/loss": [(0, 4.0), (480, 0.5), (900, 0.1)]})}, ["training loss is 0.50", "memorised"]),
     ],
 )

@@ -78,6 +78,17 @@ def test_items_have_the_same_bits(runs):
     assert runs.result("items-2") == runs.result("items-1") != runs.result("muon")
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_an_adaptation_has_the_same_bits(runs, optimizer):
+    """The other processes begin with no weights, and the optimizer keeps those that they get from the first one."""
+    settings = ("--init-from", str(runs.folder / "muon"), f"optim.name={optimizer}", FLOAT32)
+    for size in (1, 2):
+        assert runs.begin(f"adapted-{optimizer}-{size}", size, *settings).codes == [0] * size
+    assert runs.result(f"adapted-{optimizer}-2") == runs.result(f"adapted-{optimizer}-1")
+    assert runs.begin(f"free-{optimizer}", 1, *settings, "optim.start_decay=0").codes == [0]
+    assert runs.result(f"free-{optimizer}")[0] != runs.result(f"adapted-{optimizer}-1")[0]
+
+
 def test_a_plain_all_reduce_gives_other_bits(runs):
     """The control: the comparison above can fail."""
     assert runs.begin("control", 4, "optim.name=adamw", FLOAT32, control=True).codes == [0] * 4

@@ -164,7 +164,7 @@ def test_a_start_that_does_not_know_the_kind_of_text_is_expected_to_reach_an_ngr
 
 def test_no_loss_is_expected_of_settings_that_are_far_from_the_usual_ones(start, other):
     assert begun(other, start).expected is not None and begun(other, start, "model.dropout=0.1").expected is not None
-    for setting in ("optim.learning_rate=1e-9", "model.dropout=0.5", "train.max_steps=1"):
+    for setting in ("optim.learning_rate=1e-9", "model.dropout=0.5", "optim.start_decay=1e5", "train.max_steps=1"):
         plan = begun(other, start, setting)
         key, _, value = setting.partition("=")
         assert plan.expected is None and f"after adaptation not known with {key}={float(value):g} (usual: " in str(plan.advice)
@@ -246,6 +246,11 @@ def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
     rows = plan.model.token_embedding.weight
     assert torch.equal(rows[characters.index("\u00e9")], rows[characters.index("e")])
     assert "1 new: \u00e9 at e" in plan.advice[0].text and "dropped" not in plan.advice[0].text
+
+
+def test_the_pull_of_a_run_that_has_begun_cannot_come_or_go(start):
+    with pytest.raises(UserError, match="optim.start_decay: 0 -> 5: .* start a new one with --run NAME"):
+        train.main(["--resume", "--run", str(start), "train.max_steps=70", "optim.start_decay=5"])
 
 
 def test_a_start_that_training_only_makes_worse_stays_the_best(start, text, capsys):

@@ -50,6 +50,15 @@ def test_the_pull_towards_the_first_weights_is_on_all_of_them(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_pull_does_not_undo_the_last_update(name):
+    weights = make_weights()
+    first = weights.vector.clone()
+    optimizer = make_optimizer(weights, OptimConfig(name=name, weight_decay=0.0, start_decay=1e6))
+    take_steps(weights, optimizer, 0, 1)
+    assert not torch.allclose(weights.vector, first, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_optimizer_still_pulls_towards_the_weights_of_the_beginning(name):
     config, weights = OptimConfig(name=name, start_decay=5.0), make_weights()
     optimizer = make_optimizer(weights, config)
