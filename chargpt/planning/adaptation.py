@@ -226,8 +226,13 @@ def expected_after(start: MeasuredStart, ngram_loss: float) -> Expected:
     return Expected(loss, loss * (1 - SPREAD), loss * (1 + SPREAD))
 
 
-def far_from_usual(config: Config, start: MeasuredStart, *, characters: int, given: Collection[str]) -> list[str]:
-    """The settings that the user has given and that differ so much from those of `adapt` that no formula knows the loss."""
+def far_from_usual(
+    config: Config, start: MeasuredStart, *, characters: int, given: Collection[str], epochs: float | None = None
+) -> list[str]:
+    """What the user has given and what differs so much from the choice of `adapt` that no formula knows the loss.
+
+    `given` are settings as section.key, `epochs` those of --epochs.
+    """
     rate, passes = _rate(config.optim.name, characters, start), config.train.max_steps * config.chars_per_step / characters
     is_short = passes < FEWEST_EPOCHS / FAR_FACTOR or config.train.max_steps < FEW_STEPS
     steps, pull = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step), _start_decay(config)
@@ -235,9 +240,11 @@ def far_from_usual(config: Config, start: MeasuredStart, *, characters: int, giv
         ("optim.learning_rate", config.optim.learning_rate, rate, is_far(config.optim.learning_rate, rate)),
         ("model.dropout", config.model.dropout, DROPOUT, config.model.dropout > DROPOUT + FAR_DROPOUT),
         ("optim.start_decay", config.optim.start_decay, pull, config.optim.start_decay > FAR_FACTOR * pull),
-        ("train.max_steps", config.train.max_steps, steps, is_short),
+        ("--epochs", epochs or 0, FEWEST_EPOCHS, is_short and epochs is not None),
+        ("train.max_steps", config.train.max_steps, steps, is_short and epochs is None),
     ]
-    return [f"{key}={value:g} (usual: {usual:g})" for key, value, usual, far in settings if far and key in given]
+    named = {*given, "--epochs"}
+    return [f"{key}={value:g} (usual: {usual:g})" for key, value, usual, far in settings if far and key in named]
 
 
 def describe_start(start: MeasuredStart, corpus: Corpus, text: Text, far: Sequence[str] = ()) -> list[Notice]:
