@@ -53,7 +53,8 @@ WARMUP_STEPS = 5
 FEW_STEPS = 10
 # What AdamW needs from scratch for few epochs.
 WEIGHT_DECAY = 0.1
-# The pull towards the weights of the start, times the steps: short runs and long ones keep about the same share of them.
+# The pull towards the weights of the start, times the steps: short runs and long ones keep about the same share of them. A
+# model of up to SMALL parameters has none: it memorises little, and learns a text of another kind more slowly.
 START_DECAY_STEPS = 800
 DROPOUT = 0.0
 # Evaluations of a run of less than two epochs; a longer one has one every half epoch.
@@ -151,12 +152,11 @@ def adapt(
     one, the run takes at most the time of a default run. `epochs` are the user's, None for those that fit the text. Where
     the user or the size of the text has chosen the epochs, the last checkpoint is the best one.
     """
-    characters = len(corpus.train)
+    characters, parameters = len(corpus.train), parameter_count(config.model, corpus.tokenizer.vocab_size)
     is_small = len(corpus.val) < SMALL_SPLIT
     if chooses(given, minutes=minutes):
         config = apply_overrides(config, unless(given, [f"optim.name={WITH_MINUTES}"]))
         config = apply_overrides(config, unless(given, [f"train.batch_size={_batch(config, characters)}"]))
-        parameters = parameter_count(config.model, corpus.tokenizer.vocab_size)
         most = epochs or _few_epochs(start, parameters=parameters)
         config = apply_overrides(config, unless(given, [f"train.max_epochs={most}"]))
         seen = (config.train.max_epochs or math.inf) * characters
@@ -171,7 +171,7 @@ def adapt(
         "model.dropout": DROPOUT,
         "optim.learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, start)),
         "optim.weight_decay": WEIGHT_DECAY,
-        "optim.start_decay": _start_decay(config),
+        "optim.start_decay": _start_decay(config, parameters=parameters),
         "optim.warmup_steps": WARMUP_STEPS,
         "optim.decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
         "train.patience": PATIENCE,
@@ -189,9 +189,9 @@ def _few_epochs(start: MeasuredStart, *, parameters: int) -> float:
     return min(EPOCHS, round(FEWEST_EPOCHS + EPOCHS_OF_A_NAT * start.distance / memorises, 1))
 
 
-def _start_decay(config: Config) -> float:
+def _start_decay(config: Config, *, parameters: int) -> float:
     """The pull towards the weights of the start in a run of this length."""
-    return float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}")
+    return float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}") if parameters > SMALL else 0.0
 
 
 def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
@@ -227,19 +227,25 @@ def expected_after(start: MeasuredStart, ngram_loss: float) -> Expected:
 
 
 def far_from_usual(
-    config: Config, start: MeasuredStart, *, characters: int, given: Collection[str], epochs: float | None = None
+    config: Config, corpus: Corpus, start: MeasuredStart, *, given: Collection[str], epochs: float | None = None
 ) -> list[str]:
     """What the user has given and what differs so much from the choice of `adapt` that no formula knows the loss.
 
     `given` are settings as section.key, `epochs` those of --epochs.
     """
+    characters, parameters = len(corpus.train), parameter_count(config.model, corpus.tokenizer.vocab_size)
     rate, passes = _rate(config.optim.name, characters, start), config.train.max_steps * config.chars_per_step / characters
     is_short = passes < FEWEST_EPOCHS / FAR_FACTOR or config.train.max_steps < FEW_STEPS
-    steps, pull = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step), _start_decay(config)
+    steps, pull = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step), _start_decay(config, parameters=parameters)
     settings: list[tuple[str, float, float, bool]] = [
         ("optim.learning_rate", config.optim.learning_rate, rate, is_far(config.optim.learning_rate, rate)),
         ("model.dropout", config.model.dropout, DROPOUT, config.model.dropout > DROPOUT + FAR_DROPOUT),
-        ("optim.start_decay", config.optim.start_decay, pull, config.optim.start_decay > FAR_FACTOR * pull),
+        (
+            "optim.start_decay",
+            config.optim.start_decay,
+            pull,
+            config.optim.start_decay * config.train.max_steps > FAR_FACTOR * START_DECAY_STEPS,
+        ),
         ("--epochs", epochs or 0, FEWEST_EPOCHS, is_short and epochs is not None),
         ("train.max_steps", config.train.max_steps, steps, is_short and epochs is None),
     ]

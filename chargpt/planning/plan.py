@@ -318,7 +318,7 @@ def _choose(
             teachers=teachers,
         )
         about = describe_adaptation(config, characters=len(corpus.train))
-        far = far_from_usual(config, start, characters=len(corpus.train), given=given, epochs=options.epochs)
+        far = far_from_usual(config, corpus, start, given=given, epochs=options.epochs)
         expected = None if far else expected_after(start, text.ngram_loss)
         notices = [*describe_start(start, corpus, text, far), Notice("chosen", about, "detail")]
         return Choice(config, limit, notices, expected)

@@ -81,7 +81,7 @@ def test_items_have_the_same_bits(runs):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_an_adaptation_has_the_same_bits(runs, optimizer):
     """The other processes begin with no weights, and the optimizer keeps those that they get from the first one."""
-    settings = ("--init-from", str(runs.folder / "muon"), f"optim.name={optimizer}", FLOAT32)
+    settings = ("--init-from", str(runs.folder / "muon"), f"optim.name={optimizer}", "optim.start_decay=5", FLOAT32)
     for size in (1, 2):
         assert runs.begin(f"adapted-{optimizer}-{size}", size, *settings).codes == [0] * size
     assert runs.result(f"adapted-{optimizer}-2") == runs.result(f"adapted-{optimizer}-1")
