@@ -1,6 +1,6 @@
 """How much worse the choice of `--minutes` is than the best of six other recipes, on texts of many kinds.
 
-    python tests/benchmarks/regret.py run RESULTS [--minutes 1,3] [--texts NAME,...] [--jobs N] [--corpora FOLDER]
+    python tests/benchmarks/regret.py run RESULTS [--minutes 1,3] [--texts NAME,...] [--seeds 1,2] [--jobs N] [--corpora FOLDER]
     python tests/benchmarks/regret.py summary RESULTS
 
 RESULTS gets a JSON object for each run, as soon as it has ended, and one with the regret of each text and time: rows for
@@ -9,6 +9,9 @@ docs/lab/results/regret.jsonl. A second call goes on with what is missing, so it
 Runs are those of train.py, but a simulated clock says how long a step takes: that of a machine with SPEED. So a run sees the
 characters that fit into its time on that machine, whatever else this one does, and ends with the same bits again. Each job uses
 one thread. All recipes and times for one text take about seven times the sum of the times.
+
+The best of seven losses is low by chance too. With --seeds, each recipe is run with each of these seeds, and `summary` says
+what the choice loses in the means as well.
 
 The texts are made of files that a Debian system with Python has (documentation, manual pages, header files, Python's library),
 and of two in FOLDER, if given: shakespeare.txt and chinese-poems.txt. They depend on the versions of these packages, so a row has
@@ -23,6 +26,7 @@ import gzip
 import hashlib
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -34,7 +38,7 @@ import sys
 import sysconfig
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
@@ -194,6 +198,8 @@ TEXTS = {
 
 CHOSEN = "chosen"
 REGRET = "regret"
+# The table of rows with seeds of their own.
+SEEDS = "regret-seeds"
 
 
 def recipes(chosen: Config, minutes: float) -> dict[str, list[str]]:
@@ -285,11 +291,11 @@ def append(results: Path, row: dict) -> None:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def compare(name: str, text: str, minutes: float, results: Path) -> str:
+def compare(name: str, text: str, minutes: float, seed: int | None, results: Path) -> str:
     """Run the recipes for a text and a time that have no row yet, and write their rows. Returns a line about them."""
     torch.set_num_threads(1)
     about = {
-        "table": REGRET,
+        "table": REGRET if seed is None else SEEDS,
         "text": name,
         "kind": TEXTS[name].kind,
         "held_out": "yes" if TEXTS[name].is_held_out else "no",
@@ -297,6 +303,7 @@ def compare(name: str, text: str, minutes: float, results: Path) -> str:
         "hash": hashlib.sha256(text.encode()).hexdigest()[:12],
         "minutes": minutes,
     }
+    about |= {} if seed is None else {"seed": seed}
     done = {row["recipe"]: row for row in rows_of(results) if about.items() <= row.items()}
     about |= {
         "machine": f"simulated: {SPEED:,} (1e6 / parameters)^{SPEED_POWER}",
@@ -307,6 +314,7 @@ def compare(name: str, text: str, minutes: float, results: Path) -> str:
         path = Path(folder, f"{name}.txt")
         path.write_text(text, encoding="utf-8")
         common = [str(path), f"data.cache={folder}/cache", "runtime.threads=1", "train.sample_length=0"]
+        common += [] if seed is None else [f"train.seed={seed}"]
         chosen = planned([*common, f"--minutes={minutes:g}", f"--run={folder}/plan"])
         for number, (recipe, words) in enumerate(recipes(chosen.config, minutes).items()):
             if recipe in done:
@@ -351,14 +359,23 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def run(results: Path, *, minutes: Iterable[float], chosen: Iterable[str], jobs: int, corpora: Path | None) -> None:
+def run(
+    results: Path,
+    *,
+    minutes: Iterable[float],
+    chosen: Iterable[str],
+    seeds: Sequence[int | None],
+    jobs: int,
+    corpora: Path | None,
+) -> None:
     """Run what has no row yet: short times first."""
     texts = {name: TEXTS[name].make(corpora) for name in chosen}
     for name in [name for name, text in texts.items() if not text]:
         print(f"{name}: left out, since it is not on this machine", flush=True)
         del texts[name]
     with ProcessPoolExecutor(jobs) as pool:
-        futures = [pool.submit(compare, name, text, time, results) for time in sorted(minutes) for name, text in texts.items()]
+        work = itertools.product(sorted(minutes), texts.items(), seeds)
+        futures = [pool.submit(compare, name, text, time, seed, results) for time, (name, text), seed in work]
         for future in as_completed(futures):
             problem = future.exception()
             print(future.result() if problem is None else f"{type(problem).__name__}: {problem}", flush=True)
@@ -367,7 +384,8 @@ def run(results: Path, *, minutes: Iterable[float], chosen: Iterable[str], jobs:
 def summary(results: Path) -> None:
     """Print the regret of the texts that are held out and of the others, and how often the loss was in its range."""
     for held_out in ("yes", "no"):
-        rows = [row for row in rows_of(results) if row["recipe"] == REGRET and row["held_out"] == held_out]
+        of_kind = [row for row in rows_of(results) if row["held_out"] == held_out]
+        rows = [row for row in of_kind if row["recipe"] == REGRET and row["table"] == REGRET]
         if rows:
             regrets = [row["regret"] for row in rows]
             in_range = sum(row["in_range"] == "yes" for row in rows)
@@ -376,6 +394,23 @@ def summary(results: Path) -> None:
                 f"{texts}: regret {statistics.mean(regrets):.3f} in the mean and {max(regrets):.3f} at most; {in_range} of "
                 f"{len(rows)} losses in the expected range"
             )
+        for name, time in dict.fromkeys((row["text"], row["minutes"]) for row in of_kind if row["table"] == SEEDS):
+            print(of_seeds([row for row in of_kind if (row["table"], row["text"], row["minutes"]) == (SEEDS, name, time)]))
+
+
+def of_seeds(rows: list[dict]) -> str:
+    """A line on a text and a time with several seeds: the regret for single seeds, and that of the means."""
+    losses: dict[str, list[float]] = {}
+    for row in rows:
+        if row["recipe"] != REGRET:
+            losses.setdefault(row["recipe"], []).append(row["loss"])
+    means = {recipe: statistics.mean(values) for recipe, values in losses.items()}
+    single = statistics.mean(row["regret"] for row in rows if row["recipe"] == REGRET)
+    best_way = min(means, key=lambda recipe: means[recipe])
+    return (
+        f"{rows[0]['text']}, {rows[0]['minutes']:g} minutes: regret {single:.3f} in the mean of {len(losses[CHOSEN])} seeds, "
+        f"{means[CHOSEN] - means[best_way]:.3f} for the means of the recipes; best: {best_way}"
+    )
 
 
 def main() -> None:
@@ -385,6 +420,7 @@ def main() -> None:
     command.add_argument("results", type=Path)
     command.add_argument("--minutes", default="1,3,10", help="times, separated by commas")
     command.add_argument("--texts", default=",".join(TEXTS), help="names, separated by commas")
+    command.add_argument("--seeds", default="", help="seeds, separated by commas; empty for the one of a training without seed")
     command.add_argument("--jobs", type=int, default=max(1, os.cpu_count() or 1))
     command.add_argument("--corpora", type=Path, help="a folder with shakespeare.txt and chinese-poems.txt")
     commands.add_parser("summary", help="print the regret so far").add_argument("results", type=Path)
@@ -393,7 +429,9 @@ def main() -> None:
         summary(options.results)
     else:
         times = [float(minutes) for minutes in options.minutes.split(",")]
-        run(options.results, minutes=times, chosen=options.texts.split(","), jobs=options.jobs, corpora=options.corpora)
+        seeds = [int(seed) for seed in options.seeds.split(",")] if options.seeds else [None]
+        chosen, corpora = options.texts.split(","), options.corpora
+        run(options.results, minutes=times, chosen=chosen, seeds=seeds, jobs=options.jobs, corpora=corpora)
 
 
 if __name__ == "__main__":
