@@ -37,13 +37,13 @@ from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
 # Epochs of a run, at most.
 EPOCHS = 6
-# Epochs for a text whose validation split is too small to choose them.
+# Epochs for a text like those of the start.
 FEWEST_EPOCHS = 2
 # How many more for each nat that the start loses on the text, compared with its own: for a model of up to SMALL parameters.
 EPOCHS_OF_A_NAT = 1.5
 # A larger model memorises the text sooner.
 SMALL = 1_300_000
-# Characters of a validation split below which it cannot choose the epochs: the noise is as large as the differences.
+# Characters of a validation split below which it cannot choose the checkpoint: the noise is as large as the differences.
 SMALL_SPLIT = 3000
 # Nats: a loss on n characters has a standard error of about NOISE / sqrt(n).
 NOISE = 2.0
@@ -149,8 +149,8 @@ def adapt(
 
     What is `given`, as section.key, decides which length and which optimizer are left to choose. Of the rest, only what is in
     `keep` stays: the rate of a preset is one for a training from scratch. `minutes` is the user's limit; without
-    one, the run takes at most the time of a default run. `epochs` are the user's, None for those that fit the text. Where
-    the user or the size of the text has chosen the epochs, the last checkpoint is the best one.
+    one, the run takes at most the time of a default run. `epochs` are the user's, None for those that fit the text. If the
+    user gives the epochs, or the validation split is small, the last checkpoint is the best one.
     """
     characters, parameters = len(corpus.train), parameter_count(config.model, corpus.tokenizer.vocab_size)
     is_small = len(corpus.val) < SMALL_SPLIT

@@ -183,8 +183,10 @@ def _nothing_to_learn(progress: Progress, ngram_loss: float) -> bool:
 
 def overfits(progress: Progress, *, train_loss: float | None) -> bool:
     """Whether the model predicts its training text much better than other text."""
-    above = math.inf if train_loss is None else _losses(progress)[0] - train_loss
-    return above > FAR if train_loss is not None and not _has_risen(progress) else _has_risen(progress) and above > 0
+    has_risen = _has_risen(progress)
+    if train_loss is None:
+        return has_risen
+    return _losses(progress)[0] - train_loss > (0 if has_risen else FAR)
 
 
 def began_after(losses: Sequence[tuple[int, float]]) -> int:

@@ -53,7 +53,9 @@ def poem(text, tmp_path) -> Path:
     return path
 
 
-def test_what_is_expected_of_a_start_of_the_program_does_not_hang_on_a_training_from_scratch(poem, run, tmp_path, monkeypatch):
+def test_what_is_expected_of_a_start_of_the_program_does_not_depend_on_a_training_from_scratch(
+    poem, run, tmp_path, monkeypatch
+):
     monkeypatch.setattr(starts, "STARTS", SHIPPED)
     corpus = load_corpus([str(poem)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
     measured = [measure_start(load_start(name), corpus, text=text_of(corpus)) for name in start_names()]
