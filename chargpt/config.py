@@ -19,6 +19,7 @@ from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
 POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, without its import of torch
 COMMAND_LINE = "command line"  # where a setting was given, in errors
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
+MAX_TEACHERS = 9  # of a run that follows
 # Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
 RENAMED = {"train.pupil_minutes": "train.student_minutes", "train.second_run_gap": "train.student_gap"}
 
@@ -135,6 +136,8 @@ class TrainConfig:
     teachers: str = ""
     # minutes of a second run that learns from this one; --minutes sets it
     student_minutes: float = 0.0
+    # how many runs like this one teach that run: 1, or more to learn from the mean of their predictions; --minutes sets it
+    student_teachers: int = 1
     # make the second run only if, before the rate falls, the training loss is this many nats below the validation loss; 0:
     # always; --minutes sets it
     student_gap: float = 0.0
@@ -165,6 +168,8 @@ class TrainConfig:
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
         allowed = "a number of minutes from 0 (no second run) to 5256000"
         _require(0 <= self.student_minutes <= 5_256_000, "student_minutes", self.student_minutes, allowed)
+        allowed = f"a whole number from 1 to {MAX_TEACHERS}"
+        _require(1 <= self.student_teachers <= MAX_TEACHERS, "student_teachers", self.student_teachers, allowed)
         _require(0 <= self.max_epochs <= 1e12, "max_epochs", self.max_epochs, "a number of 0 (no limit) or more")
         allowed = "a number of nats of 0 (a second run in any case) or more"
         _require(self.student_gap >= 0, "student_gap", self.student_gap, allowed)

@@ -30,10 +30,10 @@ from chargpt.planning.candidate_settings import (
 from chargpt.planning.clock import EVALUATION_SHARE
 from chargpt.planning.law import Expected, Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
-from chargpt.planning.teachers import Teacher, models_of
+from chargpt.planning.teachers import Teacher, models_of, runs_in_all
 from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.model_shape import parameter_count
-from chargpt.terminal import Kind, Notice, clock
+from chargpt.terminal import Kind, Notice, clock, plural
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import is_split_harder, ngram_loss_and_copying
 from chargpt.training.evaluation import validation_split
@@ -63,8 +63,8 @@ MAX_EVALUATIONS = 10
 # Seconds from which two runs can be better than one; with less, their two starts take too large a share of the time, unless the
 # text is so short that both see it as often as helps.
 SHORTEST_TWO_RUNS = 60.0
-# Speed of a student, as a share of its teacher's, whose predictions take the rest of the time.
-STUDENT_SPEED = 0.75
+# Time for the predictions of a teacher, as a share of the time of a step without teachers.
+TEACHER_TIME = 1 / 3
 # Speed with Muon and rotary positions, as a share of that with AdamW and learned positions; about.
 MUON_SPEED = 0.8
 # Speed of an evaluation, which has no gradient, as a multiple of that of training.
@@ -167,8 +167,8 @@ def choose(
     if not one_run:
         students = [candidate.as_student(text) for candidate in candidates]
         best = _best(students)
-        sees_often = best.seen >= law.STUDENT_SEES * text.two_runs_from
-        if sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, text, seconds)):
+        sees_often, most = best.seen >= law.STUDENT_SEES * text.two_runs_from, law.ENOUGH_EPOCHS * text.characters
+        if sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, most, seconds, teachers=1)):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT)
             return _two_runs(smaller, students, corpus, text, given=given, seconds=seconds)
     best = _best(candidates)
@@ -213,40 +213,57 @@ def _two_runs(
 ) -> Choice:
     """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run.
 
-    Whether there is a second run depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
+    If there is time, several runs are the teachers of the last one. Whether it follows depends on what the first one measures
+    (`train.student_gap`), unless it memorises in any case.
     """
     most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.config, text, given=given)))
-    longest, timing = law.TEACHER_SHARE * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
+    teachers = best.config.train.student_teachers
+    if "train.student_teachers" not in given and _memorises(best, text, most):
+        teachers = law.SEVERAL_TEACHERS if _have_time(best, most, seconds, teachers=law.SEVERAL_TEACHERS) else 1
+    longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     shaped = completed(with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
     if shaped.chars_per_step != best.config.chars_per_step and 4 * shaped.chars_per_step < timing * best.speed:  # of 4 steps
         best = best._replace(config=shaped, speed=training_speed(shaped, corpus, ()))
+    rest = seconds - teachers * longest
     first = min(longest, _duration(best, most, best.speed))
-    second = min(seconds - longest, _duration(best, most, STUDENT_SPEED * best.speed))
+    second = min(rest, _duration(best, most, best.speed / (1 + TEACHER_TIME * teachers)))
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     config = completed(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
-    is_sure = law.repetition(text, parameters=in_blocks(config), seen=seen) >= law.MEMORISES
-    gap = 0 if is_sure else law.STUDENT_GAP
-    rest = [f"train.student_minutes={round((seconds - longest) / 60, 3)}", f"train.student_gap={gap}"]
-    config = apply_overrides(config, unless(given, [*rest, f"train.max_epochs={law.ENOUGH_EPOCHS}"]))
+    is_sure = _memorises(best, text, seen)
+    settings = {
+        "train.student_minutes": round(rest / 60, 3),
+        "train.student_teachers": teachers,
+        "train.student_gap": 0 if is_sure else law.STUDENT_GAP,
+        "train.max_epochs": law.ENOUGH_EPOCHS,
+    }
+    config = apply_overrides(config, unless(given, [f"{key}={value}" for key, value in settings.items()]))
     epochs = best.seen / law.STUDENT_SEES / text.characters
     when, otherwise = ("It", "") if is_sure else ("If it begins to memorise the text, it", ". Otherwise it goes on")
-    about = Notice(
-        law.TWO_RUNS,
-        f"one run would see the text {epochs:.0f} times. {when} ends after {clock(first)}, and a model of the same shape "
-        f"learns from the text and from its predictions for {clock(second)}{otherwise}",
-    )
+    learns, others = "a model of the same shape learns from the text and from", ""
+    if teachers > 1:
+        others = f", {plural(teachers - 1, 'run')} like it {'follows' if teachers == 2 else 'follow'}"
+    whose = "its predictions" if teachers == 1 else f"the predictions of all {teachers}"
+    said = f"one run would see the text {epochs:.0f} times. {when} ends after {clock(first)}{others}, and {learns} {whose} for"
+    about = Notice(runs_in_all(config), f"{said} {clock(second)}{otherwise}")
+    how = law.TWO_RUNS if teachers == 1 else law.SEVERAL_RUNS
     chosen = best._replace(config=config, seen=seen)
-    expected, notices = _described(chosen, candidates, text, given=given, how=law.TWO_RUNS)
-    end = _end(first + second, seconds, epochs=law.ENOUGH_EPOCHS)
+    expected, notices = _described(chosen, candidates, text, given=given, how=how)
+    end = _end(teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS)
     return Choice(config, longest, [about, *notices, *end], expected)
 
 
-def _have_time(best: Candidate, text: Text, seconds: float) -> bool:
-    """Whether each of two runs of `best` sees the text as often as helps in its share of this many `seconds`."""
-    most = law.ENOUGH_EPOCHS * text.characters
-    first, second = (_duration(best, most, factor * best.speed) for factor in (1.0, STUDENT_SPEED))
-    return first <= law.TEACHER_SHARE * seconds and second <= (1 - law.TEACHER_SHARE) * seconds
+def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
+    """Whether a run that sees so many characters memorises its text in any case."""
+    return law.repetition(text, parameters=in_blocks(candidate.config), seen=seen) >= law.MEMORISES
+
+
+def _have_time(candidate: Candidate, seen: float, seconds: float, *, teachers: int) -> bool:
+    """Whether `teachers` runs, and one that learns from them, see so many characters each in their shares of the `seconds`."""
+    share = law.teacher_share(teachers)
+    first = candidate.speed * _in_steps(share * seconds, candidate.evaluation)
+    last = candidate.speed / (1 + TEACHER_TIME * teachers) * _in_steps((1 - teachers * share) * seconds, candidate.evaluation)
+    return min(first, last) >= seen
 
 
 def _duration(candidate: Candidate, seen: float, speed: float) -> float:
@@ -402,7 +419,7 @@ def _described(
     if far := _far_from_the_law(config, text, given=given, seen=best.seen):
         return None, [*notices, Notice("expected", f"the loss is not known with {', '.join(far)}")]
     loss, low, high = expected = best.announced(text, how=how)
-    whose = " of the second run" if how == law.TWO_RUNS else ""
+    whose = {law.TWO_RUNS: " of the second run", law.SEVERAL_RUNS: " of the last run"}.get(how, "")
     ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
     notices.append(Notice("expected", f"validation loss{whose} {loss:z.2f} ({low:z.2f} to {high:z.2f}), {ngram}"))
     others = ", ".join(candidate.describe(text, how=how) for candidate in candidates if candidate.parameters != best.parameters)

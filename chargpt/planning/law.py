@@ -70,10 +70,12 @@ LAW_FROM = 20_000
 LAW_ALONE = 40_000
 # The weight of the law, which compares sizes, for a short text.
 LAW_SHARE = 0.25
-# How `announced` calls the student of two runs.
-TWO_RUNS = "two runs"
+# How `announced` calls the student of one run, and that of several.
+TWO_RUNS, SEVERAL_RUNS = "two runs", "several runs"
 # What two runs reach, as a share of the loss by these rules, at these characters of a text, as `_interpolated`; fitted.
 STUDENT_SHARE = ((30_000.0, 0.945), (90_000.0, 1.0))
+# What several teachers bring a student to, as a share of what one does.
+SEVERAL_SHARE = 0.98
 
 # --- Regularization ------------------------------------------------------------------------------------------------------
 
@@ -102,8 +104,8 @@ TWO_RUNS_FROM = 16
 TWO_RUNS_FROM_HARDER = 6
 # Epochs of each of the two runs, at most.
 ENOUGH_EPOCHS = 30
-# The teacher's share of the time.
-TEACHER_SHARE = 1 / 3
+# How many runs teach the last one if there is time for so many. More gain little.
+SEVERAL_TEACHERS = 3
 # The student's characters, as a share of those that one run would see.
 STUDENT_SEES = 0.5
 # The highest weight decay of a student. It memorises the text late, and needs no dropout.
@@ -200,19 +202,21 @@ class Expected(NamedTuple):
 
 
 def announced(text: Text, loss: float, *, seen: float, how: str) -> Expected:
-    """What to say of a training for which the law expects `loss`. `how` is an optimizer or TWO_RUNS.
+    """What to say of a training for which the law expects `loss`. `how` is an optimizer, TWO_RUNS or SEVERAL_RUNS.
 
     The result grows with `loss`.
     """
     ngram, most = text.ngram_loss * text.copying, text.characters * (1 + REPEATS)
-    known = STUDENT_LEARNS if how == TWO_RUNS else OPTIMIZERS[how].learned
+    is_student = how in (TWO_RUNS, SEVERAL_RUNS)
+    known = STUDENT_LEARNS if is_student else OPTIMIZERS[how].learned
     share = known * math.sqrt(min(1.0, effective_characters(text, seen) / most))
     short = max(0.0, text.entropy - share * (text.entropy - ngram))
     place = min(1.0, max(0.0, (text.characters - LAW_FROM) / (LAW_ALONE - LAW_FROM)))  # of the text, from short to long
     weight = LAW_SHARE + (1 - LAW_SHARE) * place
     spread = SHORT_SPREAD + (SPREAD - SHORT_SPREAD) * place
     both = min(text.entropy, short ** (1 - weight) * max(0.0, loss) ** weight)
-    both *= _interpolated(STUDENT_SHARE, text.characters) if how == TWO_RUNS else 1.0
+    both *= _interpolated(STUDENT_SHARE, text.characters) if is_student else 1.0
+    both *= SEVERAL_SHARE if how == SEVERAL_RUNS else 1.0
     return Expected(both, both * (1 - spread), both * (1 + spread))
 
 
@@ -228,6 +232,11 @@ def effective_characters(text: Text, seen: float) -> float:
     if epochs <= 1:
         return seen
     return text.characters * (1 + REPEATS * (1 - math.exp(-(epochs - 1) / REPEATS)))
+
+
+def teacher_share(teachers: int) -> float:
+    """The share of the time of each of so many runs that teach the last one, which takes twice as long."""
+    return 1 / (teachers + 2)
 
 
 def longest_useful(text: Text) -> float:

@@ -39,9 +39,10 @@ from chargpt.planning.teachers import (
     check_teachers,
     find_teachers,
     models_of,
+    runs_in_all,
     student_config,
     student_folder,
-    teacher_folder,
+    teacher_folders,
     warnings_about,
 )
 from chargpt.project import command, presets_folder
@@ -346,13 +347,14 @@ def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
 
 
 def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, checkpoints: Path) -> None:
-    """Raise UserError unless a run that a student follows can get the name of a teacher when it has ended."""
+    """Raise UserError unless the runs that a student follows can get the names of teachers when they have ended."""
     if not config.train.student_minutes or not makes_run(options):
         return
     if student_folder(folder) is not None:
         given = options.run or folder.name
         raise UserError(f"--run: {given!r} given for two runs; use a name without {TEACHER}, which the first one gets")
-    new_folder(str(teacher_folder(folder)), checkpoints)
+    for teacher in teacher_folders(folder)[: config.train.student_teachers]:
+        new_folder(str(teacher), checkpoints)
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:
@@ -393,19 +395,20 @@ def _about_student(config: Config, settings: Settings, *, folder: Path) -> list[
     """What follows the run, if the user has asked for it, and the settings given that do not hold in it."""
     if not config.train.student_minutes:
         return []
-    changed = difference(config, student_config(config, teacher=folder))
-    first = [
-        line for line in changed if line.partition(":")[0] in settings.given and not line.startswith("train.student_minutes")
-    ]
-    notes = []
+    changed = difference(config, student_config(config, teachers=[folder]))
+    own = {key for key in settings.given if not key.startswith("train.student_")}
+    first = [line for line in changed if line.partition(":")[0] in own]
+    count, notes = config.train.student_teachers, []
     if first:
-        what = f"in a second run, {', '.join(first)}"
+        what = f"in {'a second' if count == 1 else 'the last'} run, {', '.join(first)}"
         notes.append(Notice("note", f"{what}; for one run with what you gave, add train.student_minutes=0"))
     if "train.student_minutes" not in settings.given:
         return notes
     condition = " if it memorises its text" if config.train.student_gap else ""
-    what = f"a model of the same shape learns from it for {clock(60 * config.train.student_minutes)}{condition}"
-    return [Notice("two runs", f"after this run, {what}"), *notes]
+    runs = "this run" if count == 1 else f"{count} runs like this one"
+    whom = "it" if count == 1 else "them"
+    what = f"a model of the same shape learns from {whom} for {clock(60 * config.train.student_minutes)}{condition}"
+    return [Notice(runs_in_all(config), f"after {runs}, {what}"), *notes]
 
 
 def _about_other_ways(

@@ -4,6 +4,7 @@ In the settings, `train.teachers` names them by the paths of their checkpoints. 
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from pathlib import Path
 from chargpt.config import Config, apply_overrides
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
-from chargpt.runs.checkpoint import Checkpoint, load, publish_copies
+from chargpt.runs.checkpoint import Checkpoint, load, publish_copies, steps
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
-from chargpt.runs.run import COPIES, TEACHER
+from chargpt.runs.run import COPIES, name_of_student, names_of_teachers
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import Notice, UserError, shown
 from chargpt.text.tokenizer import Tokenizer
@@ -125,31 +126,50 @@ def kept_teachers(run: Path, environment: Mapping[str, str | int | bool]) -> Pat
     return folder if isinstance(known, str) and DIGEST.fullmatch(known) and folder.is_dir() else None
 
 
-def student_config(config: Config, *, teacher: Path) -> Config:
-    """The settings of the student of the run in the folder `teacher`, whose settings are `config`.
+def student_config(config: Config, *, teachers: Sequence[Path]) -> Config:
+    """The settings of the student of the runs in the folders `teachers`, of which the last one has the settings `config`.
 
     It has the same text, model and settings, without what keeps a model from memorising a text that it learns from alone.
     """
     changes = [
         "train.student_minutes=0",
-        f"train.seed={(config.train.seed + 1) % 2**63}",
+        "train.student_teachers=1",
         "model.dropout=0",
         f"optim.weight_decay={min(config.optim.weight_decay, STUDENT_DECAY)}",
         "train.patience=0",  # with teachers, the loss is lowest at the end
-        f"train.teachers={teacher}",
+        f"train.teachers={','.join(map(str, teachers))}",
     ]
-    return apply_overrides(config, changes)
+    return apply_overrides(another_run(config), changes)
 
 
-def teacher_folder(folder: Path) -> Path:
-    """The folder of the run that teaches the one in `folder`. Raises UserError for a path that `train.teachers` cannot name."""
+def another_run(config: Config, *, number: int = 1) -> Config:
+    """The settings of another run like the one with the settings `config`, and with another seed for each `number`."""
+    return apply_overrides(config, [f"train.seed={(config.train.seed + number) % 2**63}"])
+
+
+def teacher_folders(folder: Path) -> list[Path]:
+    """The folders that the runs get which teach the one in `folder`, when they have ended: the first, the second and so on.
+
+    Raises UserError for a path that `train.teachers` cannot name.
+    """
     path = folder.resolve()
     if "," in str(path):
         raise UserError(f"{shown(path)}: two runs need a path without commas; use another --run, or train.student_minutes=0")
-    return path.with_name(path.name + TEACHER)
+    return [path.with_name(name) for name in names_of_teachers(path.name)]
+
+
+def teachers_that_ended(folder: Path) -> list[Path]:
+    """The folders of the runs that teach the one in `folder`, as far as they have ended. Raises UserError."""
+    return list(itertools.takewhile(lambda teacher: teacher.is_dir() and bool(steps(teacher)), teacher_folders(folder)))
+
+
+def runs_in_all(config: Config) -> str:
+    """How many runs belong together if a student follows, as a label."""
+    count = config.train.student_teachers
+    return "two runs" if count == 1 else f"{count + 1} runs"
 
 
 def student_folder(folder: Path) -> Path | None:
     """The folder of the run that learns from the one in `folder`; None if that is not named like a teacher."""
-    name = folder.name.removesuffix(TEACHER)
-    return folder.with_name(name) if name and name != folder.name else None
+    name = name_of_student(folder.name)
+    return folder.with_name(name) if name else None

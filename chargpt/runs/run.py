@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from chargpt.config import Config
+from chargpt.config import MAX_TEACHERS, Config
 from chargpt.files import LOCK_NAME, FolderLock, is_portable, publish_file, sync_folder
 from chargpt.runs.checkpoint import (
     STEP_NAME,
@@ -37,6 +37,7 @@ LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\
 
 DETAILS = "details.txt"  # what was said of a run before it began
 TEACHER = "-teacher"  # of two runs, the first gets this at the end of its name when it has ended, and the second has the rest
+NAMED_TEACHER = re.compile(rf"(.+){TEACHER}[2-{MAX_TEACHERS}]?")  # and a number if several runs teach one
 FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written
 COPIES = "teachers-"  # a run keeps the weights of its teachers in a folder whose name is this and their digest
 
@@ -225,6 +226,17 @@ def _what_trains_on(folder: Path) -> str:
     return "train.patience=0" if progress.step < train.max_steps else f"train.max_steps={2 * train.max_steps}"
 
 
+def names_of_teachers(name: str) -> list[str]:
+    """The names that the teachers of the run `name` may have: the first, the second and so on."""
+    return [f"{name}{TEACHER}", *(f"{name}{TEACHER}{number}" for number in range(2, MAX_TEACHERS + 1))]
+
+
+def name_of_student(name: str) -> str:
+    """The name of the run that learns from the run `name`; empty if that is not named like a teacher."""
+    found = NAMED_TEACHER.fullmatch(name)
+    return found[1] if found else ""
+
+
 def free_folder(folder: Path) -> Path:
     """A folder that does not exist, for another run like the one in `folder`."""
     number, taken = 2, {name.casefold() for name in _names_beside(folder)}
@@ -247,7 +259,8 @@ def check_other_run(folder: Path) -> None:
     Each process locks its own folder before this, so that of two that begin together at least one notices the other.
     """
     path = folder.resolve()
-    for name in {path.name + TEACHER, path.name.removesuffix(TEACHER) or path.name} - {path.name}:
+    student = name_of_student(path.name)
+    for name in [student] if student else names_of_teachers(path.name):
         other = path.with_name(name)
         try:
             if (other / LOCK_NAME).is_file():

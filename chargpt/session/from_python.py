@@ -14,7 +14,7 @@ from chargpt.nanogpt_words import TRAIN, UNUSED
 from chargpt.planning.cli import check_command_line
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import steps
-from chargpt.runs.run import TEACHER, folder_of
+from chargpt.runs.run import folder_of, name_of_student, names_of_teachers
 from chargpt.session.child import train_in_child
 from chargpt.terminal import UserError, shown
 from chargpt.text.sources import DEFAULT, NAMES, run_name
@@ -125,9 +125,10 @@ def _texts(text: PathLike | Sequence[PathLike] | None) -> list[str]:
 
 
 def _newest(folder: Path) -> Path | None:
-    """The run that was trained last: the one in `folder`, or the other one of two runs. None if there is no checkpoint."""
-    name = folder.name.removesuffix(TEACHER)
-    found = [steps(path)[-1:] for path in (folder.with_name(name), folder.with_name(name + TEACHER)) if path.is_dir()]
+    """The run that was trained last: the one in `folder`, a teacher of it or its student. None if there is no checkpoint."""
+    name = name_of_student(folder.name) or folder.name
+    folders = [folder.with_name(each) for each in (name, *names_of_teachers(name))]
+    found = [steps(path)[-1:] for path in folders if path.is_dir()]
     newest = max((path for paths in found for path in paths), key=lambda path: path.stat().st_mtime, default=None)
     return None if newest is None else newest.parent
 

@@ -76,7 +76,8 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
         device = str(trainer.runtime.device)
         ends = f"stopped while the report was written: the run is complete; write text with: {command('sample')} {name}"
         notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
-    second = f"   (for the second run: {command('train')} --resume --run {name})"
+    following = "second run" if train.student_teachers == 1 else "runs that follow"
+    second = f"   (for the {following}: {command('train')} --resume --run {name})"
     notice("sample", f"{command('sample')} {name}{second if interrupt.came_here and train.student_minutes else ''}")
     code = interrupt.exit_code if train.student_minutes else 0
     return Result(code, may_go_on=code == 0)

@@ -10,7 +10,15 @@ from chargpt.config import Config, apply_overrides, difference
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.plan import ignored
-from chargpt.planning.teachers import Teacher, check_teachers, find_teachers, kept_teachers, reopen_teachers, warnings_about
+from chargpt.planning.teachers import (
+    Teacher,
+    check_teachers,
+    find_teachers,
+    kept_teachers,
+    reopen_teachers,
+    teachers_that_ended,
+    warnings_about,
+)
 from chargpt.runs.checkpoint import Checkpoint, steps
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
@@ -90,7 +98,7 @@ def read_resumed(options: TrainOptions, *, root: Path) -> Resumed:
 def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> Path:
     """The folder of the run to continue: by its name, by its texts, or the newest one. Raises UserError if there is none.
 
-    While a student has no checkpoint, its name means its teacher: then the student follows.
+    While a student has no checkpoint, its name means its last teacher: then the student, or another teacher, follows.
     """
     by_text = folder_of(run_name(texts), checkpoints)
     if name is None and texts and (by_text.is_dir() or by_text.with_name(by_text.name + TEACHER).is_dir()):
@@ -99,10 +107,10 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
         return find_run(name, checkpoints)
     except UserError:
         folder = None if name is None else folder_of(name, checkpoints)
-        teacher = None if folder is None else folder.with_name(folder.name + TEACHER)
-        if teacher is None or not (teacher.is_dir() and steps(teacher)):
+        teachers = [] if folder is None else teachers_that_ended(folder)
+        if not teachers:
             raise
-        return teacher
+        return teachers[-1]
 
 
 def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> Corpus:

@@ -19,6 +19,7 @@ from chargpt.planning.forecast import describe_training
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
+    another_run,
     check_teachers,
     find_teachers,
     keep_teachers,
@@ -26,7 +27,8 @@ from chargpt.planning.teachers import (
     reopen_teachers,
     student_config,
     student_folder,
-    teacher_folder,
+    teacher_folders,
+    teachers_that_ended,
 )
 from chargpt.project import command
 from chargpt.runs.blank_model import blank_model
@@ -50,6 +52,7 @@ from chargpt.session.resumed import Resumed, what_differs
 from chargpt.session.student import (
     decided,
     describe_decision,
+    describe_next,
     is_undecided,
     measure,
     why_no_student,
@@ -232,25 +235,31 @@ class Session:
         )
 
     def next(self) -> "Session | None":
-        """The student of this run, which has ended; None if it is to have none, or cannot have one, which the user is told.
+        """The run that follows this one, which has ended: another teacher, or the student. None if it is to have none, or
+        cannot have one, which the user is told.
 
         Raises UserError.
         """
-        seconds = 60 * self.trainer.config.train.student_minutes
-        if not seconds or self.run is None:
+        train = self.trainer.config.train
+        if not train.student_minutes or self.run is None:
             return None
-        teacher, folder = self.run.folder, student_folder(self.run.folder)
-        problem = why_no_student(teacher, folder, processes=self.trainer.group.size)
+        folder = student_folder(self.run.folder)
+        problem = why_no_student(self.run.folder, folder, processes=self.trainer.group.size)
         if problem or folder is None:
             self.journal.notice("note", problem)
             return None
-        config = long_enough(student_config(self.trainer.config, teacher=teacher), step=0, seconds=seconds)
-        config, teachers, warnings = find_teachers(config, folder.parent)
+        ended = teachers_that_ended(folder)
+        is_student = len(ended) >= train.student_teachers
+        seconds = 60 * train.student_minutes if is_student else self.seconds
+        names = [path.name for path in ended]
+        after = names[names.index(self.run.folder.name) + 1 :] if self.run.folder.name in names else []  # ended after this one
+        last = another_run(self.trainer.config, number=len(after))
+        config = student_config(last, teachers=ended) if is_student else another_run(last)
+        config, teachers, warnings = find_teachers(long_enough(config, step=0, seconds=seconds), folder.parent)
         journal = Journal(verbose=self.journal.verbose)
         journal.add(warnings)
         run = Run(check_free(folder, folder.parent))
-        own = f"weight decay {config.optim.weight_decay:g}, dropout 0, no patience and seed {config.train.seed}"
-        journal.notice("second run", f"{shown(folder)} learns from {shown(teacher)}; it has {own}")
+        journal.add([describe_next(config, shown(folder), ended, is_student=is_student)])
         journal.add(self.corpus.describe())
         torch.manual_seed(config.train.seed)
         model = initial_model(config.model, self.corpus.tokenizer.vocab_size)
@@ -270,7 +279,7 @@ class Session:
             journal=journal,
             options=self.options,
             checkpoints=self.checkpoints,
-            started=self.deadline or time.perf_counter(),  # what the first run has not used is for this one
+            started=self.deadline or time.perf_counter(),  # what this run has not used is for the next one
             seconds=seconds,
         )
 
@@ -340,7 +349,8 @@ class Session:
         trainer.config = decided(losses, before)
         self.journal.add([describe_decision(losses, before)])
         if self.deadline is not None and not trainer.config.train.student_minutes:
-            self.deadline = self.clock.deadline = self.deadline + 60 * before.train.student_minutes
+            others = (before.train.student_teachers - 1) * (self.seconds or 0.0)  # seconds of more teachers
+            self.deadline = self.clock.deadline = self.deadline + others + 60 * before.train.student_minutes
             if not self.clock.is_unmeasured:
                 self.measure_speed(interrupt)
 
@@ -459,13 +469,16 @@ class Session:
         self.trainer.progress.skipped = skipped
 
     def rename_to_teacher(self, interrupt: Interrupt) -> None:
-        """If a student follows, the run NAME, which has ended, becomes NAME-teacher; the student gets NAME."""
+        """If a student follows, the run NAME, which has ended, becomes NAME-teacher; the next run gets NAME.
+
+        Of several teachers, the second one becomes NAME-teacher2, and so on.
+        """
         if self.run is None or interrupt.agreed or not self.trainer.config.train.student_minutes:
             return
         if student_folder(self.run.folder) is not None:  # renamed before, or by an older version
             return
         try:
-            self.run.rename(teacher_folder(self.run.folder))
+            self.run.rename(teacher_folders(self.run.folder)[len(teachers_that_ended(self.run.folder))])
         except UserError as problem:
             self.journal.notice("warning", str(problem))
 

@@ -6,6 +6,7 @@ whose rate has fallen cannot go on.
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +15,10 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
+from chargpt.planning.teachers import runs_in_all
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.run import TEACHER
-from chargpt.terminal import Notice, shown
+from chargpt.terminal import Notice, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import decay_start
@@ -87,9 +89,21 @@ def describe_decision(losses: Losses, config: Config) -> Notice:
     """What was measured with the settings `config`, and the decision."""
     measured = f"the loss is {losses.training:.2f} on training text and {losses.validation:.2f} on validation text"
     if memorises(losses, config):
-        what = f"{measured}: the model begins to memorise the text, so a second run will learn from this one"
-        return Notice("two runs", what)
+        who = "a second run" if config.train.student_teachers == 1 else "another run"
+        what = f"{measured}: the model begins to memorise the text, so {who} will learn from this one"
+        return Notice(runs_in_all(config), what)
     return Notice("one run", f"{measured}: the model does not memorise the text, so this run goes on and no second run follows")
+
+
+def describe_next(config: Config, name: str, teachers: Sequence[Path], *, is_student: bool) -> Notice:
+    """What the run `name`, which begins with the settings `config`, is for. The `teachers` have ended."""
+    first = shown(teachers[0])
+    if not is_student:
+        count, number = config.train.student_teachers, len(teachers) + 1
+        return Notice("next run", f"{name} is number {number} of {count} like {first}; it has seed {config.train.seed}")
+    own = f"weight decay {config.optim.weight_decay:g}, dropout 0, no patience and seed {config.train.seed}"
+    label, more = ("second run", "") if len(teachers) == 1 else ("last run", f" and {plural(len(teachers) - 1, 'other')}")
+    return Notice(label, f"{name} learns from {first}{more}; it has {own}")
 
 
 def why_no_student(teacher: Path, student: Path | None, *, processes: int) -> str:

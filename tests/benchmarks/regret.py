@@ -54,9 +54,9 @@ from chargpt.planning import adaptation, chosen_for_time, clock  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
 from chargpt.planning.plan import Plan, make_plan  # noqa: E402
+from chargpt.planning.teachers import teachers_that_ended  # noqa: E402
 from chargpt.runs.blank_model import blank_model  # noqa: E402
 from chargpt.runs.checkpoint import best  # noqa: E402
-from chargpt.runs.run import TEACHER  # noqa: E402
 from chargpt.session import session  # noqa: E402
 from chargpt.training.trainer import Step, Trainer  # noqa: E402
 
@@ -247,7 +247,7 @@ def speed(config: Config) -> float:
     """Characters a second of training."""
     parameters = blank_model(config.model, VOCABULARY).parameter_count()
     factor = 1.0 if config.optim.name == "muon" else 1 / chosen_for_time.MUON_SPEED
-    factor *= chosen_for_time.STUDENT_SPEED if config.train.teachers else 1.0
+    factor /= 1 + chosen_for_time.TEACHER_TIME * len(config.train.teacher_names)
     return factor * SPEED * (1e6 / parameters) ** SPEED_POWER
 
 
@@ -341,11 +341,10 @@ def trained(run: list[str], plan: Plan, folder: Path) -> dict:
     if code := train.main(run):
         raise RuntimeError(f"{run}: ended with {code}")
     config, expected = plan.config, plan.expected
-    two = folder.with_name(f"{folder.name}{TEACHER}").is_dir()
     return {
         "loss": round(float(best(folder)[0].state.progress.best_loss or math.nan), 4),
         "model": f"{config.model.n_layer}x{config.model.n_embd}, context {config.model.block_size}",
-        "runs": 2 if two else 1,
+        "runs": 1 + len(teachers_that_ended(folder)),
         "rate": config.optim.learning_rate,
         "weight_decay": config.optim.weight_decay,
         "dropout": config.model.dropout,

@@ -16,7 +16,7 @@ from chargpt.planning.chosen_for_time import (
     IN_STEPS,
     NEGLIGIBLE_FOR_STUDENT,
     STARTING_SECONDS,
-    STUDENT_SPEED,
+    TEACHER_TIME,
     Choice,
     choose,
     chooses,
@@ -27,6 +27,7 @@ from chargpt.planning.chosen_for_time import (
 from chargpt.planning.law import (
     ENOUGH_EPOCHS,
     MAX_EPOCHS,
+    SEVERAL_SHARE,
     SHAPES,
     STUDENT_DECAY,
     STUDENT_GAP,
@@ -175,8 +176,8 @@ def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
 
 
 def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
-    text = corpora[3000]
-    choice, alone = choice_for(text, seconds=120.0), choice_for(text, "train.student_minutes=0", seconds=120.0)
+    text, one = corpora[3000], "train.student_teachers=1"
+    choice, alone = choice_for(text, one, seconds=120.0), choice_for(text, "train.student_minutes=0", seconds=120.0)
     train, said = choice.config.train, said_by(choice.notices)
     assert choice.seconds == 40 and train.student_minutes == pytest.approx(80 / 60, abs=0.001)
     assert train.student_gap == 0 and train.max_epochs == ENOUGH_EPOCHS, "it is sure that the first run memorises"
@@ -184,6 +185,30 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     assert "two runs" in said and f"ends after {ENOUGH_EPOCHS} passes" in said["note"]
     assert alone.config.train.student_minutes == 0 and "two runs" not in said_by(alone.notices)
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
+
+
+def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(corpora, steady):
+    """At 100,000 characters a second; a text of 300,000 characters has no time for more than one."""
+    shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
+    for length, given, count in ((9000, [], 3), (9000, ["train.student_teachers=2"], 2), (300_000, [], 1)):
+        text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
+        choice = choice_for(text, *shape, *given, seconds=180.0)
+        train, said = choice.config.train, said_by(choice.notices)
+        assert train.student_teachers == count and train.student_minutes > 0
+        assert count * choice.seconds + 60 * train.student_minutes == pytest.approx(180, abs=0.1)
+        label = "two runs" if count == 1 else f"{count + 1} runs"
+        assert label in said and (count == 1 or f"{count - 1} run" in said[label])
+        seen = train.max_steps * choice.config.chars_per_step
+        assert seen == pytest.approx(ENOUGH_EPOCHS * length, rel=0.05) or count == 1
+    few, many = (choice_for(corpora[3000], f"train.student_teachers={n}", seconds=120.0).expected.loss for n in (1, 3))
+    assert many == pytest.approx(SEVERAL_SHARE * few)
+
+
+def test_no_more_teachers_than_one_if_it_is_not_sure_that_they_memorise(corpora, steady):
+    """A model of 25,000 parameters does not memorise 60,000 characters in 30 epochs."""
+    text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, 60_000))
+    train = choice_for(text, "model.n_layer=2", "model.n_embd=32", "train.eval_chars=100", seconds=600.0).config.train
+    assert (train.student_teachers, train.student_gap) == (1, STUDENT_GAP)
 
 
 def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
@@ -227,13 +252,13 @@ def test_the_times_of_two_runs_and_the_epochs_of_one_are_those_of_the_machine(le
     """The shorter text needs a part of the time, and the longer one all of it."""
     text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
     shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
-    said = said_by(choice_for(text, *shape, seconds=150.0).notices)["two runs"]
+    said = said_by(choice_for(text, *shape, "train.student_teachers=1", seconds=150.0).notices)["two runs"]
     epochs, *clocks = re.search(r"text (\d+) times. .* ends after (\d+):(\d+), .* for (\d+):(\d+)", said).groups()
     first, second = (60 * int(minutes) + int(seconds) for minutes, seconds in (clocks[:2], clocks[2:]))
     if length == 30_000:
         steps = 1.25 * ENOUGH_EPOCHS * length / 1e5 / IN_STEPS  # at 100,000 characters a second, the speed of `steady`
         assert first == pytest.approx(1.5 * STARTING_SECONDS + steps, abs=1)
-        assert second == pytest.approx(1.5 * STARTING_SECONDS + steps / STUDENT_SPEED, abs=1)
+        assert second == pytest.approx(1.5 * STARTING_SECONDS + steps * (1 + TEACHER_TIME), abs=1)
         assert int(epochs) == MAX_EPOCHS
     else:
         assert (first, second) == (50, 100)
@@ -310,8 +335,9 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
     speed = f"at {10 * config.chars_per_step:,} characters a second"
     assert any(speed in line for label, line, _ in notices if label == "chosen")
     if len(timed) == 3:  # the last one for the first of two runs, whose dropout takes time too
-        assert timed[-1].model == config.model
-    if {"two runs", "note"} <= said_by(notices).keys():
+        assert dataclasses.replace(timed[-1].model, dropout=config.model.dropout) == config.model
+        assert (timed[-1].model.dropout > 0) == (config.model.dropout > 0)
+    if config.train.student_minutes and "note" in said_by(notices):
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
 
@@ -322,11 +348,13 @@ def test_little_time_adamw_and_several_processes_get_one_run(corpora, more):
     assert choice.config.train.student_minutes == 0 and "two runs" not in said_by(choice.notices)
 
 
-def test_a_text_that_two_runs_see_often_in_less_than_a_minute_gets_both(corpora):
-    config = choice_for(corpora[3000], seconds=50.0).config
+def test_a_text_that_two_runs_see_often_in_less_than_a_minute_gets_both(corpora, steady):
+    """At 100,000 characters a second, 30 passes over 9,000 characters take 3 seconds."""
+    text = dataclasses.replace(corpora[3000], train=np.resize(corpora[3000].train, 9000))
+    config = choice_for(text, "train.student_teachers=1", seconds=50.0).config
     assert config.train.student_minutes == pytest.approx(5 / 9, abs=0.001)
-    assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * len(corpora[3000].train), rel=0.05)
-    assert choice_for(corpora[3000], seconds=20.0).config.train.student_minutes == 0
+    assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * 9000, rel=0.05)
+    assert choice_for(text, seconds=18.0).config.train.student_minutes == 0
 
 
 def test_an_impossible_time_is_used_as_well_as_possible(corpora):

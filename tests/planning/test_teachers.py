@@ -18,12 +18,13 @@ import torch.nn.functional as F
 from helpers import bits, last_step
 
 import train
-from chargpt.config import Config, TrainConfig, apply, apply_overrides
+from chargpt.config import Config, TrainConfig, apply, apply_overrides, difference
 from chargpt.device import choose_device
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import step_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.law import STUDENT_DECAY
+from chargpt.planning.teachers import another_run
 from chargpt.runs.checkpoint import newest, steps
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
 from chargpt.runs.run import Run
@@ -333,6 +334,72 @@ def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_
     shutil.rmtree(last_step(tmp_path / "both-teacher"))  # as if it had been killed before
     assert resume(tmp_path / "both-teacher") == 0
     assert last_step(tmp_path / "both") and "second run" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def four_runs(taught):
+    """The folder of a run that learned from three others, made by one command."""
+    assert taught("train.student_minutes=0.02", "train.student_teachers=3", "model.dropout=0.1", name="many") == 0
+    return taught.folder / "many"
+
+
+def test_one_command_trains_several_teachers_with_seeds_of_their_own(four_runs):
+    teachers = [four_runs.with_name(f"many-teacher{end}") for end in ("", "2", "3")]
+    config = apply(Config(), read_yaml(four_runs / "config.yaml"), where="test")
+    assert config.train.teacher_names == [str(last_step(teacher).resolve()) for teacher in teachers]
+    assert (config.train.student_minutes, config.train.student_teachers, config.model.dropout) == (0, 1, 0)
+    assert not four_runs.with_name("many-teacher4").exists()
+    read = [apply(Config(), read_yaml(folder / "config.yaml"), where="test") for folder in teachers]
+    assert [each.train.seed for each in [*read, config]] == [1337, 1338, 1339, 1340]
+    assert all(difference(read[0], each) == difference(read[0], another_run(read[0], number=i)) for i, each in enumerate(read))
+    assert len({str(bits(folder)) for folder in teachers}) == 3
+
+
+@pytest.mark.parametrize("ended", [1, 2, 3])
+def test_a_command_that_was_killed_between_its_runs_trains_the_same_others(four_runs, tmp_path, ended):
+    """By the name of the first or the last teacher that has ended, or by that of the run."""
+    names = ["many-teacher", "many-teacher2", "many-teacher3"][:ended]
+    for name in {names[0], names[-1], "many"}:
+        for part in names:
+            shutil.copytree(four_runs.with_name(part), tmp_path / name / part)
+        shutil.copytree(four_runs.with_name("cache"), tmp_path / name / "cache")
+        assert resume(tmp_path / name / name) == 0
+        for part in ("many-teacher", "many-teacher2", "many-teacher3"):
+            assert bits(tmp_path / name / part) == bits(four_runs.with_name(part))
+        config = apply(Config(), read_yaml(tmp_path / name / "many" / "config.yaml"), where="test")
+        assert config.train.seed == 1340 and len(config.train.teacher_names) == 3
+
+
+def test_a_second_teacher_that_was_killed_goes_on_to_the_third(four_runs, tmp_path, capsys):
+    shutil.copytree(four_runs.with_name("many-teacher"), tmp_path / "many-teacher")
+    shutil.copytree(four_runs.with_name("many-teacher2"), tmp_path / "many")  # which had not been renamed
+    shutil.copytree(four_runs.with_name("cache"), tmp_path / "cache")
+    shutil.rmtree(last_step(tmp_path / "many"))  # nor ended
+    assert resume(tmp_path / "many") == 0
+    assert "number 3 of 3 like" in " ".join(capsys.readouterr().out.split())
+    for part in ("many-teacher2", "many-teacher3"):
+        assert bits(tmp_path / part) == bits(four_runs.with_name(part))
+
+
+def test_a_teacher_without_those_before_it_gets_others(four_runs, tmp_path):
+    for part in ("many-teacher", "many-teacher3"):
+        shutil.copytree(four_runs.with_name(part), tmp_path / part)
+    shutil.copytree(four_runs.with_name("cache"), tmp_path / "cache")
+    assert resume(tmp_path / "many-teacher3") == 0
+    config = apply(Config(), read_yaml(tmp_path / "many" / "config.yaml"), where="test")
+    assert len(set(config.train.teacher_names)) == 3 and last_step(tmp_path / "many-teacher2")
+
+
+def test_names_that_several_teachers_need_are_checked_before_the_first(taught):
+    assert taught(name="free-teacher2") == 0
+    with pytest.raises(UserError, match="free-teacher2"):
+        taught("train.student_minutes=0.02", "train.student_teachers=2", name="free")
+    assert not (taught.folder / "free").exists() and not (taught.folder / "free-teacher").exists()
+    with pytest.raises(UserError, match="own-teacher3' given for two runs; use a name without -teacher"):
+        taught("train.student_minutes=0.02", name="own-teacher3")
+    for name in ("0", "10"):
+        with pytest.raises(UserError, match=f"student_teachers: {name} given; use a whole number from 1 to 9"):
+            taught(f"train.student_teachers={name}", name="wrong")
 
 
 @pytest.mark.parametrize(("name", "place"), [("./near", "near"), ("slash/", "slash")])
