@@ -108,22 +108,27 @@ class Candidate(NamedTuple):
     speed: float  # characters a second
     evaluation: float  # seconds of one
     seen: int  # characters, in the whole run
-    loss: float  # expected, nats per character
+    loss: float  # expected by the law, nats per character
+    teachers: int = 0  # runs before this one, from which it learns
 
-    def as_student(self, text: Text) -> "Candidate":
-        """The same model after the characters that the second of two runs sees. Its settings stay."""
-        seen, parameters = int(law.STUDENT_SEES * self.seen), in_blocks(self.config)
-        loss = law.expected_loss(text, parameters=parameters, seen=seen, optimizer=self.config.optim.name)
-        return self._replace(seen=seen, loss=loss)
+    @property
+    def compared(self) -> float:
+        """The loss that decides between models."""
+        return self.loss * (law.SEVERAL_SHARE if self.teachers > 1 else 1)
 
-    def announced(self, text: Text, *, how: str) -> Expected:
-        """What to say that it will reach; `how` as in law.announced."""
-        return law.announced(text, self.loss, seen=self.seen, how=how)
+    @property
+    def how(self) -> str:
+        """How it is trained, as in law.announced."""
+        return {0: self.config.optim.name, 1: law.TWO_RUNS}.get(self.teachers, law.SEVERAL_RUNS)
 
-    def describe(self, text: Text, *, how: str) -> str:
+    def announced(self, text: Text) -> Expected:
+        """What to say that it will reach."""
+        return law.announced(text, self.loss, seen=self.seen, how=self.how)
+
+    def describe(self, text: Text) -> str:
         model = self.config.model
         parameters = parameter_count(model, text.vocabulary)
-        return f"{parameters:,} ({model.n_layer} x {model.n_embd}) {self.announced(text, how=how).loss:.2f}"
+        return f"{parameters:,} ({model.n_layer} x {model.n_embd}) {self.announced(text).loss:.2f}"
 
 
 class Choice(NamedTuple):
@@ -165,19 +170,18 @@ def choose(
     candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes, teachers=teachers))
     one_run = processes > 1 or not is_limited or config.train.teachers or "train.student_minutes" in given
     if not one_run:
-        students = [candidate.as_student(text) for candidate in candidates]
+        students = [_student(candidate, text, given=given, seconds=seconds) for candidate in candidates]
         best = _best(students)
         sees_often, most = best.seen >= law.STUDENT_SEES * text.two_runs_from, law.ENOUGH_EPOCHS * text.characters
         if sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, most, seconds, teachers=1)):
-            smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT)
+            smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
             return _two_runs(smaller, students, corpus, text, given=given, seconds=seconds)
     best = _best(candidates)
     used = seconds
     if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
-    how = best.config.optim.name
     kind: Kind = "line" if is_limited else "detail"  # without --minutes, nobody asked for so much time
-    expected, notices = _described(best, candidates, text, given=given, how=how)
+    expected, notices = _described(best, candidates, text, given=given)
     notices += _end(used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
     with_minutes = None
     if expected is not None and not is_limited and "optim.name" not in given:
@@ -198,28 +202,39 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, lo
         seen = int(min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1))
         expected = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer=WITH_MINUTES)
         others.append(candidate._replace(seen=seen, loss=expected))
-    best = _best(others, within=NEGLIGIBLE_FOR_STUDENT if is_short else NEGLIGIBLE)
-    return minutes, loss - best.announced(text, how=law.TWO_RUNS if is_short else WITH_MINUTES).loss
+    best, how = (
+        _best(others, within=NEGLIGIBLE_FOR_STUDENT if is_short else NEGLIGIBLE),
+        law.TWO_RUNS if is_short else WITH_MINUTES,
+    )
+    return minutes, loss - law.announced(text, best.loss, seen=best.seen, how=how).loss
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
     """The smallest model of those whose loss is `within` this many nats of the lowest one."""
-    lowest = min(candidate.loss for candidate in candidates)
-    return next(candidate for candidate in candidates if candidate.loss <= lowest + within)
+    lowest = min(candidate.compared for candidate in candidates)
+    return next(candidate for candidate in candidates if candidate.compared <= lowest + within)
+
+
+def _student(candidate: Candidate, text: Text, *, given: Collection[str], seconds: float) -> Candidate:
+    """The same model as the last of several runs: after fewer characters, and with several teachers if there is time."""
+    config, seen = candidate.config, int(law.STUDENT_SEES * candidate.seen)
+    loss = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    teachers, useful = config.train.student_teachers, int(_useful(config, text, given=given))
+    most = min(law.ENOUGH_EPOCHS * text.characters, useful)
+    if "train.student_teachers" not in given and _memorises(candidate, text, most):
+        teachers = law.SEVERAL_TEACHERS if _have_time(candidate, most, seconds, teachers=law.SEVERAL_TEACHERS) else 1
+    return candidate._replace(seen=seen, loss=loss, teachers=teachers)
 
 
 def _two_runs(
     best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float
 ) -> Choice:
-    """The model of `best` trained twice, the second time by learning from the first one too; the settings of the first run.
+    """The model of `best` trained by each of its teachers and again, then by learning from them too; the settings of the first.
 
-    If there is time, several runs are the teachers of the last one. Whether it follows depends on what the first one measures
-    (`train.student_gap`), unless it memorises in any case.
+    Whether the last run follows depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
     most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.config, text, given=given)))
-    teachers = best.config.train.student_teachers
-    if "train.student_teachers" not in given and _memorises(best, text, most):
-        teachers = law.SEVERAL_TEACHERS if _have_time(best, most, seconds, teachers=law.SEVERAL_TEACHERS) else 1
+    teachers = best.teachers
     longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
     shaped = completed(with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
@@ -246,9 +261,8 @@ def _two_runs(
     whose = "its predictions" if teachers == 1 else f"the predictions of all {teachers}"
     said = f"one run would see the text {epochs:.0f} times. {when} ends after {clock(first)}{others}, and {learns} {whose} for"
     about = Notice(runs_in_all(config), f"{said} {clock(second)}{otherwise}")
-    how = law.TWO_RUNS if teachers == 1 else law.SEVERAL_RUNS
     chosen = best._replace(config=config, seen=seen)
-    expected, notices = _described(chosen, candidates, text, given=given, how=how)
+    expected, notices = _described(chosen, candidates, text, given=given)
     end = _end(teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS)
     return Choice(config, longest, [about, *notices, *end], expected)
 
@@ -392,9 +406,9 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
 
 
 def _described(
-    best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str], how: str
+    best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str]
 ) -> tuple[Expected | None, list[Notice]]:
-    """The loss to expect of the run, or of the second of two runs, and what was chosen; `how` as in law.announced.
+    """The loss to expect of the run, or of the last of several runs, and what was chosen.
 
     The loss is None if the user has given a setting that is far from those that the law knows.
     """
@@ -418,11 +432,11 @@ def _described(
     ]
     if far := _far_from_the_law(config, text, given=given, seen=best.seen):
         return None, [*notices, Notice("expected", f"the loss is not known with {', '.join(far)}")]
-    loss, low, high = expected = best.announced(text, how=how)
-    whose = {law.TWO_RUNS: " of the second run", law.SEVERAL_RUNS: " of the last run"}.get(how, "")
+    loss, low, high = expected = best.announced(text)
+    whose = {law.TWO_RUNS: " of the second run", law.SEVERAL_RUNS: " of the last run"}.get(best.how, "")
     ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
     notices.append(Notice("expected", f"validation loss{whose} {loss:z.2f} ({low:z.2f} to {high:z.2f}), {ngram}"))
-    others = ", ".join(candidate.describe(text, how=how) for candidate in candidates if candidate.parameters != best.parameters)
+    others = ", ".join(candidate.describe(text) for candidate in candidates if candidate.parameters != best.parameters)
     notices += [Notice("considered", others, "detail")] * bool(others)
     return expected, notices
 

@@ -10,8 +10,8 @@ Runs are those of train.py, but a simulated clock says how long a step takes: th
 characters that fit into its time on that machine, whatever else this one does, and ends with the same bits again. Each job uses
 one thread. All recipes and times for one text take about seven times the sum of the times.
 
-The best of seven losses is low by chance too. With --seeds, each recipe is run with each of these seeds, and `summary` says
-what the choice loses in the means as well.
+The best of seven losses is low by chance too. With --seeds, each recipe is run with each of these seeds too, and `summary` says
+what the choice loses in the means of all seeds as well.
 
 The texts are made of files that a Debian system with Python has (documentation, manual pages, header files, Python's library),
 and of two in FOLDER, if given: shakespeare.txt and chinese-poems.txt. They depend on the versions of these packages, so a row has
@@ -58,6 +58,7 @@ from chargpt.planning.teachers import teachers_that_ended  # noqa: E402
 from chargpt.runs.blank_model import blank_model  # noqa: E402
 from chargpt.runs.checkpoint import best  # noqa: E402
 from chargpt.session import session  # noqa: E402
+from chargpt.terminal import plural  # noqa: E402
 from chargpt.training.trainer import Step, Trainer  # noqa: E402
 
 # Characters a second of a model of a million parameters on the simulated machine: two cores with bfloat16.
@@ -381,35 +382,42 @@ def run(
 
 
 def summary(results: Path) -> None:
-    """Print the regret of the texts that are held out and of the others, and how often the loss was in its range."""
-    for held_out in ("yes", "no"):
-        of_kind = [row for row in rows_of(results) if row["held_out"] == held_out]
-        rows = [row for row in of_kind if row["recipe"] == REGRET and row["table"] == REGRET]
-        if rows:
-            regrets = [row["regret"] for row in rows]
-            in_range = sum(row["in_range"] == "yes" for row in rows)
-            texts = "texts that are held out" if held_out == "yes" else "other texts"
-            print(
-                f"{texts}: regret {statistics.mean(regrets):.3f} in the mean and {max(regrets):.3f} at most; {in_range} of "
-                f"{len(rows)} losses in the expected range"
-            )
-        for name, time in dict.fromkeys((row["text"], row["minutes"]) for row in of_kind if row["table"] == SEEDS):
-            print(of_seeds([row for row in of_kind if (row["table"], row["text"], row["minutes"]) == (SEEDS, name, time)]))
+    """Print the regret of the texts that are held out and of the others, and how often the loss was in its range.
+
+    The best of several recipes is partly the one with luck. So the second figure compares the means of all seeds of a recipe.
+    """
+    for held_out, texts in (("yes", "texts that are held out"), ("no", "other texts")):
+        rows = [row for row in rows_of(results) if row["held_out"] == held_out]
+        ends = [row for row in rows if row["recipe"] == REGRET]
+        if not ends:
+            continue
+        in_range = sum(row["in_range"] == "yes" for row in ends)
+        print(f"{texts}: {spread([row['regret'] for row in ends])} for a seed; {in_range} of {len(ends)} losses in the range")
+        compared = {case: of_means([row for row in rows if case == (row["text"], row["minutes"])]) for case in cases(ends)}
+        print(f"{texts}: {spread([regret for _, regret, _ in compared.values()])} for the means of the seeds")
+        for (name, time), (seeds, regret, best_way) in compared.items():
+            print(f"  {name}, {time:g} minutes: {regret:.3f} with {seeds}, best: {best_way}")
 
 
-def of_seeds(rows: list[dict]) -> str:
-    """A line on a text and a time with several seeds: the regret for single seeds, and that of the means."""
+def spread(regrets: list[float]) -> str:
+    return f"regret {statistics.mean(regrets):.3f} in the mean and {max(regrets):.3f} at most"
+
+
+def cases(rows: list[dict]) -> list[tuple[str, float]]:
+    """The texts and times of `rows`, each once."""
+    return list(dict.fromkeys((row["text"], row["minutes"]) for row in rows))
+
+
+def of_means(rows: list[dict]) -> tuple[str, float, str]:
+    """Of a text and a time: the number of seeds, the regret for the mean losses of the recipes, and the best recipe."""
     losses: dict[str, list[float]] = {}
     for row in rows:
         if row["recipe"] != REGRET:
             losses.setdefault(row["recipe"], []).append(row["loss"])
-    means = {recipe: statistics.mean(values) for recipe, values in losses.items()}
-    single = statistics.mean(row["regret"] for row in rows if row["recipe"] == REGRET)
+    seeds = len(losses[CHOSEN])
+    means = {recipe: statistics.mean(values) for recipe, values in losses.items() if len(values) == seeds}
     best_way = min(means, key=lambda recipe: means[recipe])
-    return (
-        f"{rows[0]['text']}, {rows[0]['minutes']:g} minutes: regret {single:.3f} in the mean of {len(losses[CHOSEN])} seeds, "
-        f"{means[CHOSEN] - means[best_way]:.3f} for the means of the recipes; best: {best_way}"
-    )
+    return plural(seeds, "seed"), means[CHOSEN] - means[best_way], best_way
 
 
 def main() -> None:
