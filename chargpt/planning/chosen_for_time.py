@@ -229,9 +229,9 @@ def _student(candidate: Candidate, text: Text, *, given: Collection[str], second
 def _two_runs(
     best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float
 ) -> Choice:
-    """The model of `best` trained by each of its teachers and again, then by learning from them too; the settings of the first.
+    """The settings of the first of several runs of the model of `best`. The last one learns from the others as well.
 
-    Whether the last run follows depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
+    Whether others follow depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
     most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.config, text, given=given)))
     teachers = best.teachers
@@ -258,7 +258,7 @@ def _two_runs(
     learns, others = "a model of the same shape learns from the text and from", ""
     if teachers > 1:
         others = f", {plural(teachers - 1, 'run')} like it {'follows' if teachers == 2 else 'follow'}"
-    whose = "its predictions" if teachers == 1 else f"the predictions of all {teachers}"
+    whose = "its predictions" if teachers == 1 else f"the predictions of {'both' if teachers == 2 else f'all {teachers}'}"
     said = f"one run would see the text {epochs:.0f} times. {when} ends after {clock(first)}{others}, and {learns} {whose} for"
     about = Notice(runs_in_all(config), f"{said} {clock(second)}{otherwise}")
     chosen = best._replace(config=config, seen=seen)

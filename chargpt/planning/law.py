@@ -102,7 +102,7 @@ EMBEDDING_MEMORISES = 100
 TWO_RUNS_FROM = 16
 # The same if the validation split is a harder kind of text: what a run memorises is of less use there.
 TWO_RUNS_FROM_HARDER = 6
-# Epochs of each of the two runs, at most.
+# Epochs of each of two or more runs, at most.
 ENOUGH_EPOCHS = 30
 # How many runs teach the last one if there is time for so many. More gain little.
 SEVERAL_TEACHERS = 3

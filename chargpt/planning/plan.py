@@ -36,6 +36,7 @@ from chargpt.planning.memory import check_memory
 from chargpt.planning.settings import Settings, load_settings
 from chargpt.planning.teachers import (
     Teacher,
+    another_run,
     check_teachers,
     find_teachers,
     models_of,
@@ -52,7 +53,7 @@ from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import TEACHER, folder_of, new_folder
 from chargpt.runs.start_from import RUN, name_of_start, start_from
 from chargpt.runs.starts import load_start
-from chargpt.terminal import Notice, UserError, clock, notice_line, shell_word, shown
+from chargpt.terminal import Notice, UserError, clock, notice_line, plural, shell_word, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
 from chargpt.text.sources import check_found, run_name
@@ -393,22 +394,25 @@ def _about_items(corpus: Corpus, config: Config) -> list[Notice]:
 
 def _about_student(config: Config, settings: Settings, *, folder: Path) -> list[Notice]:
     """What follows the run, if the user has asked for it, and the settings given that do not hold in it."""
+    count = config.train.student_teachers
     if not config.train.student_minutes:
-        return []
-    changed = difference(config, student_config(config, teachers=[folder]))
+        why = "only one run is made; for others, add train.student_minutes=M, of the last one"
+        return [Notice("note", f"train.student_teachers={count} given, but {why}")] * (count > 1)
+    last = another_run(config, number=count - 1)
+    changed = difference(config, student_config(last, teachers=[folder]))
     own = {key for key in settings.given if not key.startswith("train.student_")}
     first = [line for line in changed if line.partition(":")[0] in own]
-    count, notes = config.train.student_teachers, []
+    notes = []
     if first:
         what = f"in {'a second' if count == 1 else 'the last'} run, {', '.join(first)}"
         notes.append(Notice("note", f"{what}; for one run with what you gave, add train.student_minutes=0"))
     if "train.student_minutes" not in settings.given:
         return notes
     condition = " if it memorises its text" if config.train.student_gap else ""
-    runs = "this run" if count == 1 else f"{count} runs like this one"
+    others = f" and {plural(count - 1, 'other')} like it" if count > 1 else ""
     whom = "it" if count == 1 else "them"
     what = f"a model of the same shape learns from {whom} for {clock(60 * config.train.student_minutes)}{condition}"
-    return [Notice(runs_in_all(config), f"after {runs}, {what}"), *notes]
+    return [Notice(runs_in_all(config), f"after this run{others}, {what}"), *notes]
 
 
 def _about_other_ways(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chargpt.config import Config, apply_overrides
+from chargpt.config import MAX_TEACHERS, Config, apply_overrides
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, load, publish_copies, steps
@@ -158,9 +158,10 @@ def teacher_folders(folder: Path) -> list[Path]:
     return [path.with_name(name) for name in names_of_teachers(path.name)]
 
 
-def teachers_that_ended(folder: Path) -> list[Path]:
-    """The folders of the runs that teach the one in `folder`, as far as they have ended. Raises UserError."""
-    return list(itertools.takewhile(lambda teacher: teacher.is_dir() and bool(steps(teacher)), teacher_folders(folder)))
+def teachers_that_ended(folder: Path, *, count: int = MAX_TEACHERS) -> list[Path]:
+    """The folders of the runs that teach the one in `folder`, as far as they have ended: `count` at most. Raises UserError."""
+    folders = teacher_folders(folder)[:count]
+    return list(itertools.takewhile(lambda teacher: teacher.is_dir() and bool(steps(teacher)), folders))
 
 
 def runs_in_all(config: Config) -> str:

@@ -59,7 +59,7 @@ def _other_runs(name: str, checkpoints: Path) -> str:
     if name in start_names():
         return f"it is the name of a start; give it as --start {name}"
     known = [run.name for run in _runs(checkpoints)]
-    teacher = [run for run in known if run == f"{name}{TEACHER}"]  # of two runs, the second has not begun
+    teacher = [run for run in known if run == f"{name}{TEACHER}"]  # of several runs, the last has not begun
     if close := teacher or difflib.get_close_matches(name, known, n=1):
         return f"did you mean {close[0]}?"
     if not known:

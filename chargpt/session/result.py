@@ -172,7 +172,7 @@ def what_happened(
     if _has_risen(progress):
         losses, used = f"validation loss {best_loss:.2f} at best and {val_loss:.2f} at the end", f"; samples use {best}"
     if config.train.student_minutes:
-        used = f"; {best}, is the teacher"
+        used = f"; {best}, is {'the' if config.train.student_teachers == 1 else 'a'} teacher"
     if train_loss is not None:
         losses += f", training loss {train_loss:.2f}"
     return f"the model knows its training text better than new text: {losses}{used}"

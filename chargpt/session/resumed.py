@@ -19,7 +19,7 @@ from chargpt.planning.teachers import (
     teachers_that_ended,
     warnings_about,
 )
-from chargpt.runs.checkpoint import Checkpoint, steps
+from chargpt.runs.checkpoint import Checkpoint, read_state, steps
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
 from chargpt.terminal import Notice, UserError, shell_word, shown
@@ -52,7 +52,7 @@ class Resumed:
 def read_resumed(options: TrainOptions, *, root: Path) -> Resumed:
     """The run that `options` continue, as its newest valid checkpoint left it, with the settings that they change.
 
-    If the student of NAME has not begun, NAME is its teacher, NAME-teacher. Raises UserError if there is none, if another
+    If the student of NAME has not begun, NAME is its last teacher. Raises UserError if there is none, if another
     process trains it, or if it cannot continue as the same run.
     """
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
@@ -107,10 +107,11 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
         return find_run(name, checkpoints)
     except UserError:
         folder = None if name is None else folder_of(name, checkpoints)
-        teachers = [] if folder is None else teachers_that_ended(folder)
-        if not teachers:
+        first = [] if folder is None else teachers_that_ended(folder, count=1)
+        if folder is None or not first:
             raise
-        return teachers[-1]
+        count = read_state(steps(first[0])[-1]).config.train.student_teachers
+        return teachers_that_ended(folder, count=count)[-1]
 
 
 def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> Corpus:

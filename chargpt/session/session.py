@@ -55,7 +55,7 @@ from chargpt.session.student import (
     describe_next,
     is_undecided,
     measure,
-    why_no_student,
+    why_no_next_run,
 )
 from chargpt.terminal import Notice, UserError, clock, plural, shown
 from chargpt.text.corpus import Corpus
@@ -235,27 +235,30 @@ class Session:
         )
 
     def next(self) -> "Session | None":
-        """The run that follows this one, which has ended: another teacher, or the student. None if it is to have none, or
-        cannot have one, which the user is told.
+        """The run that follows this one, which has ended: another teacher, or the student.
 
-        Raises UserError.
+        None if it is to have none, or cannot have one, which the user is told. Raises UserError.
         """
         train = self.trainer.config.train
         if not train.student_minutes or self.run is None:
             return None
-        folder = student_folder(self.run.folder)
-        problem = why_no_student(self.run.folder, folder, processes=self.trainer.group.size)
-        if problem or folder is None:
+        folder = student_folder(self.run.folder) or self.run.folder
+        ended = teachers_that_ended(folder, count=train.student_teachers)
+        problem = why_no_next_run(
+            self.run.folder, folder, ended, count=train.student_teachers, processes=self.trainer.group.size
+        )
+        if problem:
             self.journal.notice("note", problem)
             return None
-        ended = teachers_that_ended(folder)
-        is_student = len(ended) >= train.student_teachers
-        seconds = 60 * train.student_minutes if is_student else self.seconds
-        names = [path.name for path in ended]
-        after = names[names.index(self.run.folder.name) + 1 :] if self.run.folder.name in names else []  # ended after this one
-        last = another_run(self.trainer.config, number=len(after))
+        is_student = len(ended) == train.student_teachers
+        after = len(ended) - 1 - [path.name for path in ended].index(self.run.folder.name)  # teachers that ended after this run
+        last = another_run(self.trainer.config, number=after)
         config = student_config(last, teachers=ended) if is_student else another_run(last)
+        seconds: float | None = 60 * train.student_minutes
+        if not is_student:  # half of that; without a time limit, as many steps as the one before it
+            seconds = None if self.seconds is None else 30 * train.student_minutes
         config, teachers, warnings = find_teachers(long_enough(config, step=0, seconds=seconds), folder.parent)
+        check_teachers(teachers, self.corpus.tokenizer, context=config.model.block_size)
         journal = Journal(verbose=self.journal.verbose)
         journal.add(warnings)
         run = Run(check_free(folder, folder.parent))
@@ -338,7 +341,7 @@ class Session:
     # What is done between two steps
 
     def decide_on_student(self, interrupt: Interrupt) -> None:
-        """Measure if the model memorises its text: then a student follows. A run without one gets the time of both.
+        """Measure if the model memorises its text: then a student follows. A run without one gets the time of all runs.
 
         A signal leaves this to a resumed run.
         """
@@ -349,7 +352,7 @@ class Session:
         trainer.config = decided(losses, before)
         self.journal.add([describe_decision(losses, before)])
         if self.deadline is not None and not trainer.config.train.student_minutes:
-            others = (before.train.student_teachers - 1) * (self.seconds or 0.0)  # seconds of more teachers
+            others = (before.train.student_teachers - 1) * 30 * before.train.student_minutes  # seconds of more teachers
             self.deadline = self.clock.deadline = self.deadline + others + 60 * before.train.student_minutes
             if not self.clock.is_unmeasured:
                 self.measure_speed(interrupt)
@@ -477,8 +480,10 @@ class Session:
             return
         if student_folder(self.run.folder) is not None:  # renamed before, or by an older version
             return
+        count = self.trainer.config.train.student_teachers
+        free = min(len(teachers_that_ended(self.run.folder, count=count)), count - 1)
         try:
-            self.run.rename(teacher_folders(self.run.folder)[len(teachers_that_ended(self.run.folder))])
+            self.run.rename(teacher_folders(self.run.folder)[free])
         except UserError as problem:
             self.journal.notice("warning", str(problem))
 

@@ -1,4 +1,4 @@
-"""The student: a second run, which learns from the first one as well as from the text.
+"""The student: a run that learns from the one or several before it, its teachers, as well as from the text.
 
 A run that memorises its text has something to teach. Whether it does is measured while its rate is still at its peak: a run
 whose rate has fallen cannot go on.
@@ -15,9 +15,8 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
-from chargpt.planning.teachers import runs_in_all
+from chargpt.planning.teachers import runs_in_all, teacher_folders
 from chargpt.runs.checkpoint import steps
-from chargpt.runs.run import TEACHER
 from chargpt.terminal import Notice, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -106,13 +105,17 @@ def describe_next(config: Config, name: str, teachers: Sequence[Path], *, is_stu
     return Notice(label, f"{name} learns from {first}{more}; it has {own}")
 
 
-def why_no_student(teacher: Path, student: Path | None, *, processes: int) -> str:
-    """Why the run in the folder `teacher` gets no student in the folder `student`, and what to do; empty if it gets one."""
-    if student is None:
-        return f"{shown(teacher)}: for a second run, rename this folder to NAME{TEACHER}, and then --resume --run NAME{TEACHER}"
+def why_no_next_run(ended: Path, student: Path, teachers: Sequence[Path], *, count: int, processes: int) -> str:
+    """Why no run follows the one in the folder `ended`, and what to do; empty if one follows.
+
+    The run in the folder `student` is to learn from `count` runs, of which the `teachers` have ended.
+    """
+    if ended.name not in [path.name for path in teachers]:  # it was not renamed, or one before it is gone
+        name = teacher_folders(student)[min(len(teachers), count - 1)].name
+        return f"{shown(ended)}: for the run that follows, rename this folder to {name}, and then --resume --run {name}"
     if student.is_dir() and steps(student):
         again = f"--resume --run {shlex.quote(shown(student))}"
         return f"{shown(student)} exists; if it is not complete, continue it with {again}"
     if processes > 1:
-        return f"{shown(student)}: for this run, continue without torchrun: --resume --run {shlex.quote(shown(teacher))}"
+        return f"{shown(student)}: for this run, continue without torchrun: --resume --run {shlex.quote(shown(ended))}"
     return ""

@@ -235,8 +235,8 @@ def measure(
     import regret
 
     import chargpt
+    from chargpt.planning.teachers import teachers_that_ended
     from chargpt.runs.checkpoint import best
-    from chargpt.runs.run import TEACHER
 
     own = chargpt.load(start=start)
     for path, size, way, seed in itertools.product(paths, sizes, ways, seeds):
@@ -253,13 +253,13 @@ def measure(
             words = [*words, f"train.seed={seed}", *settings]
             if code := regret.train.main([*common, *words, f"--run={run}"]):
                 sys.exit(f"train.py {' '.join(words)}: ended with {code}")
-            checkpoint, has_two = best(run)[0], run.with_name(f"{run.name}{TEACHER}").is_dir()
+            checkpoint, runs = best(run)[0], 1 + len(teachers_that_ended(run))
             loss = chargpt.load(run).score(following, unknown="skip")
         config, val_loss = checkpoint.state.config, checkpoint.state.progress.best_loss
         row = {"table": "starts", "text": path.stem, "characters": size, "way": way, "seed": seed, "loss": round(loss, 3)}
         row |= {"start_loss": round(own.score(following, unknown="skip"), 3), "val_loss": val_loss and round(val_loss, 3)}
         row |= {name: float(found[1]) for name, pattern in PRINTED.items() if (found := pattern.search(said.getvalue()))}
-        row |= {"model": f"{config.model.n_layer}x{config.model.n_embd}", "runs": 1 + has_two}
+        row |= {"model": f"{config.model.n_layer}x{config.model.n_embd}", "runs": runs}
         row |= {"seconds": round(time.perf_counter() - began), "commit": regret.commit()}
         print(json.dumps(row | {"command": f"train.py TEXT {' '.join(words)}"}), flush=True)
 

@@ -181,6 +181,8 @@ def test_a_setting_that_does_not_hold_in_a_second_run_is_named(text, tmp_path, s
     two_runs = ["--minutes", "5", "train.student_minutes=3"]
     note = said(planned(text, tmp_path, *two_runs, "model.dropout=0.3", "train.seed=5"), "note")
     assert "in a second run, model.dropout: 0.3 -> 0.0, train.seed: 5 -> 6;" in note and "train.student_minutes=0" in note
+    note = said(planned(text, tmp_path, *two_runs, "train.student_teachers=3", "model.dropout=0.3", "train.seed=5"), "note")
+    assert "in the last run, model.dropout: 0.3 -> 0.0, train.seed: 5 -> 8;" in note
     for words in (
         two_runs,
         [*two_runs, "optim.weight_decay=0.2"],

@@ -30,6 +30,7 @@ from chargpt.runs.load import find_checkpoint, find_run, restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.sealed_json import seal
 from chargpt.session import result
+from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, DistillationLoss, digest
 from chargpt.training.runtime import Runtime, choose_runtime
@@ -381,13 +382,56 @@ def test_a_second_teacher_that_was_killed_goes_on_to_the_third(four_runs, tmp_pa
         assert bits(tmp_path / part) == bits(four_runs.with_name(part))
 
 
-def test_a_teacher_without_those_before_it_gets_others(four_runs, tmp_path):
-    for part in ("many-teacher", "many-teacher3"):
-        shutil.copytree(four_runs.with_name(part), tmp_path / part)
+@pytest.mark.parametrize(("parts", "name"), [(["", "3"], "many-teacher2"), (["2"], "many-teacher")])
+def test_a_teacher_without_those_before_it_says_what_to_do(four_runs, tmp_path, capsys, parts, name):
+    for part in parts:
+        shutil.copytree(four_runs.with_name(f"many-teacher{part}"), tmp_path / f"many-teacher{part}")
     shutil.copytree(four_runs.with_name("cache"), tmp_path / "cache")
-    assert resume(tmp_path / "many-teacher3") == 0
+    last = tmp_path / f"many-teacher{parts[-1]}"
+    assert resume(last) == 0
+    assert f"rename this folder to {name}, and then --resume --run {name}" in " ".join(capsys.readouterr().out.split())
+    assert not (tmp_path / "many").exists()
+    last.rename(tmp_path / name)
+    assert resume(tmp_path / name) == 0
     config = apply(Config(), read_yaml(tmp_path / "many" / "config.yaml"), where="test")
-    assert len(set(config.train.teacher_names)) == 3 and last_step(tmp_path / "many-teacher2")
+    assert len(set(config.train.teacher_names)) == 3 and last_step(tmp_path / "many")
+
+
+def test_a_student_learns_from_as_many_runs_as_it_shall(taught, capsys):
+    """Another run has the name of a second teacher."""
+    assert taught(name="few-teacher2") == 0
+    assert taught("train.student_minutes=0.02", name="few") == 0
+    config = apply(Config(), read_yaml(taught.folder / "few" / "config.yaml"), where="test")
+    assert config.train.teacher_names == [str(last_step(taught.folder / "few-teacher").resolve())]
+    shutil.rmtree(taught.folder / "few")
+    capsys.readouterr()
+    assert resume(taught.folder / "few") == 0  # which is its teacher
+    assert last_step(taught.folder / "few") and "few-teacher2" not in capsys.readouterr().out
+
+
+def test_the_times_of_several_runs_follow_each_other(taught, monkeypatch):
+    """A teacher after the first one has half of the time of the student, also if the first one was resumed."""
+    sessions = []
+    following = Session.next
+    monkeypatch.setattr(Session, "next", lambda session: sessions.append(session) or following(session))
+    words = ["--minutes", "0.1", "train.student_minutes=0.04", "train.student_teachers=3", "train.max_epochs=1"]
+    assert taught(*words, name="timed") == 0
+    assert [session.seconds for session in sessions] == pytest.approx([6, 1.2, 1.2, 2.4])
+    assert np.diff([session.deadline for session in sessions]) == pytest.approx([1.2, 1.2, 2.4])
+
+
+def test_a_run_that_no_student_follows_has_the_time_of_all(taught, monkeypatch):
+    ended = []
+    following = Session.next
+    monkeypatch.setattr(Session, "next", lambda session: ended.append(session) or following(session))
+    words = ["train.student_minutes=0.04", "train.student_teachers=3", "train.student_gap=50", "train.max_epochs=1"]
+    assert taught("--minutes", "0.1", *words, name="alone") == 0
+    assert len(ended) == 1 and ended[0].deadline - ended[0].started == pytest.approx(6 + 2 * 1.2 + 2.4)
+
+
+def test_several_teachers_without_a_student_are_a_note(taught, capsys):
+    assert taught("train.student_teachers=3", name="none") == 0
+    assert "train.student_teachers=3 given, but only one run is made" in " ".join(capsys.readouterr().out.split())
 
 
 def test_names_that_several_teachers_need_are_checked_before_the_first(taught):
@@ -474,9 +518,14 @@ def test_one_process_at_a_time_trains_a_teacher_or_the_run_that_it_teaches(taugh
     second = Run(taught.folder / "idle")
     with pytest.raises(UserError, match="idle: another process is training this run; wait for it"):
         taught("train.student_minutes=0.02", name="idle")
-    with pytest.raises(UserError, match="idle: another process is training this run, and .*idle-teacher belongs to it"):
-        taught(name="idle-teacher")
+    for name in ("idle-teacher", "idle-teacher3"):
+        with pytest.raises(UserError, match=f"idle: another process is training this run, and .*{name} belongs to it"):
+            taught(name=name)
     del second
+    third = Run(taught.folder / "busy-teacher3")
+    with pytest.raises(UserError, match="busy-teacher3: another process is training this run, and .*busy belongs to it"):
+        taught(name="busy")
+    del third
     assert taught(name="busy") == 0
 
 
@@ -522,7 +571,7 @@ def test_a_run_that_cannot_get_the_name_of_a_teacher_stays_and_says_what_to_do(t
     (tmp_path / "mine-teacher" / "letters").write_text("keep")
     assert resume(tmp_path / "mine") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "mine: not renamed to mine-teacher" in said and "for a second run, rename this folder to NAME-teacher" in said
+    assert "mine: not renamed to mine-teacher" in said and "rename this folder to mine-teacher" in said
     assert [path.name for path in (tmp_path / "mine-teacher").iterdir()] == ["letters"] and last_step(tmp_path / "mine")
 
 

@@ -15,7 +15,7 @@ import chargpt
 from chargpt.files import FolderLock
 from chargpt.runs.checkpoint import steps
 from chargpt.session.child import Ended, _Printing
-from chargpt.session.from_python import _texts, command_line
+from chargpt.session.from_python import _newest, _texts, command_line
 from chargpt.terminal import UserError
 
 ROOT = Path(chargpt.__file__).parents[1]
@@ -161,6 +161,16 @@ def test_a_run_is_resumed_by_its_text_and_by_the_name_of_a_student_that_has_not_
     chargpt.train(resume=True, run="poems")
     assert f"--run={tmp_path / 'checkpoints' / text.stem}" in begun[0]
     assert f"--run={tmp_path / 'checkpoints' / 'poems-teacher'}" in begun[1]
+
+
+def test_the_newest_of_the_runs_that_belong_together_may_be_any_of_them(tmp_path):
+    for seconds, name in enumerate(("sea", "sea-teacher", "sea-teacher2")):
+        publish_run(tmp_path / name)
+        for step in (tmp_path / name).glob("step-*"):
+            os.utime(step, (1e9 + seconds, 1e9 + seconds))
+        assert _newest(tmp_path / "sea") == tmp_path / name
+    assert _newest(tmp_path / "sea-teacher") == tmp_path / "sea-teacher2"
+    assert _newest(tmp_path / "lake") is None
 
 
 def test_notices_speak_of_python_and_a_sample_stays_as_it_is(capsys):
