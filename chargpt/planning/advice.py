@@ -237,7 +237,7 @@ def better_training(
     )
     if way is not None:
         words = way[1]
-    elif is_adapted or config.train.teachers or config.train.student_minutes:
+    elif is_adapted or config.train.teachers:
         return ""
     elif not learned:
         words = ["--find-lr"]

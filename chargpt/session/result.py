@@ -111,7 +111,7 @@ def why_it_ended(progress: Progress, config: Config, *, name: str) -> str:
 
 
 def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str:
-    """What the run in `folder` has reached, and the command of a training that may give a lower loss."""
+    """What the run in `folder` has reached and, if it is the last one, the command of a training that may give a lower loss."""
     trainer, corpus = session.trainer, session.corpus
     progress, config, train_loss = trainer.progress, trainer.config, session.journal.train_loss
     log_ = read_metrics(folder)
@@ -124,6 +124,8 @@ def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str
     if config.train.start and (first := log_.curve("val/loss")[:1]) and progress.best_step:
         what += f"; {config.train.start} alone has {first[0][1]:.2f}"
     what += "".join(f"; but {problem.text}" for problem in split_problems(corpus))
+    if config.train.student_minutes:  # another run follows
+        return what
     own = dict(setting.partition("=")[::2] for setting in [*settings_told(details_of(folder)), *session.options.settings])
     command = better_training(
         corpus,
