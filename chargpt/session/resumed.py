@@ -19,7 +19,7 @@ from chargpt.planning.teachers import (
     teachers_that_ended,
     warnings_about,
 )
-from chargpt.runs.checkpoint import Checkpoint, read_state, steps
+from chargpt.runs.checkpoint import Checkpoint, newest, steps
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
 from chargpt.terminal import Notice, UserError, shell_word, shown
@@ -110,7 +110,7 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
         first = [] if folder is None else teachers_that_ended(folder, count=1)
         if folder is None or not first:
             raise
-        count = read_state(steps(first[0])[-1]).config.train.student_teachers
+        count = newest(first[0], training=False)[0].state.config.train.student_teachers
         return teachers_that_ended(folder, count=count)[-1]
 
 

@@ -430,6 +430,15 @@ def test_a_run_that_no_student_follows_has_the_time_of_all(taught, monkeypatch):
     assert len(ended) == 1 and ended[0].deadline - ended[0].started == pytest.approx(6 + 2 * 1.2 + 2.4)
 
 
+def test_the_name_of_a_student_finds_its_teacher_by_its_newest_valid_checkpoint(four_runs, tmp_path, capsys):
+    for part in ("many-teacher", "many-teacher2", "many-teacher3"):
+        shutil.copytree(four_runs.with_name(part), tmp_path / part)
+    shutil.copytree(four_runs.with_name("cache"), tmp_path / "cache")
+    (last_step(tmp_path / "many-teacher") / "state.json").write_text("{}")
+    assert resume(tmp_path / "many") == 0
+    assert last_step(tmp_path / "many") and "many-teacher3" in capsys.readouterr().out
+
+
 def test_several_teachers_without_a_student_are_a_note(taught, capsys):
     assert taught("train.student_teachers=3", name="none") == 0
     assert "train.student_teachers=3 given, but only one run is made" in " ".join(capsys.readouterr().out.split())
