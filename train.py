@@ -3,8 +3,8 @@
 The story: options -> plan -> session. A session is one run in training. Its loop: evaluate and save when that is due, stop
 when the run is finished (all steps, or no better loss for a while) or a signal came, take a step, record it. The speed is told
 when it is known. With a time limit, the length of the run is then fitted to it: again and again halfway through the rest, and
-when the speed changes. When the run has ended, its result is told. If it memorised its text, others may follow, and then a
-student of all: the next sessions.
+when the speed changes. When the run has ended, its result is told. If it memorised its text, others like it may follow, and
+then a student that learns from them: the next sessions.
 """
 
 if __name__ == "__main__":  # checks the options, unless torchrun is used; imports this file, runs main() and exits

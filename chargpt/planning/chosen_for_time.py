@@ -73,7 +73,8 @@ EVALUATES_FASTER = 3.0
 CLEARLY_WORSE = 0.045
 # Nats for which no larger model is worth its time.
 NEGLIGIBLE = 0.003
-# The same for a student: of two sizes for which the law expects about the same, the smaller one is as good or better.
+# The same for a student of one teacher: of two sizes for which the law expects about the same, the smaller one is as good or
+# better.
 NEGLIGIBLE_FOR_STUDENT = 0.015
 # Share of the items that the context of a list holds whole, and what it is a multiple of.
 ITEMS_HELD, MULTIPLE = 0.995, 8
@@ -202,10 +203,8 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, lo
         seen = int(min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1))
         expected = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer=WITH_MINUTES)
         others.append(candidate._replace(seen=seen, loss=expected))
-    best, how = (
-        _best(others, within=NEGLIGIBLE_FOR_STUDENT if is_short else NEGLIGIBLE),
-        law.TWO_RUNS if is_short else WITH_MINUTES,
-    )
+    best = _best(others, within=NEGLIGIBLE_FOR_STUDENT if is_short else NEGLIGIBLE)
+    how = law.TWO_RUNS if is_short else WITH_MINUTES
     return minutes, loss - law.announced(text, best.loss, seen=best.seen, how=how).loss
 
 

@@ -164,6 +164,16 @@ def teachers_that_ended(folder: Path, *, count: int = MAX_TEACHERS) -> list[Path
     return list(itertools.takewhile(lambda teacher: teacher.is_dir() and bool(steps(teacher)), folders))
 
 
+def next_teacher_folder(folder: Path, *, count: int) -> Path:
+    """The folder that the next of `count` teachers of the run in `folder` gets when it has ended. Raises UserError."""
+    return teacher_folders(folder)[min(len(teachers_that_ended(folder, count=count)), count - 1)]
+
+
+def seconds_of_another(config: Config) -> float:
+    """The time of a teacher after the first one, at most: half of that of the student."""
+    return 60 * config.train.student_minutes / 2
+
+
 def runs_in_all(config: Config) -> str:
     """How many runs belong together if a student follows, as a label."""
     count = config.train.student_teachers

@@ -24,10 +24,11 @@ from chargpt.planning.teachers import (
     find_teachers,
     keep_teachers,
     models_of,
+    next_teacher_folder,
     reopen_teachers,
+    seconds_of_another,
     student_config,
     student_folder,
-    teacher_folders,
     teachers_that_ended,
 )
 from chargpt.project import command
@@ -255,8 +256,8 @@ class Session:
         last = another_run(self.trainer.config, number=after)
         config = student_config(last, teachers=ended) if is_student else another_run(last)
         seconds: float | None = 60 * train.student_minutes
-        if not is_student:  # half of that; without a time limit, as many steps as the one before it
-            seconds = None if self.seconds is None else 30 * train.student_minutes
+        if not is_student:  # without a time limit, as many steps as the one before it
+            seconds = None if self.seconds is None else seconds_of_another(self.trainer.config)
         config, teachers, warnings = find_teachers(long_enough(config, step=0, seconds=seconds), folder.parent)
         check_teachers(teachers, self.corpus.tokenizer, context=config.model.block_size)
         journal = Journal(verbose=self.journal.verbose)
@@ -352,7 +353,7 @@ class Session:
         trainer.config = decided(losses, before)
         self.journal.add([describe_decision(losses, before)])
         if self.deadline is not None and not trainer.config.train.student_minutes:
-            others = (before.train.student_teachers - 1) * 30 * before.train.student_minutes  # seconds of more teachers
+            others = (before.train.student_teachers - 1) * seconds_of_another(before)
             self.deadline = self.clock.deadline = self.deadline + others + 60 * before.train.student_minutes
             if not self.clock.is_unmeasured:
                 self.measure_speed(interrupt)
@@ -480,10 +481,8 @@ class Session:
             return
         if student_folder(self.run.folder) is not None:  # renamed before, or by an older version
             return
-        count = self.trainer.config.train.student_teachers
-        free = min(len(teachers_that_ended(self.run.folder, count=count)), count - 1)
         try:
-            self.run.rename(teacher_folders(self.run.folder)[free])
+            self.run.rename(next_teacher_folder(self.run.folder, count=self.trainer.config.train.student_teachers))
         except UserError as problem:
             self.journal.notice("warning", str(problem))
 

@@ -15,7 +15,7 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
-from chargpt.planning.teachers import runs_in_all, teacher_folders
+from chargpt.planning.teachers import next_teacher_folder, runs_in_all
 from chargpt.runs.checkpoint import steps
 from chargpt.terminal import Notice, plural, shown
 from chargpt.text.corpus import Corpus
@@ -111,7 +111,7 @@ def why_no_next_run(ended: Path, student: Path, teachers: Sequence[Path], *, cou
     The run in the folder `student` is to learn from `count` runs, of which the `teachers` have ended.
     """
     if ended.name not in [path.name for path in teachers]:  # it was not renamed, or one before it is gone
-        name = teacher_folders(student)[min(len(teachers), count - 1)].name
+        name = next_teacher_folder(student, count=count).name
         return f"{shown(ended)}: for the run that follows, rename this folder to {name}, and then --resume --run {name}"
     if student.is_dir() and steps(student):
         again = f"--resume --run {shlex.quote(shown(student))}"
