@@ -76,6 +76,8 @@ NEGLIGIBLE = 0.003
 # The same for a student of one teacher: of two sizes for which the law expects about the same, the smaller one is as good or
 # better.
 NEGLIGIBLE_FOR_STUDENT = 0.015
+# Neither is more than this share of the loss: of a log or a table, whose loss is low, 0.015 nats are a lot.
+NEGLIGIBLE_SHARE = 0.011
 # Share of the items that the context of a list holds whole, and what it is a multiple of.
 ITEMS_HELD, MULTIPLE = 0.995, 8
 # Factor between a setting that the user gives and the one that would be chosen, from which on the law says nothing of the loss.
@@ -209,9 +211,10 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, lo
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
-    """The smallest model of those whose loss is `within` this many nats of the lowest one."""
+    """The smallest model of those whose loss is `within` this many nats of the lowest one, and within NEGLIGIBLE_SHARE."""
     lowest = min(candidate.compared for candidate in candidates)
-    return next(candidate for candidate in candidates if candidate.compared <= lowest + within)
+    highest = lowest + min(within, NEGLIGIBLE_SHARE * lowest)
+    return next(candidate for candidate in candidates if candidate.compared <= highest)
 
 
 def _student(candidate: Candidate, text: Text, *, given: Collection[str], seconds: float) -> Candidate:
