@@ -136,8 +136,8 @@ class TrainConfig:
     teachers: str = ""
     # minutes of a second run that learns from this one; --minutes sets it
     student_minutes: float = 0.0
-    # how many runs like this one teach that run: 1, or more to learn from the mean of their predictions; each of the others
-    # takes at most half of student_minutes; --minutes sets it
+    # how many runs like this one teach that run: 1, or more to learn from the mean of their predictions; with a time limit,
+    # each of the others takes at most half of student_minutes; --minutes sets it
     student_teachers: int = 1
     # make the second run only if, before the rate falls, the training loss is this many nats below the validation loss; 0:
     # always; --minutes sets it

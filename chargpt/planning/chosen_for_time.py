@@ -185,7 +185,7 @@ def choose(
         used = min(seconds, _duration(best, best.seen, best.speed))
     kind: Kind = "line" if is_limited else "detail"  # without --minutes, nobody asked for so much time
     expected, notices = _described(best, candidates, text, given=given)
-    notices += _end(used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
+    notices += _end(used, seconds, given=given, epochs=law.MAX_EPOCHS, kind=kind)
     with_minutes = None
     if expected is not None and not is_limited and "optim.name" not in given:
         with_minutes = _with_minutes(candidates, text, seconds=used, loss=expected.loss)
@@ -265,7 +265,7 @@ def _two_runs(
     about = Notice(runs_in_all(config), f"{said} {clock(second)}{otherwise}")
     chosen = best._replace(config=config, seen=seen)
     expected, notices = _described(chosen, candidates, text, given=given)
-    end = _end(teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS)
+    end = _end(teachers * first + second, seconds, given=given, epochs=law.ENOUGH_EPOCHS)
     return Choice(config, longest, [about, *notices, *end], expected)
 
 
@@ -298,9 +298,9 @@ def _in_steps(seconds: float, evaluation: float) -> float:
     return max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS) - evaluating)
 
 
-def _end(used: float, seconds: float, *, epochs: int, kind: Kind = "line") -> list[Notice]:
-    """A notice if the run needs less than its time."""
-    if used >= seconds:
+def _end(used: float, seconds: float, *, given: Collection[str], epochs: int, kind: Kind = "line") -> list[Notice]:
+    """A notice if the run needs less than its time, and the user has not chosen when it ends."""
+    if used >= seconds or "train.max_epochs" in given:
         return []
     return [Notice("note", f"training ends after {epochs} passes over this text: more of them do not lower the loss", kind)]
 

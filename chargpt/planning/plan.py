@@ -149,7 +149,8 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
 
     # What to expect, and what may be better.
     advice = [*choice.notices, *_about_start(start, corpus, root=root)]
-    advice += [*_about_student(config, settings, folder=folder), *_about_items(corpus, config)]
+    may_follow = start is None and processes == 1
+    advice += [*_about_student(config, settings, folder=folder, may_follow=may_follow), *_about_items(corpus, config)]
     if start is None:
         advice += _about_shape(config, settings) if is_open else []
         advice += _about_other_ways(choice, config, corpus, text, options, folder=folder, checkpoints=checkpoints)
@@ -392,14 +393,17 @@ def _about_items(corpus: Corpus, config: Config) -> list[Notice]:
     return [Notice("note", f"{what}: their later characters are learned without what comes before it; {fix}")]
 
 
-def _about_student(config: Config, settings: Settings, *, folder: Path) -> list[Notice]:
-    """What follows the run, if the user has asked for it, and the settings given that do not hold in it."""
+def _about_student(config: Config, settings: Settings, *, folder: Path, may_follow: bool) -> list[Notice]:
+    """What follows the run, if the user has asked for it, and the settings given that do not hold in it.
+
+    `may_follow` says whether a run of this kind can be followed by others.
+    """
     count = config.train.student_teachers
     if not config.train.student_minutes:
-        why = "only one run is made; for others, add train.student_minutes=M, of the last one"
+        others = "; for others, add train.student_minutes=M, of the last one" if may_follow else ""
+        why = f"only one run is made{others}"
         return [Notice("note", f"train.student_teachers={count} given, but {why}")] * (count > 1)
-    last = another_run(config, number=count - 1)
-    changed = difference(config, student_config(last, teachers=[folder]))
+    changed = difference(config, student_config(another_run(config, number=count), teachers=[folder]))
     own = {key for key in settings.given if not key.startswith("train.student_")}
     first = [line for line in changed if line.partition(":")[0] in own]
     notes = []

@@ -3,6 +3,7 @@
 In the settings, `train.teachers` names them by the paths of their checkpoints. A student keeps copies of their weights.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 from chargpt.config import MAX_TEACHERS, Config, apply_overrides
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
-from chargpt.runs.checkpoint import Checkpoint, load, publish_copies, steps
+from chargpt.runs.checkpoint import Checkpoint, load, newest, publish_copies, steps
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import COPIES, name_of_student, names_of_teachers
@@ -127,7 +128,7 @@ def kept_teachers(run: Path, environment: Mapping[str, str | int | bool]) -> Pat
 
 
 def student_config(config: Config, *, teachers: Sequence[Path]) -> Config:
-    """The settings of the student of the runs in the folders `teachers`, of which the last one has the settings `config`.
+    """The settings of the student of the runs in the folders `teachers`; with those of `config`, it would be one more of them.
 
     It has the same text, model and settings, without what keeps a model from memorising a text that it learns from alone.
     """
@@ -139,12 +140,22 @@ def student_config(config: Config, *, teachers: Sequence[Path]) -> Config:
         "train.patience=0",  # with teachers, the loss is lowest at the end
         f"train.teachers={','.join(map(str, teachers))}",
     ]
-    return apply_overrides(another_run(config), changes)
+    return apply_overrides(config, changes)
 
 
 def another_run(config: Config, *, number: int = 1) -> Config:
     """The settings of another run like the one with the settings `config`, and with another seed for each `number`."""
     return apply_overrides(config, [f"train.seed={(config.train.seed + number) % 2**63}"])
+
+
+def one_more_run(config: Config, others: Sequence[Path]) -> Config:
+    """The settings of another run like it, with a seed that none of the runs in the folders `others` has, if they exist."""
+    taken = set()
+    for other in others:
+        with contextlib.suppress(CheckpointError):
+            taken.add(newest(other, training=False)[0].state.config.train.seed)
+    runs = (another_run(config, number=number) for number in itertools.count(1))
+    return next(run for run in runs if run.train.seed not in taken)
 
 
 def teacher_folders(folder: Path) -> list[Path]:
@@ -164,9 +175,24 @@ def teachers_that_ended(folder: Path, *, count: int = MAX_TEACHERS) -> list[Path
     return list(itertools.takewhile(lambda teacher: teacher.is_dir() and bool(steps(teacher)), folders))
 
 
-def next_teacher_folder(folder: Path, *, count: int) -> Path:
-    """The folder that the next of `count` teachers of the run in `folder` gets when it has ended. Raises UserError."""
-    return teacher_folders(folder)[min(len(teachers_that_ended(folder, count=count)), count - 1)]
+def next_teacher_folder(folder: Path) -> Path:
+    """The folder that the next teacher of the run in `folder` gets when it has ended. Raises UserError."""
+    return teacher_folders(folder)[min(len(teachers_that_ended(folder)), MAX_TEACHERS - 1)]
+
+
+def problem_of_teachers(teachers: Sequence[Path], fingerprint: str, *, again: str) -> str:
+    """Why one of the `teachers` cannot teach a model of the text with this `fingerprint`, and what to do; empty if all can.
+
+    `again` is the command after that.
+    """
+    for teacher in teachers:
+        try:
+            state = newest(teacher, training=False)[0].state
+        except CheckpointError as error:
+            return f"{error}; remove that folder, and then {again}: the run is trained again"
+        if state.fingerprint != fingerprint or not state.config.train.student_minutes:
+            return f"{shown(teacher)} is a run of another command; rename that folder, and then {again}"
+    return ""
 
 
 def seconds_of_another(config: Config) -> float:

@@ -72,13 +72,13 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     notice("done", f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {lowest}")
     ngram_loss = ngram_loss_of(session.corpus)
     notice("result", describe_result(session, run.folder, ngram_loss=ngram_loss))
-    if not interrupt.came_here:
-        device = str(trainer.runtime.device)
-        ends = f"stopped while the report was written: the run is complete; write text with: {command('sample')} {name}"
-        notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
     following = "second run" if train.student_teachers == 1 else "runs that follow"
-    second = f"   (for the {following}: {command('train')} --resume --run {name})"
-    notice("sample", f"{command('sample')} {name}{second if interrupt.came_here and train.student_minutes else ''}")
+    second = f"   (for the {following}: {command('train')} --resume --run {name})" if train.student_minutes else ""
+    if not interrupt.came_here:
+        device, sample = str(trainer.runtime.device), f"{command('sample')} {name}{second}"
+        ends = f"stopped while the report was written: the run is complete; write text with: {sample}"
+        notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
+    notice("sample", f"{command('sample')} {name}{second if interrupt.came_here else ''}")
     code = interrupt.exit_code if train.student_minutes else 0
     return Result(code, may_go_on=code == 0)
 

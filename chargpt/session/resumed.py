@@ -15,6 +15,7 @@ from chargpt.planning.teachers import (
     check_teachers,
     find_teachers,
     kept_teachers,
+    problem_of_teachers,
     reopen_teachers,
     teachers_that_ended,
     warnings_about,
@@ -106,12 +107,13 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
     try:
         return find_run(name, checkpoints)
     except UserError:
-        folder = None if name is None else folder_of(name, checkpoints)
-        first = [] if folder is None else teachers_that_ended(folder, count=1)
-        if folder is None or not first:
+        folder = by_text if name is None else folder_of(name, checkpoints)
+        first = folder.with_name(folder.name + TEACHER)
+        if name is None or not (first.is_dir() and steps(first)):
             raise
-        count = newest(first[0], training=False)[0].state.config.train.student_teachers
-        return teachers_that_ended(folder, count=count)[-1]
+        state = newest(first, training=False)[0].state
+        others = reversed(teachers_that_ended(folder, count=state.config.train.student_teachers)[1:])
+        return next((other for other in others if not problem_of_teachers([other], state.fingerprint, again="")), first)
 
 
 def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> Corpus:

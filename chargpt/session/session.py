@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,16 +20,17 @@ from chargpt.planning.forecast import describe_training
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
-    another_run,
     check_teachers,
     find_teachers,
     keep_teachers,
     models_of,
     next_teacher_folder,
+    one_more_run,
     reopen_teachers,
     seconds_of_another,
     student_config,
     student_folder,
+    teacher_folders,
     teachers_that_ended,
 )
 from chargpt.project import command
@@ -243,18 +245,20 @@ class Session:
         train = self.trainer.config.train
         if not train.student_minutes or self.run is None:
             return None
-        folder = student_folder(self.run.folder) or self.run.folder
-        ended = teachers_that_ended(folder, count=train.student_teachers)
-        problem = why_no_next_run(
-            self.run.folder, folder, ended, count=train.student_teachers, processes=self.trainer.group.size
-        )
+        own = Path(os.path.abspath(self.run.folder))  # "." has no name
+        folder = student_folder(own) or own
+        names = [teacher.name for teacher in teacher_folders(folder)]
+        number = names.index(own.name) + 1 if own.name in names else 0  # 0: it could not be renamed
+        count = max(train.student_teachers, number)  # fewer may be wanted now, but this one has ended
+        ended = teachers_that_ended(folder, count=count)
+        fingerprint, processes = self.corpus.fingerprint, self.trainer.group.size
+        problem = why_no_next_run(own, folder, ended, fingerprint=fingerprint, processes=processes)
         if problem:
             self.journal.notice("note", problem)
             return None
-        is_student = len(ended) == train.student_teachers
-        after = len(ended) - 1 - [path.name for path in ended].index(self.run.folder.name)  # teachers that ended after this run
-        last = another_run(self.trainer.config, number=after)
-        config = student_config(last, teachers=ended) if is_student else another_run(last)
+        is_student = len(ended) == count
+        config = one_more_run(self.trainer.config, teacher_folders(folder)[:count])
+        config = student_config(config, teachers=ended) if is_student else config
         seconds: float | None = 60 * train.student_minutes
         if not is_student:  # without a time limit, as many steps as the one before it
             seconds = None if self.seconds is None else seconds_of_another(self.trainer.config)
@@ -482,7 +486,7 @@ class Session:
         if student_folder(self.run.folder) is not None:  # renamed before, or by an older version
             return
         try:
-            self.run.rename(next_teacher_folder(self.run.folder, count=self.trainer.config.train.student_teachers))
+            self.run.rename(next_teacher_folder(self.run.folder))
         except UserError as problem:
             self.journal.notice("warning", str(problem))
 

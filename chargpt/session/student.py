@@ -15,7 +15,7 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
-from chargpt.planning.teachers import next_teacher_folder, runs_in_all
+from chargpt.planning.teachers import next_teacher_folder, problem_of_teachers, runs_in_all
 from chargpt.runs.checkpoint import steps
 from chargpt.terminal import Notice, plural, shown
 from chargpt.text.corpus import Corpus
@@ -80,7 +80,7 @@ def decided(losses: Losses, config: Config) -> Config:
     train = dataclasses.replace(config.train, student_gap=0.0)
     if not memorises(losses, config):
         epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
-        train = dataclasses.replace(train, student_minutes=0.0, max_epochs=epochs)
+        train = dataclasses.replace(train, student_minutes=0.0, student_teachers=1, max_epochs=epochs)
     return dataclasses.replace(config, train=train)
 
 
@@ -105,17 +105,19 @@ def describe_next(config: Config, name: str, teachers: Sequence[Path], *, is_stu
     return Notice(label, f"{name} learns from {first}{more}; it has {own}")
 
 
-def why_no_next_run(ended: Path, student: Path, teachers: Sequence[Path], *, count: int, processes: int) -> str:
+def why_no_next_run(ended: Path, student: Path, teachers: Sequence[Path], *, fingerprint: str, processes: int) -> str:
     """Why no run follows the one in the folder `ended`, and what to do; empty if one follows.
 
-    The run in the folder `student` is to learn from `count` runs, of which the `teachers` have ended.
+    The run in the folder `student` is to learn from the text with this `fingerprint`, and from runs of which the `teachers`
+    have ended.
     """
     if ended.name not in [path.name for path in teachers]:  # it was not renamed, or one before it is gone
-        name = next_teacher_folder(student, count=count).name
+        name = next_teacher_folder(student).name
         return f"{shown(ended)}: for the run that follows, rename this folder to {name}, and then --resume --run {name}"
     if student.is_dir() and steps(student):
         again = f"--resume --run {shlex.quote(shown(student))}"
         return f"{shown(student)} exists; if it is not complete, continue it with {again}"
+    again = f"--resume --run {shlex.quote(shown(ended))}"
     if processes > 1:
-        return f"{shown(student)}: for this run, continue without torchrun: --resume --run {shlex.quote(shown(ended))}"
-    return ""
+        return f"{shown(student)}: for this run, continue without torchrun: {again}"
+    return problem_of_teachers(teachers, fingerprint, again=again)

@@ -383,11 +383,17 @@ def test_a_second_teacher_that_was_killed_goes_on_to_the_third(four_runs, tmp_pa
         assert bits(tmp_path / part) == bits(four_runs.with_name(part))
 
 
-@pytest.mark.parametrize(("parts", "name"), [(["", "3"], "many-teacher2"), (["2"], "many-teacher")])
+def copies_of(four_runs: Path, folder: Path, *ends: str) -> None:
+    """Copy the teachers whose names end so, and the cache of the text."""
+    for name in [*(f"many-teacher{end}" for end in ends), "cache"]:
+        shutil.copytree(four_runs.with_name(name), folder / name)
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"), [(["", "3"], "many-teacher2"), (["2"], "many-teacher"), (["3", "2"], "many-teacher")]
+)
 def test_a_teacher_without_those_before_it_says_what_to_do(four_runs, tmp_path, capsys, parts, name):
-    for part in parts:
-        shutil.copytree(four_runs.with_name(f"many-teacher{part}"), tmp_path / f"many-teacher{part}")
-    shutil.copytree(four_runs.with_name("cache"), tmp_path / "cache")
+    copies_of(four_runs, tmp_path, *parts)
     last = tmp_path / f"many-teacher{parts[-1]}"
     assert resume(last) == 0
     assert f"rename this folder to {name}, and then --resume --run {name}" in " ".join(capsys.readouterr().out.split())
@@ -396,6 +402,70 @@ def test_a_teacher_without_those_before_it_says_what_to_do(four_runs, tmp_path, 
     assert resume(tmp_path / name) == 0
     config = apply(Config(), read_yaml(tmp_path / "many" / "config.yaml"), where="test")
     assert len(set(config.train.teacher_names)) == 3 and last_step(tmp_path / "many")
+    assert len({str(bits(tmp_path / f"many-teacher{end}")) for end in ("", "2", "3")}) == 3, "each has a seed of its own"
+
+
+@pytest.mark.parametrize("ends", [["", "2"], ["", "2", "3"]])
+def test_a_student_learns_from_the_runs_that_ended_if_fewer_are_wanted_then(four_runs, tmp_path, ends):
+    copies_of(four_runs, tmp_path, *ends)
+    assert resume(tmp_path / "many", "train.student_teachers=1") == 0
+    config = apply(Config(), read_yaml(tmp_path / "many" / "config.yaml"), where="test")
+    assert len(config.train.teacher_names) == len(ends) and config.train.seed == 1337 + len(ends)
+
+
+def test_a_second_teacher_ends_as_one_if_fewer_are_wanted_meanwhile(four_runs, tmp_path):
+    copies_of(four_runs, tmp_path, "", "2")
+    (tmp_path / "many-teacher2").rename(tmp_path / "many")  # which had not been renamed
+    shutil.rmtree(last_step(tmp_path / "many"))  # nor ended
+    assert resume(tmp_path / "many", "train.student_teachers=1") == 0
+    assert bits(tmp_path / "many-teacher2") == bits(four_runs.with_name("many-teacher2"))
+    config = apply(Config(), read_yaml(tmp_path / "many" / "config.yaml"), where="test")
+    assert [Path(name).parent.name for name in config.train.teacher_names] == ["many-teacher", "many-teacher2"]
+
+
+@pytest.mark.parametrize("end", ["2", "3"])
+@pytest.mark.parametrize("is_same_text", [False, True])
+def test_a_run_of_another_command_does_not_teach_by_its_name(taught, four_runs, tmp_path, capsys, end, is_same_text):
+    """It was made while the command was stopped. Its folder is renamed, as the note says, and the command continued."""
+    copies_of(four_runs, tmp_path, "", *(["2"] if end == "3" else []))
+    other, last = tmp_path / "other.txt", tmp_path / ("many-teacher2" if end == "3" else "many-teacher")
+    other.write_bytes(taught.text.read_bytes() if is_same_text else b"another text " * 500)
+    words = [*TINY, f"data.cache={tmp_path}/cache", f"--run={tmp_path}/many-teacher{end}"]
+    assert train.main([str(other), *words]) == 0
+    capsys.readouterr()
+    assert resume(tmp_path / "many") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"many-teacher{end} is a run of another command; rename that folder, and then --resume --run" in said
+    assert not (tmp_path / "many").exists()
+    (tmp_path / f"many-teacher{end}").rename(tmp_path / "mine")
+    assert resume(last) == 0
+    assert bits(tmp_path / "many-teacher3") == bits(four_runs.with_name("many-teacher3")) and last_step(tmp_path / "many")
+
+
+def test_a_teacher_without_a_good_checkpoint_is_trained_again(four_runs, tmp_path, capsys):
+    copies_of(four_runs, tmp_path, "", "2", "3")
+    for step in steps(tmp_path / "many-teacher2"):
+        (step / "model.safetensors").write_bytes(b"x")
+    assert resume(tmp_path / "many") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "many-teacher2: no checkpoint can be used" in said and "remove that folder, and then --resume --run" in said
+    assert not (tmp_path / "many").exists()
+    shutil.rmtree(tmp_path / "many-teacher2")
+    assert resume(tmp_path / "many") == 0
+    assert bits(tmp_path / "many-teacher2") == bits(four_runs.with_name("many-teacher2")) and last_step(tmp_path / "many")
+
+
+def test_the_runs_that_follow_are_found_from_inside_the_folder_of_one(four_runs, tmp_path, monkeypatch):
+    copies_of(four_runs, tmp_path, "", "2", "3")
+    monkeypatch.chdir(tmp_path / "many-teacher3")
+    assert train.main(["--resume", "--run", ".", f"data.cache={tmp_path}/cache"]) == 0
+    assert last_step(tmp_path / "many")
+
+
+def test_a_name_with_a_comma_that_no_run_has_is_not_taken_for_two_runs(tmp_path):
+    with pytest.raises(UserError, match="no run of that name") as problem:
+        resume(tmp_path / "a,b")
+    assert "two runs" not in str(problem.value)
 
 
 def test_a_student_learns_from_as_many_runs_as_it_shall(taught, capsys):
@@ -428,6 +498,8 @@ def test_a_run_that_no_student_follows_has_the_time_of_all(taught, monkeypatch):
     words = ["train.student_minutes=0.04", "train.student_teachers=3", "train.student_gap=50", "train.max_epochs=1"]
     assert taught("--minutes", "0.1", *words, name="alone") == 0
     assert len(ended) == 1 and ended[0].deadline - ended[0].started == pytest.approx(6 + 2 * 1.2 + 2.4)
+    config = apply(Config(), read_yaml(taught.folder / "alone" / "config.yaml"), where="test")
+    assert (config.train.student_minutes, config.train.student_teachers) == (0, 1), "of one run, as if nobody had given more"
 
 
 def test_the_name_of_a_student_finds_its_teacher_by_its_newest_valid_checkpoint(four_runs, tmp_path, capsys):
@@ -441,7 +513,11 @@ def test_the_name_of_a_student_finds_its_teacher_by_its_newest_valid_checkpoint(
 
 def test_several_teachers_without_a_student_are_a_note(taught, capsys):
     assert taught("train.student_teachers=3", name="none") == 0
-    assert "train.student_teachers=3 given, but only one run is made" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "train.student_teachers=3 given, but only one run is made; for others, add train.student_minutes=M" in said
+    assert taught("train.student_teachers=3", f"--init-from={taught.folder}/a", name="begun") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "train.student_teachers=3 given, but only one run is made" in said and "student_minutes" not in said
 
 
 def test_names_that_several_teachers_need_are_checked_before_the_first(taught):
