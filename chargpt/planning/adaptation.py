@@ -3,6 +3,7 @@
 A model that knows its language forgets it at the rates of a training from scratch, and memorises a short text in a few epochs.
 """
 
+import dataclasses
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from chargpt.runs.start_from import name_of_start, start_from
 from chargpt.runs.starts import comes_with_program
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus
+from chargpt.text.tokenizer import Tokenizer, code_points
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
@@ -122,15 +124,26 @@ class MeasuredStart(NamedTuple):
 def measure_start(source: Checkpoint, corpus: Corpus, *, text: Text, characters: int = MEASURED) -> MeasuredStart:
     """How well a start knows the text of `corpus` before training, by this many `characters` of the validation split.
 
-    `text` is what is known of the same text.
+    `text` is what is known of the same text. As in a training from the start, the characters of both are in the vocabulary.
     """
-    model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
-    vocabulary = start_from(source, model, corpus.tokenizer)
-    loss = evaluate(model, validation_split(corpus.val, characters), marks=corpus.marks)
+    known = _with_characters(corpus, source.state.tokenizer.characters or "")
+    model = blank_model(source.state.config.model, known.tokenizer.vocab_size)
+    vocabulary = start_from(source, model, known.tokenizer)
+    loss = evaluate(model, validation_split(known.val, characters), marks=known.marks)
     assert loss is not None  # no signal ends this evaluation
     progress, entropy = source.state.progress, entropy_of(corpus)
     scratch = None if comes_with_program(source) else expected_from_scratch(text)
     return MeasuredStart(name_of_start(source), vocabulary, loss, progress.best_loss, entropy, scratch)
+
+
+def _with_characters(corpus: Corpus, characters: str) -> Corpus:
+    """`corpus` with these `characters` in its vocabulary too; of its ids, only those of the validation split are changed."""
+    old = corpus.tokenizer
+    if old.characters is None or {*characters} <= {*old.characters}:
+        return corpus
+    tokenizer = Tokenizer("".join(sorted({*old.characters, *characters})), folded=old.folded, normalizer=old.normalizer)
+    ids = np.append(tokenizer.table()[code_points(old.characters)], tokenizer.vocab_size - 1)  # the last one: if it is folded
+    return dataclasses.replace(corpus, tokenizer=tokenizer, val=ids[corpus.val].astype(tokenizer.dtype))
 
 
 def adapt(

@@ -261,11 +261,11 @@ def _two_runs(
     if teachers > 1:
         others = f", {plural(teachers - 1, 'run')} like it {'follows' if teachers == 2 else 'follow'}"
     whose = "its predictions" if teachers == 1 else f"the predictions of {'both' if teachers == 2 else f'all {teachers}'}"
-    said = f"one run would see the text {epochs:.0f} times. {when} ends after {clock(first)}{others}, and {learns} {whose} for"
-    about = Notice(runs_in_all(config), f"{said} {clock(second)}{otherwise}")
+    said = f"one run would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
+    about = Notice(runs_in_all(config), f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}")
     chosen = best._replace(config=config, seen=seen)
     expected, notices = _described(chosen, candidates, text, given=given)
-    end = _end(teachers * first + second, seconds, given=given, epochs=law.ENOUGH_EPOCHS)
+    end = _end(teachers * first + second, seconds, given=given, epochs=law.ENOUGH_EPOCHS, what="each run")
     return Choice(config, longest, [about, *notices, *end], expected)
 
 
@@ -298,11 +298,13 @@ def _in_steps(seconds: float, evaluation: float) -> float:
     return max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS) - evaluating)
 
 
-def _end(used: float, seconds: float, *, given: Collection[str], epochs: int, kind: Kind = "line") -> list[Notice]:
+def _end(
+    used: float, seconds: float, *, given: Collection[str], epochs: int, kind: Kind = "line", what: str = "training"
+) -> list[Notice]:
     """A notice if the run needs less than its time, and the user has not chosen when it ends."""
     if used >= seconds or "train.max_epochs" in given:
         return []
-    return [Notice("note", f"training ends after {epochs} passes over this text: more of them do not lower the loss", kind)]
+    return [Notice("note", f"{what} ends after {epochs} passes over this text: more of them do not lower the loss", kind)]
 
 
 def _candidates(

@@ -129,7 +129,7 @@ def forecast(
             time_left = seconds - kept_back(seconds)
             fitting = steps_that_fit(time_left, step=step, evaluation=evaluation, interval=config.train.eval_interval)
         longest = longest_run(config, characters=characters) - done
-        left, is_limited = max(1, min(fitting, longest)), fitting < longest
+        left, is_limited = max(1, min(fitting, longest)), fitting < longest - 1  # the last one may be a part of a step
     takes = duration(left, step=step, evaluation=evaluation, interval=config.steps_between_evaluations)
     return Forecast(step, left, seconds if seconds is not None and is_limited else takes, is_limited)
 

@@ -20,7 +20,9 @@ from chargpt.planning.adaptation import (
     MeasuredStart,
     adapt,
     expected_after,
+    measure_start,
 )
+from chargpt.planning.chosen_for_time import text_of
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
@@ -242,6 +244,18 @@ def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     assert losses[0] == pytest.approx(printed, abs=0.006) and f"run sea alone has {losses[0]:.2f}" in said
     best = json.loads((run / "best.json").read_text())
     assert best["val/loss"] == losses[-1]  # the split is too small to choose
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_start_is_measured_before_a_training_from_it_as_in_that_training(start, other, is_list):
+    """The text has fewer characters than the start, which can be predicted all the same."""
+    other.write_text(re.sub("[^a-p \n]", "", other.read_text(encoding="utf-8")), encoding="utf-8")
+    (source, _), words = find_checkpoint(str(start), start.parent), ["data.items=line"] * is_list
+    text = begun(other, start, *words)
+    alone = make_plan(parse_options([str(other), *TINY, *words, f"data.cache={other.parent}/cache"]), root=project_root())
+    assert alone.corpus.tokenizer.vocab_size < text.corpus.tokenizer.vocab_size
+    found = [measure_start(source, plan.corpus, text=text_of(plan.corpus)) for plan in (alone, text)]
+    assert found[0].loss == pytest.approx(found[1].loss, abs=1e-5) and found[0].vocabulary == found[1].vocabulary
 
 
 def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):

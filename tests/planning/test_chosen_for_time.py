@@ -257,7 +257,7 @@ def test_the_times_of_two_runs_and_the_epochs_of_one_are_those_of_the_machine(le
     text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
     shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
     said = said_by(choice_for(text, *shape, "train.student_teachers=1", seconds=150.0).notices)["two runs"]
-    epochs, *clocks = re.search(r"text (\d+) times. .* ends after (\d+):(\d+), .* for (\d+):(\d+)", said).groups()
+    epochs, *clocks = re.search(r"text (\d+) times. .* after at most (\d+):(\d+), .* for at most (\d+):(\d+)", said).groups()
     first, second = (60 * int(minutes) + int(seconds) for minutes, seconds in (clocks[:2], clocks[2:]))
     if length == 30_000:
         steps = 1.25 * ENOUGH_EPOCHS * length / 1e5 / IN_STEPS  # at 100,000 characters a second, the speed of `steady`

@@ -132,7 +132,7 @@ def test_with_chosen_settings_the_outlook_is_that_of_the_choice(text, tmp_path, 
 
 
 def test_a_length_that_minutes_replaces_is_not_looked_ahead_at(text, tmp_path, capsys, steady):
-    words = ["--minutes", "0.2", "train.max_steps=1000000000", "runtime.threads=1"]
+    words = ["--minutes", "0.2", "train.max_steps=1000000000", "train.max_epochs=1000000", "runtime.threads=1"]
     assert main([str(text), f"data.cache={tmp_path}", *words]) == 0
     assert re.search(r"\nestimate .* in 0:12\n", capsys.readouterr().out)
 

@@ -170,11 +170,17 @@ def test_forecasts_of_time_agree(text, tmp_path, steady):
     lines = plan.describe().splitlines()
     (estimate,) = [line for line in lines if line.startswith("estimate")]
     epochs = plan.steps * plan.config.chars_per_step / len(plan.corpus.train)
-    assert f"about {plan.steps:,} steps" in estimate
+    assert f" {plan.steps:,} steps" in estimate
     assert any(line.startswith(f"outlook     {epochs:.1f} epochs") for line in lines)
     assert not any("0:" in line for line in lines if line.startswith(("chosen", "considered", "note")))
     parameters = f"{plan.model.parameter_count():,} parameters"
     assert all(any(line.startswith(label) and parameters in line for line in lines) for label in ("chosen", "model", "outlook"))
+
+
+def test_the_time_of_a_run_that_ends_by_its_passes_is_that_of_its_steps(text, tmp_path, steady):
+    plan = planned(text, tmp_path, "--minutes", "30", "--dry-run")
+    (estimate,) = [line for line in plan.describe().splitlines() if line.startswith("estimate")]
+    assert re.search(r"ms a step, \d:\d\d for [\d,]+ steps and their evaluations", estimate), estimate
 
 
 def test_a_setting_that_does_not_hold_in_a_second_run_is_named(text, tmp_path, steady):
