@@ -124,7 +124,7 @@ def test_items_are_refused_by_what_is_asked_for(write, run, names):
     in_training = {*corpus.tokenizer.decode(corpus.train).replace("\t", "\n").split("\n")}
     assert not {*lines} & in_training and in_training & known and "in the training text" in err
     out, err = write("--items", "3", "--match", "zzz")
-    assert out == "" and "no more items: 1,000 in a row" in err
+    assert out == "" and "no more items: 1,000 in a row were refused; change --match, raise --temperature" in err
 
 
 def test_items_as_json_have_the_log_probability_of_the_model(write, run):

@@ -170,7 +170,9 @@ def part_of_text(text: str | None, loaded: "LoadedModel", *, start: int, length:
     part = torch.from_numpy(ids[start : start + length].astype(np.int64))
     if len(part) < least:
         known = f"{len(part)} of its characters are known to the model" + (f" after the first {start:,}" if start else "")
-        raise UserError(f"{name}: {known}, but at least {least} are needed; give a longer text")
+        is_beyond = start and len(ids) >= least
+        what_to_do = f"use --start {max(0, len(ids) - length)} or less" if is_beyond else "give a longer text"
+        raise UserError(f"{name}: {known}, but at least {least} are needed; {what_to_do}")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,})")
 
 

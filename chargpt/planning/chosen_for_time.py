@@ -453,7 +453,8 @@ def _far_from_the_law(config: Config, text: Text, *, given: Collection[str], see
     is_far_batch = is_far(config.chars_per_step, usual.characters_per_step, factor=FAR_BATCH)
     settings: list[tuple[str, float, float, bool]] = [
         ("model.block_size", model.block_size, context, is_far(model.block_size, context)),
-        ("model.n_head", model.n_head, heads_for(model.n_embd), model.n_embd < SMALLEST_HEAD * model.n_head),
+        ("model.n_head", model.n_head, heads_for(model.n_embd), SMALLEST_HEAD <= model.n_embd < SMALLEST_HEAD * model.n_head),
+        ("model.n_embd", model.n_embd, SMALLEST_HEAD, model.n_embd < SMALLEST_HEAD),
         ("model.dropout", model.dropout, usual.dropout, model.dropout > usual.dropout + FAR_DROPOUT),
         ("optim.learning_rate", optim.learning_rate, usual.learning_rate, is_far(optim.learning_rate, usual.learning_rate)),
         ("optim.weight_decay", optim.weight_decay, usual.weight_decay, optim.weight_decay > FAR_FACTOR * usual.weight_decay),

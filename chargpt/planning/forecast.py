@@ -53,7 +53,7 @@ def describe_training(trainer: Trainer, corpus: Corpus, *, seconds: float | None
         notices += [
             Notice("estimate", known.in_full(), "detail"),
             Notice("training", f"{known.in_brief(config, characters=characters)} on {trainer.runtime.describe()}", "summary"),
-            outlook(corpus, config, steps=done + known.steps, parameters=trainer.model.parameter_count()),
+            outlook(corpus, config, steps=done + known.steps, parameters=trainer.model.parameter_count(), has_begun=done > 0),
         ]
     if trainer.runtime.slower:
         notices.append(Notice("slower", trainer.runtime.slower))
@@ -173,17 +173,20 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def outlook(corpus: EncodedText, config: Config, *, steps: int, parameters: int) -> Notice:
-    """Whether this many steps in all will overfit, and the memory that they take; a line if a setting would help."""
+def outlook(corpus: EncodedText, config: Config, *, steps: int, parameters: int, has_begun: bool = False) -> Notice:
+    """Whether this many steps in all will overfit, and the memory that they take; a line if a setting would help.
+
+    The model of a run that `has_begun` cannot change.
+    """
     epochs = steps * config.chars_per_step / len(corpus.train)
     memory = memory_needed(config, parameters=parameters, vocab_size=corpus.tokenizer.vocab_size)
     text = Text(len(corpus.train), 0.0, ngram_loss=0.0, vocabulary=corpus.tokenizer.vocab_size)
-    helps, what = overfitting(text, config, epochs=epochs, parameters=parameters)
+    helps, what = overfitting(text, config, epochs=epochs, parameters=parameters, may_change_model=not has_begun)
     about = f"{epochs:.1f} epochs for {parameters:,} parameters: {what}; about {max(memory, 1e8) / 1e9:.1f} GB"
     return Notice("outlook", about, "line" if helps else "detail")
 
 
-def overfitting(text: Text, config: Config, *, epochs: float, parameters: int) -> tuple[list[str], str]:
+def overfitting(text: Text, config: Config, *, epochs: float, parameters: int, may_change_model: bool) -> tuple[list[str], str]:
     """Whether this many epochs will overfit: the settings that would help, other than what is set already, and a phrase.
 
     Up to 4 epochs are nearly as good as new text; beyond about 16 they teach little (Muennighoff et al. 2023, arXiv
@@ -207,6 +210,6 @@ def overfitting(text: Text, config: Config, *, epochs: float, parameters: int) -
         return [], "the model will memorise parts of the text; samples use the best checkpoint"
     if epochs <= 16 or parameters < text.characters or (epochs < MAX_EPOCHS + 1 and not more):
         return [], "little overfitting expected; watch val/loss"
-    more.append("a smaller model")
+    more = [*more, "a smaller model"] if may_change_model else [each for each in more if not each.startswith("model.")]
     why = "overfitting expected: the loss may rise before the end, and samples use the best checkpoint"
-    return more, f"{why}; use {', '.join(more)}"
+    return more, f"{why}; use {', '.join(more)}" if more else why

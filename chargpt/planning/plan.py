@@ -50,7 +50,7 @@ from chargpt.project import command, presets_folder
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size
-from chargpt.runs.run import TEACHER, folder_of, new_folder
+from chargpt.runs.run import TEACHER, folder_of, free_folder, new_folder
 from chargpt.runs.start_from import RUN, name_of_start, start_from
 from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, UserError, clock, notice_line, plural, shell_word, shown
@@ -356,7 +356,12 @@ def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, che
         given = options.run or folder.name
         raise UserError(f"--run: {given!r} given for two runs; use a name without {TEACHER}, which the first one gets")
     for teacher in teacher_folders(folder)[: config.train.student_teachers]:
-        new_folder(str(teacher), checkpoints)
+        try:
+            new_folder(str(teacher), checkpoints)
+        except UserError as problem:
+            what = f"a run before it gets the name {teacher.name}, which is taken"
+            other = f"choose another --run NAME, such as {free_folder(folder).name}"
+            raise UserError(f"{shown(folder)}: {what}; {other}") from problem
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:

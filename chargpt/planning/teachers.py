@@ -180,6 +180,15 @@ def next_teacher_folder(folder: Path) -> Path:
     return teacher_folders(folder)[min(len(teachers_that_ended(folder)), MAX_TEACHERS - 1)]
 
 
+def number_of(folder: Path) -> int:
+    """Which of the teachers the run in `folder` is, by its name or after those that have ended: 1, 2 and so on.
+
+    Raises UserError.
+    """
+    names = names_of_teachers(name_of_student(folder.name))
+    return names.index(folder.name) + 1 if folder.name in names else len(teachers_that_ended(folder)) + 1
+
+
 def problem_of_teachers(teachers: Sequence[Path], fingerprint: str, *, again: str) -> str:
     """Why one of the `teachers` cannot teach a model of the text with this `fingerprint`, and what to do; empty if all can.
 

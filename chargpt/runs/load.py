@@ -127,6 +127,9 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
         if later.step > 0 and not later.state.progress.evaluated:
             note = f"{shown(later.path)}: the run stopped before this checkpoint was evaluated; it is used, not that of step 0"
             return later, [*warnings, *skipped, note]
+    elif checkpoint.step == 0 and _has_steps(teacher := run.with_name(run.name + TEACHER)):
+        ways = f"continue it with --resume --run {shell_word(shown(run))}, or use {shell_word(shown(teacher))}"
+        return checkpoint, [f"{shown(run)}: this run is at step 0 and has learned nothing yet; {ways}"]
     return checkpoint, warnings
 
 

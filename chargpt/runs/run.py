@@ -210,7 +210,7 @@ def check_free(folder: Path, checkpoints: Path) -> Path:
             ways = f"it is finished: {other}, or train it longer with --resume --run {shlex.quote(own)} {more}"
         else:
             ways = f"continue it with --resume, or {other}"
-        raise UserError(f"{shown(folder)}: a run of this name exists; {ways}")
+        raise UserError(f"{shown(folder)}: a run of this name exists{_its_text(folder)}; {ways}")
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
         raise UserError(f"{shown(folder)}: this folder exists and holds no checkpoint; choose another --run NAME")
     return folder
@@ -226,6 +226,14 @@ def _what_trains_on(folder: Path) -> str:
     if not progress.is_finished(train) or train.student_minutes:  # with a student to follow, it goes on
         return ""
     return "train.patience=0" if progress.step < train.max_steps else f"train.max_steps={2 * train.max_steps}"
+
+
+def _its_text(folder: Path) -> str:
+    """On which text the run in `folder` is, for a message; nothing if that cannot be read."""
+    with suppress(CheckpointError):
+        texts = read_state(steps(folder)[-1]).texts
+        return f", on {shown(Path(texts[0]).name)}{' and others' if len(texts) > 1 else ''}" if texts else ""
+    return ""
 
 
 def names_of_teachers(name: str) -> list[str]:
@@ -268,7 +276,7 @@ def check_other_run(folder: Path) -> None:
             if (other / LOCK_NAME).is_file():
                 FolderLock(other, wait=False).release()
         except BlockingIOError:
-            what = f"another process is training this run, and {shown(folder)} belongs to it; choose another --run NAME"
+            what = f"another process is training this run, which may need the name {shown(folder)}; choose another --run NAME"
             raise UserError(f"{shown(other)}: {what}") from None
         except OSError:  # too long a name, or no permission: no run of this program is there
             continue

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from chargpt.files import WINDOWS
 from chargpt.runs.load import corpus_in_cache
-from chargpt.sampling.items import ATTEMPTS, LONGEST, Tally, Wanted, write_items
+from chargpt.sampling.items import ATTEMPTS, LONGEST, NO_MATCH, TOO_LONG, TOO_SHORT, Tally, Wanted, write_items
 from chargpt.sampling.loaded_run import LoadedRun
 from chargpt.sampling.options import SampleOptions
 from chargpt.sampling.text_generator import TextGenerator
@@ -31,6 +31,8 @@ OUTPUT = 2**16
 OUTPUT_OF_A_LINE = 16
 # Labels that an error lists.
 LISTED = 12
+# The option because of which items are refused for each reason.
+OPTIONS = {TOO_LONG: "--max-length", TOO_SHORT: "--min-length", NO_MATCH: "--match"}
 NOT_IN_CACHE = "the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
 
 
@@ -147,7 +149,9 @@ def table(tally: Tally, *, wanted: int, seconds: float, is_known: bool, valid: S
     if valid is not None:
         lines.append(share("valid", sum(valid)))
     if written < wanted and tally.refused:
-        lines.append(f"no more items: {ATTEMPTS:,} in a row were refused; raise --temperature, or ask for less")
+        most = tally.refused.most_common(1)[0][0]
+        what_to_do = f"change {OPTIONS[most]}, " if most in OPTIONS else ""
+        lines.append(f"no more items: {ATTEMPTS:,} in a row were refused; {what_to_do}raise --temperature, or ask for less")
     return lines
 
 

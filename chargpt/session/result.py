@@ -58,18 +58,18 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     name = run.name(session.checkpoints)
     if train.sample_length:
         print(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")
-    val_loss, best_loss = _losses(progress)
+    val_loss, _ = _losses(progress)
     if progress.step < train.max_steps:
         notice("ended", why_it_ended(progress, trainer.config, name=name))
-    sample = ", whose sample is above" if train.sample_length and progress.best_step != progress.step else ""
-    lowest = f"best {best_loss:.4f} at step {progress.best_step:,}{sample}"
     bits = val_loss / math.log(2)
     per_item = ""
     if session.corpus.marks is not None:
         split = validation_split(session.corpus.val, train.eval_chars)
         if characters := characters_per_item(split, session.corpus.marks):
             per_item = f", {bits * characters:.2f} per item"
-    notice("done", f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {lowest}")
+    notice(
+        "done", f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best_of(progress, trainer.config)}"
+    )
     ngram_loss = ngram_loss_of(session.corpus)
     notice("result", describe_result(session, run.folder, ngram_loss=ngram_loss))
     following = "second run" if train.student_teachers == 1 else "runs that follow"
@@ -101,6 +101,16 @@ def best_sample(session: Session, folder: Path, interrupt: Interrupt) -> str:
         return session.writer.write(session.trainer.model, interrupt)
     model, _, _ = restore_model(best(folder)[0])
     return session.writer.write(model.to(device), interrupt)
+
+
+def best_of(progress: Progress, config: Config) -> str:
+    """The loss of the best checkpoint, and the lowest loss if that is another one, for a message."""
+    best_loss, lowest_loss = _losses(progress)[1], progress.lowest_loss
+    sample = ", whose sample is above" if config.train.sample_length and progress.best_step != progress.step else ""
+    best = f"best {best_loss:.4f} at step {progress.best_step:,}{sample}"
+    if lowest_loss is None or f"{lowest_loss:.4f}" == f"{best_loss:.4f}":
+        return best
+    return f"{best}; an earlier one had {lowest_loss:.4f}, but checkpoint.best={config.checkpoint.best}"
 
 
 def why_it_ended(progress: Progress, config: Config, *, name: str) -> str:

@@ -25,6 +25,7 @@ from chargpt.planning.teachers import (
     keep_teachers,
     models_of,
     next_teacher_folder,
+    number_of,
     one_more_run,
     reopen_teachers,
     seconds_of_another,
@@ -56,6 +57,7 @@ from chargpt.session.student import (
     decided,
     describe_decision,
     describe_next,
+    describe_place,
     is_undecided,
     measure,
     why_no_next_run,
@@ -131,8 +133,9 @@ class Session:
         )
         publish_decisions(group, Decisions(state, saved=None, worth_compiling=worth_compiling, seconds=plan.seconds))
         runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+        check_other_run(plan.folder)
         run = Run(check_free(plan.folder, checkpoints))
-        check_free(plan.folder, checkpoints)  # again, now that it is locked: another process may have finished it meanwhile
+        check_free(plan.folder, checkpoints)  # both again, now that it is locked: another process may have made it meanwhile
         check_other_run(run.folder)
         keep_teachers(plan.teachers, run.folder)
         journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
@@ -187,6 +190,7 @@ class Session:
         steps_left = plural(config.train.max_steps - checkpoint.step, "step")
         left = "no steps" if trainer.is_finished else steps_left if resumed.seconds is None else clock(resumed.seconds)
         journal.notice("resumed", f"{shown(checkpoint.path)}, {left} to go{_how_to_go_on(trainer)}")
+        journal.add(describe_place(config, resumed.run.folder))
         journal.add([Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()])
         return cls(
             trainer=trainer,
@@ -247,9 +251,7 @@ class Session:
             return None
         own = Path(os.path.abspath(self.run.folder))  # "." has no name
         folder = student_folder(own) or own
-        names = [teacher.name for teacher in teacher_folders(folder)]
-        number = names.index(own.name) + 1 if own.name in names else 0  # 0: it could not be renamed
-        count = max(train.student_teachers, number)  # fewer may be wanted now, but this one has ended
+        count = max(train.student_teachers, number_of(own))  # fewer may be wanted now, but this one has ended
         ended = teachers_that_ended(folder, count=count)
         fingerprint, processes = self.corpus.fingerprint, self.trainer.group.size
         problem = why_no_next_run(own, folder, ended, fingerprint=fingerprint, processes=processes)

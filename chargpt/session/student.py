@@ -5,6 +5,7 @@ whose rate has fallen cannot go on.
 """
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
-from chargpt.planning.teachers import next_teacher_folder, problem_of_teachers, runs_in_all
+from chargpt.planning.teachers import next_teacher_folder, number_of, problem_of_teachers, runs_in_all
 from chargpt.runs.checkpoint import steps
 from chargpt.terminal import Notice, plural, shown
 from chargpt.text.corpus import Corpus
@@ -92,6 +93,18 @@ def describe_decision(losses: Losses, config: Config) -> Notice:
         what = f"{measured}: the model begins to memorise the text, so {who} will learn from this one"
         return Notice(runs_in_all(config), what)
     return Notice("one run", f"{measured}: the model does not memorise the text, so this run goes on and no second run follows")
+
+
+def describe_place(config: Config, folder: Path) -> list[Notice]:
+    """Which of several runs the one in `folder` is that continues with the settings `config`; nothing for a single run."""
+    if not config.train.student_minutes:
+        return []
+    number = number_of(Path(os.path.abspath(folder)))
+    count = max(config.train.student_teachers, number)
+    this = "this is the first one" if count == 1 else f"this is number {number} of {count} like it"
+    condition = " if it memorises its text" if is_undecided(config) else ""
+    whom = "it" if count == 1 else "them"
+    return [Notice(runs_in_all(config), f"{this}; a model of the same shape then learns from {whom}{condition}")]
 
 
 def describe_next(config: Config, name: str, teachers: Sequence[Path], *, is_student: bool) -> Notice:

@@ -151,14 +151,17 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
 
     Labels and texts may be empty. Raises UserError.
     """
-    for origin, split, pieces in reader.documents():
-        text = "".join(decoded(pieces))
-        _check_characters(text, origin)
-        for line in _items_in(text, origin, config):
-            label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
-            if len(label) > MAX_LABEL or len(item) > MAX_ITEM:
-                raise UserError(_too_long(label, item, where=f"{origin.source.label}: line {origin.line:,}"))
-            yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
+    try:
+        for origin, split, pieces in reader.documents():
+            text = "".join(decoded(pieces))
+            _check_characters(text, origin)
+            for line in _items_in(text, origin, config):
+                label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
+                if len(label) > MAX_LABEL or len(item) > MAX_ITEM:
+                    raise UserError(_too_long(label, item, where=f"{origin.source.label}: line {origin.line:,}"))
+                yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
+    except UserError as error:  # the field of the items was given as --items
+        raise UserError(str(error).replace("data.field=", "--items ").replace("data.field", "--items")) from None
 
 
 def _too_long(label: str, item: str, *, where: str) -> str:

@@ -29,7 +29,7 @@ def test_mistakes_are_one_line(run, tmp_path):
     for arguments, message in [
         ([str(run), "--out", str(tmp_path)], "is a folder"),
         ([str(run), str(tmp_path / "none.txt")], "none.txt"),
-        ([str(run), "--start", "5000"], "at least 1 are needed"),
+        ([str(run), "--start", "5000"], r"at least 1 are needed; use --start \d+ or less"),
         ([str(run), "--device", "tpu"], "--device"),
     ]:
         with pytest.raises(UserError, match=message):

@@ -16,8 +16,6 @@ from chargpt.planning.law import Expected
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.text.corpus import Corpus, load_corpus
 
-LETTERS = "\n .abcdefghijklmnopqrstuvwxyz"
-
 
 @pytest.fixture
 def corpus(text, tmp_path) -> Corpus:

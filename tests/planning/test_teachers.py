@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import bits, last_step
+from helpers import bits, last_step, publish_run
 
 import train
 from chargpt.config import Config, TrainConfig, apply, apply_overrides, difference
@@ -334,7 +334,9 @@ def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_
     shutil.rmtree(tmp_path / "both")
     shutil.rmtree(last_step(tmp_path / "both-teacher"))  # as if it had been killed before
     assert resume(tmp_path / "both-teacher") == 0
-    assert last_step(tmp_path / "both") and "second run" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert last_step(tmp_path / "both") and "second run" in said
+    assert "this is the first one; a model of the same shape then learns from it" in said
 
 
 @pytest.fixture(scope="module")
@@ -378,6 +380,7 @@ def test_a_second_teacher_that_was_killed_goes_on_to_the_third(four_runs, tmp_pa
     shutil.rmtree(last_step(tmp_path / "many"))  # nor ended
     assert resume(tmp_path / "many") == 0
     said = " ".join(capsys.readouterr().out.split())
+    assert "this is number 2 of 3 like it; a model of the same shape then learns from them" in said
     assert "number 3 of 3 like" in said and said.count("for a lower loss:") <= 1, "only the last run advises"
     for part in ("many-teacher2", "many-teacher3"):
         assert bits(tmp_path / part) == bits(four_runs.with_name(part))
@@ -403,6 +406,14 @@ def test_a_teacher_without_those_before_it_says_what_to_do(four_runs, tmp_path, 
     config = apply(Config(), read_yaml(tmp_path / "many" / "config.yaml"), where="test")
     assert len(set(config.train.teacher_names)) == 3 and last_step(tmp_path / "many")
     assert len({str(bits(tmp_path / f"many-teacher{end}")) for end in ("", "2", "3")}) == 3, "each has a seed of its own"
+
+
+def test_a_student_that_has_learned_nothing_says_so_where_it_is_used(tmp_path):
+    publish_run(tmp_path / "many", steps=(0,))
+    assert find_checkpoint("many", tmp_path)[1] == [], "of a model that was imported, for example"
+    publish_run(tmp_path / "many-teacher")
+    _, (warning,) = find_checkpoint("many", tmp_path)
+    assert "at step 0 and has learned nothing yet; continue it with --resume --run" in warning and "many-teacher" in warning
 
 
 @pytest.mark.parametrize("ends", [["", "2"], ["", "2", "3"]])
@@ -522,7 +533,8 @@ def test_several_teachers_without_a_student_are_a_note(taught, capsys):
 
 def test_names_that_several_teachers_need_are_checked_before_the_first(taught):
     assert taught(name="free-teacher2") == 0
-    with pytest.raises(UserError, match="free-teacher2"):
+    taken = "free: a run before it gets the name free-teacher2, which is taken; choose another --run NAME, such as free-2"
+    with pytest.raises(UserError, match=taken):
         taught("train.student_minutes=0.02", "train.student_teachers=2", name="free")
     assert not (taught.folder / "free").exists() and not (taught.folder / "free-teacher").exists()
     with pytest.raises(UserError, match="own-teacher3' given for two runs; use a name without -teacher"):
@@ -598,18 +610,19 @@ def test_a_signal_that_ends_the_teacher_begins_no_second_run(taught):
 
 def test_one_process_at_a_time_trains_a_teacher_or_the_run_that_it_teaches(taught):
     teacher = Run(taught.folder / "busy-teacher")
-    with pytest.raises(UserError, match="busy-teacher: another process is training this run, and .*busy belongs to it"):
+    with pytest.raises(UserError, match="busy-teacher: another process is training this run, which may need the name .*busy;"):
         taught(name="busy")
     del teacher
     second = Run(taught.folder / "idle")
     with pytest.raises(UserError, match="idle: another process is training this run; wait for it"):
         taught("train.student_minutes=0.02", name="idle")
     for name in ("idle-teacher", "idle-teacher3"):
-        with pytest.raises(UserError, match=f"idle: another process is training this run, and .*{name} belongs to it"):
+        with pytest.raises(UserError, match=f"idle: another process is training this run, which may need the name .*{name};"):
             taught(name=name)
+        assert not (taught.folder / name).exists(), "a refused command leaves nothing"
     del second
     third = Run(taught.folder / "busy-teacher3")
-    with pytest.raises(UserError, match="busy-teacher3: another process is training this run, and .*busy belongs to it"):
+    with pytest.raises(UserError, match="busy-teacher3: another process is training this run, which may need the name .*busy;"):
         taught(name="busy")
     del third
     assert taught(name="busy") == 0

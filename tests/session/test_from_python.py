@@ -33,7 +33,9 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_p
     assert done.returncode == 0, done.stderr
     ours, theirs = (tmp_path / name / "step-00000012" / "model.safetensors" for name in ("ours", "theirs"))
     assert ours.read_bytes() == theirs.read_bytes()
-    with pytest.raises(UserError, match="a run of this name exists; it is finished: choose another run='NAME', such as"):
+    with pytest.raises(
+        UserError, match="a run of this name exists, on sea.txt; it is finished: choose another run='NAME', such as"
+    ):
         chargpt.train(text, run=tmp_path / "ours")
 
 

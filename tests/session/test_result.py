@@ -3,10 +3,10 @@
 import pytest
 from helpers import last_step, publish_run
 
-from chargpt.config import Config, TrainConfig
+from chargpt.config import CheckpointConfig, Config, TrainConfig
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.checkpoint_schema import Progress
-from chargpt.session.result import after_divergence, began_after, began_trained, what_happened
+from chargpt.session.result import after_divergence, began_after, began_trained, best_of, what_happened
 
 
 def said(val_loss: float, best_loss: float, best_step: int, *, config: Config | None = None, **facts: object) -> str:
@@ -38,6 +38,14 @@ def test_a_validation_loss_far_above_the_training_loss_is_told_as_measured():
 @pytest.mark.parametrize("losses", [(0.0, 0.0, 0), (0.004, 0.001, 500)])
 def test_a_text_that_repeats_itself_has_nothing_to_learn(losses):
     assert "nothing to learn" in said(*losses, ngram_loss=0.0) and "nothing to learn" not in said(*losses)
+
+
+def test_the_best_checkpoint_is_told_apart_from_the_lowest_loss():
+    progress = Progress(step=10, val_loss=1.26, best_loss=1.26, lowest_loss=1.25, best_step=10)
+    config = Config(checkpoint=CheckpointConfig(best="last"))
+    assert best_of(progress, config) == "best 1.2600 at step 10; an earlier one had 1.2500, but checkpoint.best=last"
+    progress.best_loss, progress.best_step = 1.25, 5
+    assert best_of(progress, config) == "best 1.2500 at step 5, whose sample is above"
 
 
 def test_the_first_of_two_runs_is_the_teacher():
