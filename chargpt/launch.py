@@ -37,7 +37,9 @@ def launch(program: str, *, options: str | None = None) -> None:
 
         code = run_program(prepare)
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-    sys.exit(code or run_program(modules[0].main))
+    code = code or run_program(modules[0].main)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # nothing is left to do: Ctrl-C ends the process without a traceback
+    sys.exit(code)
 
 
 def command() -> None:

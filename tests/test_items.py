@@ -249,7 +249,11 @@ def test_the_label_of_an_item_is_found(run, tmp_path, capsys):
     file = tmp_path / "new.txt"
     file.write_text("leila\ngrukk\nbohom\n")
     assert main(["classify", str(run), str(file)]) == 0
-    assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == ["elf", "orc", "ent"]
+    out, err = capsys.readouterr()
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["elf", "orc", "ent"] and "does not know" not in err
+    file.write_text("leila\nΩmega\n")
+    assert main(["classify", str(run), str(file)]) == 0
+    assert "1 of 2 items have characters that the run does not know, such as: Ωmega" in capsys.readouterr().err
     table = tmp_path / "new.csv"
     table.write_text("race,name\nelf,leila\norc,grukk\norc,leia\n")
     assert main(["classify", str(run), str(table), "--json"]) == 0

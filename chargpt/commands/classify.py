@@ -51,5 +51,9 @@ def classify(options: Namespace) -> None:
             print_json({"item": item.text, "label": item.label or None, "guess": label, "probability": shares})
         elif options.texts:
             print(f"{label}\t{max(row):.3f}\t{escape_controls(item.text)}".replace("\n", "\\n"))
+    unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
+    if unknown:
+        example = escape_controls(unknown[0]).replace("\n", "\\n")
+        log(f"note: {len(unknown):,} of {len(items):,} items have characters that the run does not know, such as: {example}")
     for line in describe_guesses(guesses):
         log(line) if options.texts or options.json else print(line)
