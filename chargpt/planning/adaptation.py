@@ -51,6 +51,8 @@ SMALL_SPLIT = 3000
 NOISE = 2.0
 # Steps in which the rate rises.
 WARMUP_STEPS = 5
+# Share of the usual epochs above which the user's are too many for any expectation.
+LONG = 1.5
 # Steps below which a run of the user's length is too short for any expectation.
 FEW_STEPS = 10
 # What AdamW needs from scratch for few epochs.
@@ -249,6 +251,8 @@ def far_from_usual(
     characters, parameters = len(corpus.train), parameter_count(config.model, corpus.tokenizer.vocab_size)
     rate, passes = _rate(config.optim.name, characters, start), config.train.max_steps * config.chars_per_step / characters
     is_short = passes < FEWEST_EPOCHS / FAR_FACTOR or config.train.max_steps < FEW_STEPS
+    few = _few_epochs(start, parameters=parameters)
+    is_other = is_short or passes > LONG * few  # the last checkpoint of a long run has memorised some of the text
     steps, pull = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step), _start_decay(config, parameters=parameters)
     settings: list[tuple[str, float, float, bool]] = [
         ("optim.learning_rate", config.optim.learning_rate, rate, is_far(config.optim.learning_rate, rate)),
@@ -259,7 +263,7 @@ def far_from_usual(
             pull,
             config.optim.start_decay * config.train.max_steps > FAR_FACTOR * START_DECAY_STEPS,
         ),
-        ("--epochs", epochs or 0, FEWEST_EPOCHS, is_short and epochs is not None),
+        ("--epochs", epochs or 0, few, is_other and epochs is not None),
         ("train.max_steps", config.train.max_steps, steps, is_short and epochs is None),
     ]
     named = {*given, "--epochs"}

@@ -173,9 +173,10 @@ def test_no_loss_is_expected_of_settings_that_are_far_from_the_usual_ones(start,
         assert plan.expected is None and f"after adaptation not known with {key}={float(value):g} (usual: " in str(plan.advice)
 
 
-def test_very_few_epochs_are_named_as_they_were_given(start, other):
-    plan = begun(other, start, "--epochs", "0.1")
-    assert plan.expected is None and "not known with --epochs=0.1 (usual: 2)" in str(plan.advice)
+def test_very_few_and_many_epochs_are_named_as_they_were_given(start, other):
+    for epochs in ("0.1", "20"):
+        plan = begun(other, start, "--epochs", epochs)
+        assert plan.expected is None and re.search(rf"not known with --epochs={epochs} \(usual: [\d.]+\)", str(plan.advice))
     assert begun(other, start, "--epochs", "3").expected is not None
 
 
