@@ -125,6 +125,8 @@ def test_items_are_refused_by_what_is_asked_for(write, run, names):
     assert not {*lines} & in_training and in_training & known and "in the training text" in err
     out, err = write("--items", "3", "--match", "zzz")
     assert out == "" and "no more items: 1,000 in a row were refused; change --match, raise --temperature" in err
+    for words in (["--min-length", "60"], ["--max-length", "1", "--prompt", "gu"]):
+        assert f"change {words[0]}, raise" in write("--items", "3", *words)[1]
 
 
 def test_items_as_json_have_the_log_probability_of_the_model(write, run):

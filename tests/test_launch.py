@@ -51,6 +51,17 @@ def test_ctrl_c_at_the_first_import_is_no_traceback(program, tmp_path):
     assert done.returncode in (-signal.SIGINT, 130) and "Traceback" not in done.stderr and done.stdout == ""
 
 
+def test_after_the_last_line_ctrl_c_is_no_traceback(tmp_path):
+    """While Python ends, which runs what is registered with atexit."""
+    (tmp_path / "ends.py").write_text(
+        "import atexit, os, signal\ndef main():\n    atexit.register(os.kill, os.getpid(), signal.SIGINT)\n    return 0\n"
+    )
+    code = "from chargpt.launch import launch; launch('ends')"
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stderr == "" and done.returncode in (-signal.SIGINT, 0, 2)
+
+
 def test_a_missing_package_is_one_line_that_names_the_interpreter(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

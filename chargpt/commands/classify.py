@@ -5,7 +5,10 @@ from collections.abc import Sequence
 
 from chargpt.commands.frame import add_run_options, items_for, label_counts, load_run, print_json, run_verb, verb_parser
 from chargpt.planning.cli import texts_and_settings
-from chargpt.terminal import UserError, escape_controls, log
+from chargpt.terminal import UserError, escape_controls, log, one_line
+
+# Characters of an item that a note shows, at most.
+EXAMPLE = 60
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,7 +56,7 @@ def classify(options: Namespace) -> None:
             print(f"{label}\t{max(row):.3f}\t{escape_controls(item.text)}".replace("\n", "\\n"))
     unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
     if unknown:
-        example = escape_controls(unknown[0]).replace("\n", "\\n")
+        example = one_line(unknown[0][:EXAMPLE])
         log(f"note: {len(unknown):,} of {len(items):,} items have characters that the run does not know, such as: {example}")
     for line in describe_guesses(guesses):
         log(line) if options.texts or options.json else print(line)

@@ -171,7 +171,9 @@ def part_of_text(text: str | None, loaded: "LoadedModel", *, start: int, length:
     if len(part) < least:
         known = f"{len(part)} of its characters are known to the model" + (f" after the first {start:,}" if start else "")
         is_beyond = start and len(ids) >= least
-        what_to_do = f"use --start {max(0, len(ids) - length)} or less" if is_beyond else "give a longer text"
+        latest = max(0, len(ids) - length)
+        earlier = f"use --start {latest} or less" if latest else "leave --start out"
+        what_to_do = earlier if is_beyond else "give a longer text"
         raise UserError(f"{name}: {known}, but at least {least} are needed; {what_to_do}")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,})")
 

@@ -126,26 +126,31 @@ class MeasuredStart(NamedTuple):
 def measure_start(source: Checkpoint, corpus: Corpus, *, text: Text, characters: int = MEASURED) -> MeasuredStart:
     """How well a start knows the text of `corpus` before training, by this many `characters` of the validation split.
 
-    `text` is what is known of the same text. As in a training from the start, the characters of both are in the vocabulary.
+    `text` is what is known of the same text.
     """
-    known = _with_characters(corpus, source.state.tokenizer.characters or "")
-    model = blank_model(source.state.config.model, known.tokenizer.vocab_size)
-    vocabulary = start_from(source, model, known.tokenizer)
-    loss = evaluate(model, validation_split(known.val, characters), marks=known.marks)
+    model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
+    vocabulary = start_from(source, model, corpus.tokenizer)
+    loss = evaluate(model, validation_split(corpus.val, characters), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     progress, entropy = source.state.progress, entropy_of(corpus)
     scratch = None if comes_with_program(source) else expected_from_scratch(text)
     return MeasuredStart(name_of_start(source), vocabulary, loss, progress.best_loss, entropy, scratch)
 
 
-def _with_characters(corpus: Corpus, characters: str) -> Corpus:
-    """`corpus` with these `characters` in its vocabulary too; of its ids, only those of the validation split are changed."""
-    old = corpus.tokenizer
+def as_begun_with(source: Checkpoint, corpus: Corpus) -> Corpus:
+    """`corpus` as a training from a start reads it: with the characters of the start in its vocabulary too.
+
+    Of the ids, only those of the validation split are changed.
+    """
+    old, characters = corpus.tokenizer, source.state.tokenizer.characters or ""
     if old.characters is None or {*characters} <= {*old.characters}:
         return corpus
     tokenizer = Tokenizer("".join(sorted({*old.characters, *characters})), folded=old.folded, normalizer=old.normalizer)
     ids = np.append(tokenizer.table()[code_points(old.characters)], tokenizer.vocab_size - 1)  # the last one: if it is folded
-    return dataclasses.replace(corpus, tokenizer=tokenizer, val=ids[corpus.val].astype(tokenizer.dtype))
+    found = dataclasses.replace(corpus, tokenizer=tokenizer, val=ids[corpus.val].astype(tokenizer.dtype))
+    if corpus.marks is not None and found.marks is not None:  # the end of an item may be another character now
+        found.val[corpus.val == corpus.marks.end] = found.marks.end
+    return found
 
 
 def adapt(
@@ -252,7 +257,8 @@ def far_from_usual(
     rate, passes = _rate(config.optim.name, characters, start), config.train.max_steps * config.chars_per_step / characters
     is_short = passes < FEWEST_EPOCHS / FAR_FACTOR or config.train.max_steps < FEW_STEPS
     few = _few_epochs(start, parameters=parameters)
-    is_other = is_short or passes > LONG * few  # the last checkpoint of a long run has memorised some of the text
+    # The last checkpoint of a long run has memorised some of the text.
+    is_other = is_short or (config.checkpoint.best == "last" and passes > LONG * few)
     steps, pull = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step), _start_decay(config, parameters=parameters)
     settings: list[tuple[str, float, float, bool]] = [
         ("optim.learning_rate", config.optim.learning_rate, rate, is_far(config.optim.learning_rate, rate)),
@@ -264,7 +270,8 @@ def far_from_usual(
             config.optim.start_decay * config.train.max_steps > FAR_FACTOR * START_DECAY_STEPS,
         ),
         ("--epochs", epochs or 0, few, is_other and epochs is not None),
-        ("train.max_steps", config.train.max_steps, steps, is_short and epochs is None),
+        ("train.max_steps", config.train.max_steps, steps, is_other and epochs is None),
+        ("train.max_epochs", config.train.max_epochs, few, is_other and epochs is None),
     ]
     named = {*given, "--epochs"}
     return [f"{key}={value:g} (usual: {usual:g})" for key, value, usual, far in settings if far and key in named]

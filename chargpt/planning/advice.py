@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chargpt.config import Config, DataConfig
-from chargpt.planning.adaptation import USELESS, MeasuredStart, expected_after, has_seen_validation, measure_start
+from chargpt.planning.adaptation import (
+    USELESS,
+    MeasuredStart,
+    as_begun_with,
+    expected_after,
+    has_seen_validation,
+    measure_start,
+)
 from chargpt.planning.candidate_settings import unless
 from chargpt.planning.chosen_for_time import text_of
 from chargpt.planning.cli import TrainOptions, given_in
@@ -108,7 +115,7 @@ def _known_runs(corpus: Corpus, text: Text, *, checkpoints: Path) -> dict[tuple[
         try:
             source, _ = find_checkpoint(run.name, checkpoints)
             if _is_long_enough(corpus, source) and not has_seen_validation(source.state, corpus, root=checkpoints.parent):
-                measured = measure_start(source, corpus, text=text)
+                measured = measure_start(source, as_begun_with(source, corpus), text=text)
                 found |= {("--init-from", run.name): measured} if measured.distance < USELESS else {}
         except UserError:  # what cannot be read is not offered
             continue
@@ -132,9 +139,10 @@ def _known_language(corpus: Corpus, text: Text) -> dict[tuple[str, str], Measure
             continue
     if not sources:
         return {}
-    quick = {name: measure_start(source, corpus, text=text, characters=LANGUAGE_SAMPLE) for name, source in sources.items()}
+    read = {name: as_begun_with(source, corpus) for name, source in sources.items()}
+    quick = {name: measure_start(sources[name], read[name], text=text, characters=LANGUAGE_SAMPLE) for name in sources}
     best = min(quick, key=lambda name: quick[name].loss)
-    return {("--start", best): measure_start(sources[best], corpus, text=text)}
+    return {("--start", best): measure_start(sources[best], read[best], text=text)}
 
 
 def _is_long_enough(corpus: Corpus, source: Checkpoint) -> bool:

@@ -76,7 +76,7 @@ NEGLIGIBLE = 0.003
 # The same for a student of one teacher: of two sizes for which the law expects about the same, the smaller one is as good or
 # better.
 NEGLIGIBLE_FOR_STUDENT = 0.015
-# Neither is more than this share of the loss: of a log or a table, whose loss is low, 0.015 nats are a lot.
+# And not more than this share of the loss: of a log or a table, whose loss is low, 0.015 nats are a lot.
 NEGLIGIBLE_SHARE = 0.011
 # Share of the items that the context of a list holds whole, and what it is a multiple of.
 ITEMS_HELD, MULTIPLE = 0.995, 8
@@ -211,9 +211,12 @@ def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, lo
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
-    """The smallest model of those whose loss is `within` this many nats of the lowest one, and within NEGLIGIBLE_SHARE."""
+    """The smallest model of those whose loss is `within` this many nats of the lowest one.
+
+    More than NEGLIGIBLE nats are also within NEGLIGIBLE_SHARE of the loss.
+    """
     lowest = min(candidate.compared for candidate in candidates)
-    highest = lowest + min(within, NEGLIGIBLE_SHARE * lowest)
+    highest = lowest + max(NEGLIGIBLE, min(within, NEGLIGIBLE_SHARE * lowest))
     return next(candidate for candidate in candidates if candidate.compared <= highest)
 
 
@@ -262,7 +265,7 @@ def _two_runs(
         others = f", {plural(teachers - 1, 'run')} like it {'follows' if teachers == 2 else 'follow'}"
     whose = "its predictions" if teachers == 1 else f"the predictions of {'both' if teachers == 2 else f'all {teachers}'}"
     said = f"one run would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
-    about = Notice(runs_in_all(config), f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}")
+    about = Notice(runs_in_all(teachers), f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}")
     chosen = best._replace(config=config, seen=seen)
     expected, notices = _described(chosen, candidates, text, given=given)
     end = _end(teachers * first + second, seconds, given=given, epochs=law.ENOUGH_EPOCHS, what="each run")

@@ -36,11 +36,13 @@ class StepTimes(NamedTuple):
         return self.gradient + self.update
 
 
-def describe_training(trainer: Trainer, corpus: Corpus, *, seconds: float | None, steps: int | None = None) -> list[Notice]:
+def describe_training(
+    trainer: Trainer, corpus: Corpus, *, seconds: float | None, steps: int | None = None, may_change_model: bool = True
+) -> list[Notice]:
     """The model, the machine and the length of a training that begins or continues, how long it takes and what to expect.
 
-    `seconds` is its time limit, if it has one, and `steps` how many are expected to fit, if that is known. Times a few steps,
-    which are discarded, unless the training is finished.
+    `seconds` is its time limit, if it has one, and `steps` how many are expected to fit, if that is known. `may_change_model`
+    says whether another model can be advised. Times a few steps, which are discarded, unless the training is finished.
     """
     config, characters = trainer.config, len(corpus.train)
     notices = _setup(trainer, corpus, seconds=seconds)
@@ -53,7 +55,13 @@ def describe_training(trainer: Trainer, corpus: Corpus, *, seconds: float | None
         notices += [
             Notice("estimate", known.in_full(), "detail"),
             Notice("training", f"{known.in_brief(config, characters=characters)} on {trainer.runtime.describe()}", "summary"),
-            outlook(corpus, config, steps=done + known.steps, parameters=trainer.model.parameter_count(), has_begun=done > 0),
+            outlook(
+                corpus,
+                config,
+                steps=done + known.steps,
+                parameters=trainer.model.parameter_count(),
+                may_change_model=may_change_model,
+            ),
         ]
     if trainer.runtime.slower:
         notices.append(Notice("slower", trainer.runtime.slower))
@@ -173,15 +181,12 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def outlook(corpus: EncodedText, config: Config, *, steps: int, parameters: int, has_begun: bool = False) -> Notice:
-    """Whether this many steps in all will overfit, and the memory that they take; a line if a setting would help.
-
-    The model of a run that `has_begun` cannot change.
-    """
+def outlook(corpus: EncodedText, config: Config, *, steps: int, parameters: int, may_change_model: bool = True) -> Notice:
+    """Whether this many steps in all will overfit, and the memory that they take; a line if a setting would help."""
     epochs = steps * config.chars_per_step / len(corpus.train)
     memory = memory_needed(config, parameters=parameters, vocab_size=corpus.tokenizer.vocab_size)
     text = Text(len(corpus.train), 0.0, ngram_loss=0.0, vocabulary=corpus.tokenizer.vocab_size)
-    helps, what = overfitting(text, config, epochs=epochs, parameters=parameters, may_change_model=not has_begun)
+    helps, what = overfitting(text, config, epochs=epochs, parameters=parameters, may_change_model=may_change_model)
     about = f"{epochs:.1f} epochs for {parameters:,} parameters: {what}; about {max(memory, 1e8) / 1e9:.1f} GB"
     return Notice("outlook", about, "line" if helps else "detail")
 

@@ -5,6 +5,7 @@ Nothing is printed or written, but for texts in the cache. What the user should 
 
 import contextlib
 import dataclasses
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -359,8 +360,13 @@ def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, che
         try:
             new_folder(str(teacher), checkpoints)
         except UserError as problem:
+            if not os.path.lexists(teacher):
+                raise
+            free = free_folder(folder)
+            while any(map(os.path.lexists, teacher_folders(free))):
+                free = free_folder(free)
+            other = f"choose another --run NAME, such as {free.name if free.parent == checkpoints else shown(free)}"
             what = f"a run before it gets the name {teacher.name}, which is taken"
-            other = f"choose another --run NAME, such as {free_folder(folder).name}"
             raise UserError(f"{shown(folder)}: {what}; {other}") from problem
 
 
@@ -421,7 +427,7 @@ def _about_student(config: Config, settings: Settings, *, folder: Path, may_foll
     others = f" and {plural(count - 1, 'other')} like it" if count > 1 else ""
     whom = "it" if count == 1 else "them"
     what = f"a model of the same shape learns from {whom} for {clock(60 * config.train.student_minutes)}{condition}"
-    return [Notice(runs_in_all(config), f"after this run{others}, {what}"), *notes]
+    return [Notice(runs_in_all(count), f"after this run{others}, {what}"), *notes]
 
 
 def _about_other_ways(

@@ -209,9 +209,8 @@ def seconds_of_another(config: Config) -> float:
     return 60 * config.train.student_minutes / 2
 
 
-def runs_in_all(config: Config) -> str:
-    """How many runs belong together if a student follows, as a label."""
-    count = config.train.student_teachers
+def runs_in_all(count: int) -> str:
+    """How many runs belong together if a student follows so many teachers, as a label."""
     return "two runs" if count == 1 else f"{count + 1} runs"
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import fnmatch
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         if newest is None:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with {command('train')}")
         return newest
-    candidates = [Path(name)]
+    candidates = [Path(name) if Path(name).name not in ("", "..") else Path(os.path.abspath(name))]  # "." has no name
     if name and Path(name).name == name:  # a plain name, not a path such as ../runs/a
         candidates.insert(0, checkpoints / name)
     for folder in candidates:

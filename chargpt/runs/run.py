@@ -232,7 +232,8 @@ def _its_text(folder: Path) -> str:
     """On which text the run in `folder` is, for a message; nothing if that cannot be read."""
     with suppress(CheckpointError):
         texts = read_state(steps(folder)[-1]).texts
-        return f", on {shown(Path(texts[0]).name)}{' and others' if len(texts) > 1 else ''}" if texts else ""
+        first = "standard input" if texts[:1] == ["-"] else shown(Path(texts[0]).name) if texts else ""
+        return f", on {first}{' and others' if len(texts) > 1 else ''}" if first else ""
     return ""
 
 

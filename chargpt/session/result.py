@@ -110,7 +110,8 @@ def best_of(progress: Progress, config: Config) -> str:
     best = f"best {best_loss:.4f} at step {progress.best_step:,}{sample}"
     if lowest_loss is None or f"{lowest_loss:.4f}" == f"{best_loss:.4f}":
         return best
-    return f"{best}; an earlier one had {lowest_loss:.4f}, but checkpoint.best={config.checkpoint.best}"
+    why = "but checkpoint.best=last" if config.checkpoint.best == "last" else "before checkpoint.best was changed"
+    return f"{best}; an earlier one had {lowest_loss:.4f}, {why}"
 
 
 def why_it_ended(progress: Progress, config: Config, *, name: str) -> str:

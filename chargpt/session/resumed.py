@@ -23,6 +23,7 @@ from chargpt.planning.teachers import (
 from chargpt.runs.checkpoint import Checkpoint, newest, steps
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import Notice, UserError, shell_word, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.sources import run_name
@@ -111,7 +112,10 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
         first = folder.with_name(folder.name + TEACHER)
         if name is None or not (first.is_dir() and steps(first)):
             raise
-        state = newest(first, training=False)[0].state
+        try:
+            state = newest(first, training=False)[0].state
+        except CheckpointError as error:
+            raise UserError(f"{error}; remove that folder, and continue with another teacher, or start again") from None
         others = reversed(teachers_that_ended(folder, count=state.config.train.student_teachers)[1:])
         return next((other for other in others if not problem_of_teachers([other], state.fingerprint, again="")), first)
 

@@ -298,7 +298,9 @@ class Session:
     def describe_run(self) -> None:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
         trainer, journal, run = self.trainer, self.journal, self.run
-        journal.add([*describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps), *self.advice])
+        may_change = self.saved is None and not trainer.config.train.teachers
+        about = describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps, may_change_model=may_change)
+        journal.add([*about, *self.advice])
         if run is None:
             return
         curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"

@@ -91,7 +91,7 @@ def describe_decision(losses: Losses, config: Config) -> Notice:
     if memorises(losses, config):
         who = "a second run" if config.train.student_teachers == 1 else "another run"
         what = f"{measured}: the model begins to memorise the text, so {who} will learn from this one"
-        return Notice(runs_in_all(config), what)
+        return Notice(runs_in_all(config.train.student_teachers), what)
     return Notice("one run", f"{measured}: the model does not memorise the text, so this run goes on and no second run follows")
 
 
@@ -104,7 +104,7 @@ def describe_place(config: Config, folder: Path) -> list[Notice]:
     this = "this is the first one" if count == 1 else f"this is number {number} of {count} like it"
     condition = " if it memorises its text" if is_undecided(config) else ""
     whom = "it" if count == 1 else "them"
-    return [Notice(runs_in_all(config), f"{this}; a model of the same shape then learns from {whom}{condition}")]
+    return [Notice(runs_in_all(count), f"{this}; a model of the same shape then learns from {whom}{condition}")]
 
 
 def describe_next(config: Config, name: str, teachers: Sequence[Path], *, is_student: bool) -> Notice:
@@ -130,7 +130,6 @@ def why_no_next_run(ended: Path, student: Path, teachers: Sequence[Path], *, fin
     if student.is_dir() and steps(student):
         again = f"--resume --run {shlex.quote(shown(student))}"
         return f"{shown(student)} exists; if it is not complete, continue it with {again}"
-    again = f"--resume --run {shlex.quote(shown(ended))}"
     if processes > 1:
-        return f"{shown(student)}: for this run, continue without torchrun: {again}"
-    return problem_of_teachers(teachers, fingerprint, again=again)
+        return f"{shown(student)}: for this run, continue without torchrun: --resume --run {shlex.quote(shown(ended))}"
+    return problem_of_teachers(teachers, fingerprint, again=f"--resume --run {shlex.quote(shown(student))}")

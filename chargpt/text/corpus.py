@@ -243,7 +243,7 @@ def _encode_items(
 ) -> EncodedText:
     """The same for a list of items, which is read into memory."""
     with tqdm(desc="encoding", total=sources.size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-        found = read_items(sources, config, progress=progress, tokenizer=tokenizer)
+        found = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
     train_text, val_text = found.streams()
     points = np.bincount(code_points(train_text + val_text), minlength=CODE_POINTS)
     sizes = {"n_train": len(train_text), "n_val": len(val_text)}

@@ -64,8 +64,12 @@ def reading_of_items(config: DataConfig) -> DataConfig:
     return dataclasses.replace(config, field=config.items, format="fields")
 
 
-def read_items(sources: Sources, config: DataConfig, *, progress: Any, tokenizer: Tokenizer | None = None) -> ItemList:
-    """The items of all sources. `tokenizer` is the vocabulary of another run that will be used. Raises UserError.
+def read_items(
+    sources: Sources, config: DataConfig, *, progress: Any, tokenizer: Tokenizer | None = None, known: str = ""
+) -> ItemList:
+    """The items of all sources. Raises UserError.
+
+    `tokenizer` is the vocabulary of another run that will be used, or `known` are characters that a new one will have too.
 
     The order depends on the number of items alone, as that of data.shuffle=lines. On which side an item is depends on its text:
     duplicates are on one side, also under several labels, and an item stays there when others are added to the list.
@@ -105,9 +109,10 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, tokenizer
     train, val = ([line for line in lines if (_item(line, has_labels) in held_out) == (split == VAL)] for split in (TRAIN, VAL))
     if not train or not val:
         raise UserError(f"{sources.label}: {plural(len(items), 'different item')}; give two or more, so that one can validate")
-    uses_separator = any("\n" in line for line in lines) or SEPARATOR in ((tokenizer and tokenizer.characters) or "")
+    uses_separator = any("\n" in line for line in lines) or SEPARATOR in ((tokenizer and tokenizer.characters) or known)
     if uses_separator:
-        notes.append(f"items hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
+        why = "items hold newlines" if any("\n" in line for line in lines) else "the vocabulary has it"
+        notes.append(f"{why}, so {character_name(SEPARATOR)} ends each of them for the model")
     return ItemList(
         train=_mixed(train),
         val=_mixed(val),
@@ -151,17 +156,14 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
 
     Labels and texts may be empty. Raises UserError.
     """
-    try:
-        for origin, split, pieces in reader.documents():
-            text = "".join(decoded(pieces))
-            _check_characters(text, origin)
-            for line in _items_in(text, origin, config):
-                label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
-                if len(label) > MAX_LABEL or len(item) > MAX_ITEM:
-                    raise UserError(_too_long(label, item, where=f"{origin.source.label}: line {origin.line:,}"))
-                yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
-    except UserError as error:  # the field of the items was given as --items
-        raise UserError(str(error).replace("data.field=", "--items ").replace("data.field", "--items")) from None
+    for origin, split, pieces in reader.documents():
+        text = "".join(decoded(pieces))
+        _check_characters(text, origin)
+        for line in _items_in(text, origin, config):
+            label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
+            if len(label) > MAX_LABEL or len(item) > MAX_ITEM:
+                raise UserError(_too_long(label, item, where=f"{origin.source.label}: line {origin.line:,}"))
+            yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
 
 
 def _too_long(label: str, item: str, *, where: str) -> str:

@@ -21,11 +21,12 @@ BETWEEN = re.compile(r"[\s,\[\]]*")  # what is between the records of a list
 
 
 def json_documents(
-    pieces: Iterable[bytes | str], *, field: str, label: str, labels: Sequence[str] = ()
+    pieces: Iterable[bytes | str], *, field: str, label: str, labels: Sequence[str] = (), setting: str = "data.field"
 ) -> Iterator[tuple[int, str]]:
     """The number of each line of the text that `pieces` form, and the text in its `field`. Empty lines are skipped.
 
-    The values of the fields `labels` come before the text, see `labelled`. `label` names the text in errors. Raises UserError.
+    The values of the fields `labels` come before the text, see `labelled`. `label` names the text in errors, and `setting`
+    what `field` was given with. Raises UserError.
     """
     for number, line in enumerate(lines_in(decoded(pieces), label), 1):
         if line and not line.isspace():
@@ -35,16 +36,16 @@ def json_documents(
             except (ValueError, RecursionError) as error:
                 what_to_do = "give one JSON object in each line, or a name that ends in .txt"
                 raise UserError(f"{where}: not JSON ({error}); {what_to_do}") from None
-            yield number, _labelled_text_of(record, field, labels, where=where)
+            yield number, _labelled_text_of(record, field, labels, where=where, setting=setting)
 
 
 def json_list_documents(
-    pieces: Iterable[bytes | str], *, field: str, label: str, labels: Sequence[str] = ()
+    pieces: Iterable[bytes | str], *, field: str, label: str, labels: Sequence[str] = (), setting: str = "data.field"
 ) -> Iterator[tuple[int, str]]:
     """The line where each object of a JSON list begins, and the text in its `field`.
 
     The list may also be the value of a key in an object, as in {"poems": [...]}, and objects need not be in a list.
-    `labels` and `label` are those of `json_documents`. Raises UserError.
+    `labels`, `label` and `setting` are those of `json_documents`. Raises UserError.
     """
     unread, text, at, line, wanted = decoded(pieces), "", 0, 1, 1
     decoder = json.JSONDecoder()
@@ -61,7 +62,7 @@ def json_list_documents(
                 problem = getattr(error, "msg", str(error))
             else:
                 for inner in _inner_records(record, field):
-                    yield line, _labelled_text_of(inner, field, labels, where=where)
+                    yield line, _labelled_text_of(inner, field, labels, where=where, setting=setting)
                 line += text.count("\n", at, end)
                 at, wanted = end, 1
                 continue
@@ -106,8 +107,8 @@ def _texts_in(record: dict[str, Any], *, depth: int = MAX_DEPTH) -> dict[str, st
     return texts
 
 
-def _labelled_text_of(record: object, field: str, labels: Sequence[str], where: str) -> str:
-    text, values = _text_of(record, field, where), list[str]()
+def _labelled_text_of(record: object, field: str, labels: Sequence[str], where: str, *, setting: str) -> str:
+    text, values = _text_of(record, field, where, setting=setting), list[str]()
     for name in labels:
         value = _value_of(record, name) if isinstance(record, dict) else MISSING
         if isinstance(value, (int, float, type(None))):  # true and false are numbers
@@ -117,7 +118,7 @@ def _labelled_text_of(record: object, field: str, labels: Sequence[str], where: 
     return labelled(text, values)
 
 
-def _text_of(record: object, field: str, where: str, *, setting: str = "data.field") -> str:
+def _text_of(record: object, field: str, where: str, *, setting: str) -> str:
     if not isinstance(record, dict):
         raise UserError(f"{where}: not a JSON object; give an object with the text in a field in each line")
     text = _value_of(record, field)

@@ -155,12 +155,13 @@ class TextReader:
     ) -> Iterator[tuple[int, Iterable[Piece]]]:
         """The text in the field of each record, normalised: the line where the record begins, and its pieces."""
         field, label, labels = self.config.field, source.label, self.config.label_fields
+        setting = "data.items" if self.config.items else "data.field"  # which names the field
         if structure.kind == JSON_LINES:
-            documents = json_documents(pieces, field=field, label=label, labels=labels)
+            documents = json_documents(pieces, field=field, label=label, labels=labels, setting=setting)
         elif structure.kind == JSON:
-            documents = json_list_documents(pieces, field=field, label=label, labels=labels)
+            documents = json_list_documents(pieces, field=field, label=label, labels=labels, setting=setting)
         else:
-            documents = table_documents(pieces, field=field, structure=structure, label=label, labels=labels)
+            documents = table_documents(pieces, field=field, structure=structure, label=label, labels=labels, setting=setting)
         for line, text in documents:
             self.records[structure.kind] += 1
             self.empty_records += not text

@@ -19,12 +19,19 @@ CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it mean
 
 
 def table_documents(
-    pieces: Iterable[bytes | str], *, field: str, structure: Structure, label: str, labels: Sequence[str] = ()
+    pieces: Iterable[bytes | str],
+    *,
+    field: str,
+    structure: Structure,
+    label: str,
+    labels: Sequence[str] = (),
+    setting: str = "data.field",
 ) -> Iterator[tuple[int, str]]:
     """The line where each record of the table that `pieces` form begins, and the text in its column `field`.
 
     The first record is the header. Empty lines are skipped. Line ends inside a field become newlines. The columns `labels` come
-    before the text, see `labelled`. `label` names the table in errors. Raises UserError.
+    before the text, see `labelled`. `label` names the table in errors, and `setting` what `field` was given with. Raises
+    UserError.
     """
     csv.field_size_limit(MAX_FIELD)
     rows = csv_reader(_lines(pieces, structure.delimiter, label=label), delimiter=structure.delimiter, quoted=structure.quoted)
@@ -45,7 +52,7 @@ def table_documents(
             continue
         if not header:
             header = [name.strip() for name in row]
-            column = _column(header, field, label=label)
+            column = _column(header, field, label=label, setting=setting)
             label_columns = [_column(header, name, label=label, setting="data.label") for name in labels]
             continue
         if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
@@ -55,7 +62,7 @@ def table_documents(
         yield line, labelled(row[column], [row[other] for other in label_columns])
 
 
-def _column(header: list[str], field: str, *, label: str, setting: str = "data.field") -> int:
+def _column(header: list[str], field: str, *, label: str, setting: str) -> int:
     """The number of the column that is named `field`."""
     if header.count(field) == 1:
         return header.index(field)

@@ -26,10 +26,14 @@ def test_the_number_of_weights_is_bounded(run, tmp_path, capsys, monkeypatch):
 
 
 def test_mistakes_are_one_line(run, tmp_path):
+    (tmp_path / "short.txt").write_text("The sea")
+    (tmp_path / "empty.txt").write_text("")
     for arguments, message in [
         ([str(run), "--out", str(tmp_path)], "is a folder"),
         ([str(run), str(tmp_path / "none.txt")], "none.txt"),
         ([str(run), "--start", "5000"], r"at least 1 are needed; use --start \d+ or less"),
+        ([str(run), str(tmp_path / "short.txt"), "--start", "5000"], "at least 1 are needed; leave --start out"),
+        ([str(run), str(tmp_path / "empty.txt"), "--start", "5"], "at least 1 are needed; give a longer text"),
         ([str(run), "--device", "tpu"], "--device"),
     ]:
         with pytest.raises(UserError, match=message):

@@ -19,6 +19,7 @@ from chargpt.planning.adaptation import (
     SMALL_SPLIT,
     MeasuredStart,
     adapt,
+    as_begun_with,
     expected_after,
     measure_start,
 )
@@ -257,8 +258,37 @@ def test_a_start_is_measured_before_a_training_from_it_as_in_that_training(start
     text = begun(other, start, *words)
     alone = make_plan(parse_options([str(other), *TINY, *words, f"data.cache={other.parent}/cache"]), root=project_root())
     assert alone.corpus.tokenizer.vocab_size < text.corpus.tokenizer.vocab_size
-    found = [measure_start(source, plan.corpus, text=text_of(plan.corpus)) for plan in (alone, text)]
+    read = [as_begun_with(source, alone.corpus), text.corpus]
+    found = [measure_start(source, corpus, text=text_of(text.corpus)) for corpus in read]
+    assert read[0].tokenizer.characters == text.corpus.tokenizer.characters
     assert found[0].loss == pytest.approx(found[1].loss, abs=1e-5) and found[0].vocabulary == found[1].vocabulary
+
+
+def test_items_from_a_start_whose_items_held_newlines_end_as_those_did(other, tmp_path):
+    listed = tmp_path / "listed.jsonl"
+    listed.write_text("".join(f'{{"t": "the {n} sea\\nand {n * n}"}}\n' for n in range(300)), encoding="utf-8")
+    words = [*TINY, f"data.cache={tmp_path}/cache", "train.max_steps=3"]
+    assert train.main([str(listed), "--items", "t", *words, "--run", f"{tmp_path}/listed"]) == 0
+    other.write_text("\n".join(f"name {n}" for n in range(400)), encoding="utf-8")
+    plan = begun(other, tmp_path / "listed", "data.items=line")
+    assert chr(plan.corpus.marks.end) and plan.corpus.tokenizer.characters[plan.corpus.marks.end] == "\x1e"
+    alone = make_plan(parse_options([str(other), *words, "data.items=line"]), root=project_root()).corpus
+    source, _ = find_checkpoint(str(tmp_path / "listed"), tmp_path)
+    read, text = as_begun_with(source, alone), text_of(alone)
+    assert np.array_equal(read.val, plan.corpus.val)
+    assert measure_start(source, read, text=text).loss == pytest.approx(measure_start(source, plan.corpus, text=text).loss)
+
+
+def test_with_the_vocabulary_of_another_run_the_loss_that_is_printed_is_that_of_the_training(start, other, tmp_path, capsys):
+    other.write_text(re.sub("[^a-p \\n]", "", other.read_text(encoding="utf-8")), encoding="utf-8")
+    words = [*TINY, f"data.cache={other.parent}/cache", "train.max_steps=2", "runtime.precision=float32"]
+    assert train.main([str(other), *words, "--run", f"{tmp_path}/narrow"]) == 0
+    capsys.readouterr()
+    more = ["--init-from", str(start), "--vocab-from", f"{tmp_path}/narrow", "--run", f"{tmp_path}/begun"]
+    assert train.main([str(other), *words, *more]) == 0
+    said = capsys.readouterr().out
+    losses = [line["val/loss"] for line in logged(tmp_path / "begun") if "val/loss" in line]
+    assert float(re.search(r"\nexpected +start ([\d.]+)", said)[1]) == pytest.approx(losses[0], abs=0.006) and "dropped" in said
 
 
 def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):

@@ -14,6 +14,7 @@ from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
     IN_STEPS,
+    NEGLIGIBLE,
     NEGLIGIBLE_FOR_STUDENT,
     NEGLIGIBLE_SHARE,
     STARTING_SECONDS,
@@ -239,11 +240,11 @@ def test_a_text_with_a_harder_validation_split_gets_two_runs_sooner(corpora):
         assert (choice_for(repeated, *shape, seconds=120.0).config.train.student_minutes > 0) == is_taught
 
 
-@pytest.mark.parametrize("lowest", [1.5, 0.2])
+@pytest.mark.parametrize("lowest", [1.5, 0.8, 0.0])
 @pytest.mark.parametrize(("difference", "width"), [(0.9, 96), (1.1, 128)])
 def test_of_two_students_of_about_the_same_loss_the_smaller_one_is_chosen(lowest, difference, width, corpora, monkeypatch):
-    """What is about the same depends on the loss: 0.015 nats are a lot of 0.2."""
-    negligible = NEGLIGIBLE_FOR_STUDENT if lowest == 1.5 else NEGLIGIBLE_SHARE * lowest
+    """What is about the same depends on the loss: 0.015 nats are a lot of a low one."""
+    negligible = {1.5: NEGLIGIBLE_FOR_STUDENT, 0.8: NEGLIGIBLE_SHARE * 0.8, 0.0: NEGLIGIBLE}[lowest]
     expected = {64: 2.0, 96: lowest + difference * negligible, 128: lowest, 192: 1.9}
     losses = {12 * layers * width**2: expected.get(width, 2.0) for layers, width in SHAPES}
     monkeypatch.setattr("chargpt.planning.law.expected_loss", lambda text, *, parameters, **more: losses[parameters])
@@ -359,6 +360,17 @@ def test_a_text_that_two_runs_see_often_in_less_than_a_minute_gets_both(corpora,
     assert config.train.student_minutes == pytest.approx(5 / 9, abs=0.001)
     assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * 9000, rel=0.05)
     assert choice_for(text, seconds=18.0).config.train.student_minutes == 0
+
+
+def test_a_user_who_gives_the_passes_is_not_told_when_they_are_enough(corpora, steady):
+    assert "ends after" in " ".join(notice.text for notice in choice_for(corpora[3000], seconds=120.0).notices)
+    given = choice_for(corpora[3000], "train.max_epochs=20", seconds=120.0).notices
+    assert "ends after 30" not in " ".join(notice.text for notice in given) and "note" not in said_by(given)
+
+
+def test_a_model_that_is_too_narrow_for_the_law_is_named_as_that(corpora):
+    text = str(choice_for(corpora[3000], "model.n_embd=6", "model.n_head=1", seconds=60.0).notices)
+    assert "the loss is not known with model.n_embd=6 (usual: 8)" in text
 
 
 def test_an_impossible_time_is_used_as_well_as_possible(corpora):

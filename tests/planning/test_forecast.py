@@ -109,7 +109,7 @@ def test_the_outlook_knows_that_a_large_vocabulary_is_memorised_sooner(tmp_path)
     (tmp_path / "text.txt").write_text("".join(map(chr, range(0x4E00, 0x4E00 + 2000))) * 20)
     corpus = load_corpus([str(tmp_path / "text.txt")], DataConfig(cache=str(tmp_path)), root=tmp_path, block_size=4)
     config = Config(optim=OptimConfig(weight_decay=1.0), train=TrainConfig(max_steps=400))
-    new, begun = (outlook(corpus, config, steps=400, parameters=300_000, has_begun=begun).text for begun in (False, True))
+    new, begun = (outlook(corpus, config, steps=400, parameters=300_000, may_change_model=may).text for may in (True, False))
     assert "model.dropout=0.3, a smaller model" in new and "overfitting expected" in begun and "model" not in begun
 
 

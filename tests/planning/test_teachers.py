@@ -31,6 +31,7 @@ from chargpt.runs.run import Run
 from chargpt.runs.sealed_json import seal
 from chargpt.session import result
 from chargpt.session.session import Session
+from chargpt.session.student import describe_place
 from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, DistillationLoss, digest
 from chargpt.training.runtime import Runtime, choose_runtime
@@ -386,6 +387,11 @@ def test_a_second_teacher_that_was_killed_goes_on_to_the_third(four_runs, tmp_pa
         assert bits(tmp_path / part) == bits(four_runs.with_name(part))
 
 
+def commanded(said: str) -> Path:
+    """The run that a note says to continue."""
+    return Path(re.search(r"--resume --run (\S+?)[:;]?(?: |$)", said)[1])
+
+
 def copies_of(four_runs: Path, folder: Path, *ends: str) -> None:
     """Copy the teachers whose names end so, and the cache of the text."""
     for name in [*(f"many-teacher{end}" for end in ends), "cache"]:
@@ -416,6 +422,41 @@ def test_a_student_that_has_learned_nothing_says_so_where_it_is_used(tmp_path):
     assert "at step 0 and has learned nothing yet; continue it with --resume --run" in warning and "many-teacher" in warning
 
 
+@pytest.mark.parametrize("end", ["", "3"])
+def test_a_run_that_is_named_by_a_point_goes_on_like_any_other(four_runs, tmp_path, monkeypatch, capsys, end):
+    """In the folder of a teacher that has not ended."""
+    copies_of(four_runs, tmp_path, *(["", "2", "3"] if end else [""]))
+    shutil.rmtree(last_step(tmp_path / f"many-teacher{end}"))
+    monkeypatch.chdir(tmp_path / f"many-teacher{end}")
+    assert train.main(["--resume", "--run", ".", f"data.cache={tmp_path}/cache"]) == 0
+    assert "rename" not in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    for part in ("many-teacher", "many-teacher2", "many-teacher3"):
+        assert bits(tmp_path / part) == bits(four_runs.with_name(part))
+
+
+def test_a_run_without_steps_is_named_by_a_point_too(tmp_path, monkeypatch):
+    publish_run(tmp_path / "many", steps=(0,))
+    monkeypatch.chdir(tmp_path / "many")
+    assert find_checkpoint(".", tmp_path)[0].step == 0
+
+
+def test_the_place_of_a_run_among_several_is_said(tmp_path):
+    few, many = (apply_overrides(Config(), ["train.student_minutes=1", f"train.student_teachers={n}"]) for n in (1, 3))
+    undecided = apply_overrides(few, ["train.student_gap=0.2"])
+    publish_run(tmp_path / "a-teacher")
+    for config, name, label, said in (
+        (few, "b", "two runs", "this is the first one; a model of the same shape then learns from it"),
+        (undecided, "b", "two runs", "then learns from it if it memorises its text"),
+        (many, "a", "4 runs", "this is number 2 of 3 like it; a model of the same shape then learns from them"),
+        (few, "a", "3 runs", "this is number 2 of 2 like it"),
+        (many, "a-teacher", "4 runs", "this is number 1 of 3 like it"),
+    ):
+        (notice,) = describe_place(config, tmp_path / name)
+        assert notice.label == label and said in notice.text
+    assert describe_place(Config(), tmp_path / "a") == []
+
+
 @pytest.mark.parametrize("ends", [["", "2"], ["", "2", "3"]])
 def test_a_student_learns_from_the_runs_that_ended_if_fewer_are_wanted_then(four_runs, tmp_path, ends):
     copies_of(four_runs, tmp_path, *ends)
@@ -437,19 +478,23 @@ def test_a_second_teacher_ends_as_one_if_fewer_are_wanted_meanwhile(four_runs, t
 @pytest.mark.parametrize("end", ["2", "3"])
 @pytest.mark.parametrize("is_same_text", [False, True])
 def test_a_run_of_another_command_does_not_teach_by_its_name(taught, four_runs, tmp_path, capsys, end, is_same_text):
-    """It was made while the command was stopped. Its folder is renamed, as the note says, and the command continued."""
+    """It was made while the command was stopped. Its folder is renamed, as the note says, and the command continued.
+
+    On the same text, it is a single run; on another text, the first of two.
+    """
     copies_of(four_runs, tmp_path, "", *(["2"] if end == "3" else []))
-    other, last = tmp_path / "other.txt", tmp_path / ("many-teacher2" if end == "3" else "many-teacher")
+    other = tmp_path / "other.txt"
     other.write_bytes(taught.text.read_bytes() if is_same_text else b"another text " * 500)
-    words = [*TINY, f"data.cache={tmp_path}/cache", f"--run={tmp_path}/many-teacher{end}"]
-    assert train.main([str(other), *words]) == 0
+    words = [*TINY, f"data.cache={tmp_path}/cache", *([] if is_same_text else ["train.student_minutes=0.02"])]
+    assert train.main([str(other), *words, f"--run={tmp_path}/single"]) == 0
+    (tmp_path / ("single" if is_same_text else "single-teacher")).rename(tmp_path / f"many-teacher{end}")
     capsys.readouterr()
     assert resume(tmp_path / "many") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"many-teacher{end} is a run of another command; rename that folder, and then --resume --run" in said
     assert not (tmp_path / "many").exists()
     (tmp_path / f"many-teacher{end}").rename(tmp_path / "mine")
-    assert resume(last) == 0
+    assert resume(commanded(said)) == 0
     assert bits(tmp_path / "many-teacher3") == bits(four_runs.with_name("many-teacher3")) and last_step(tmp_path / "many")
 
 
@@ -462,7 +507,7 @@ def test_a_teacher_without_a_good_checkpoint_is_trained_again(four_runs, tmp_pat
     assert "many-teacher2: no checkpoint can be used" in said and "remove that folder, and then --resume --run" in said
     assert not (tmp_path / "many").exists()
     shutil.rmtree(tmp_path / "many-teacher2")
-    assert resume(tmp_path / "many") == 0
+    assert resume(commanded(said)) == 0
     assert bits(tmp_path / "many-teacher2") == bits(four_runs.with_name("many-teacher2")) and last_step(tmp_path / "many")
 
 
@@ -471,6 +516,14 @@ def test_the_runs_that_follow_are_found_from_inside_the_folder_of_one(four_runs,
     monkeypatch.chdir(tmp_path / "many-teacher3")
     assert train.main(["--resume", "--run", ".", f"data.cache={tmp_path}/cache"]) == 0
     assert last_step(tmp_path / "many")
+
+
+def test_a_first_teacher_without_a_good_checkpoint_is_one_line(four_runs, tmp_path):
+    copies_of(four_runs, tmp_path, "", "2")
+    for step in steps(tmp_path / "many-teacher"):
+        (step / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(UserError, match="many-teacher: no checkpoint can be used.*; remove that folder, and continue with"):
+        resume(tmp_path / "many")
 
 
 def test_a_name_with_a_comma_that_no_run_has_is_not_taken_for_two_runs(tmp_path):
@@ -533,8 +586,9 @@ def test_several_teachers_without_a_student_are_a_note(taught, capsys):
 
 def test_names_that_several_teachers_need_are_checked_before_the_first(taught):
     assert taught(name="free-teacher2") == 0
-    taken = "free: a run before it gets the name free-teacher2, which is taken; choose another --run NAME, such as free-2"
-    with pytest.raises(UserError, match=taken):
+    assert taught(name="free-2-teacher") == 0
+    other = f"choose another --run NAME, such as {taught.folder}/free-2-2$"
+    with pytest.raises(UserError, match=f"free: a run before it gets the name free-teacher2, which is taken; {other}"):
         taught("train.student_minutes=0.02", "train.student_teachers=2", name="free")
     assert not (taught.folder / "free").exists() and not (taught.folder / "free-teacher").exists()
     with pytest.raises(UserError, match="own-teacher3' given for two runs; use a name without -teacher"):

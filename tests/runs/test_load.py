@@ -29,7 +29,7 @@ def test_a_run_is_found_by_name_by_path_and_by_being_the_newest(tmp_path, monkey
         os.utime(run / "step-00000500", (time, time))
     assert find_run(None, tmp_path) == find_run("new", tmp_path) == find_run(str(new), tmp_path / "elsewhere") == new
     monkeypatch.chdir(old)
-    assert find_run(".", tmp_path) == Path(".") and find_run("../new", tmp_path).samefile(new)
+    assert find_run(".", tmp_path) == old and find_run("../new", tmp_path).samefile(new)
     assert find_run("old", tmp_path) == old
 
 

@@ -44,6 +44,7 @@ def test_the_best_checkpoint_is_told_apart_from_the_lowest_loss():
     progress = Progress(step=10, val_loss=1.26, best_loss=1.26, lowest_loss=1.25, best_step=10)
     config = Config(checkpoint=CheckpointConfig(best="last"))
     assert best_of(progress, config) == "best 1.2600 at step 10; an earlier one had 1.2500, but checkpoint.best=last"
+    assert best_of(progress, Config()).endswith("an earlier one had 1.2500, before checkpoint.best was changed")
     progress.best_loss, progress.best_step = 1.25, 5
     assert best_of(progress, config) == "best 1.2500 at step 5, whose sample is above"
 

@@ -145,9 +145,9 @@ HOSTILE = {
         "a.csv",
         "name,race\nann,elf\nbob,orc\n",
         {"items": "nam"},
-        ["no column 'nam'", "did you mean --items name?"],
+        ["no column 'nam'", "did you mean data.items=name?"],
     ),
-    "another field of JSON lines": ("a.jsonl", '{"name": "ann"}\n', {"items": "nam"}, ["did you mean --items name?"]),
+    "another field of JSON lines": ("a.jsonl", '{"name": "ann"}\n', {"items": "nam"}, ["did you mean data.items=name?"]),
     "a field of plain text": ("a.txt", "ann\nbob\n", {"items": "name"}, ["no field 'name'", "--items line"]),
     "a label of plain text": ("a.txt", "ann\nbob\n", {"items": "line", "label": "race"}, ["data.label", "file or folder"]),
     "a quote that is never closed": (
