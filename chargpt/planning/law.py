@@ -61,6 +61,8 @@ SHORT_POWER = 0.05
 SPREAD = 0.12
 # The same for a text of up to LAW_FROM characters.
 SHORT_SPREAD = 0.15
+# The same for a text whose factor of copying is below COPIES: models learn to copy, or not, by chance.
+COPYING_SPREAD = 0.33
 # Of a short text, a model of any size learns a share of what the n-gram model knows beyond the frequencies of characters:
 # `OptimizerKind.learned`, or for a student this share.
 STUDENT_LEARNS = 1.0
@@ -152,6 +154,10 @@ SHORT_CONTEXT = 128
 NARROW = 128
 # Nats (useful characters times their entropy) from which on the context is doubled, too.
 MUCH_SEEN = 5e6
+# Factor of `Text.copying` below which it is doubled, too: such a text, a log for example, repeats what was said a line before.
+COPIES = 0.9
+# Characters of such a text, at least.
+COPIES_FROM = 100_000
 
 
 class Text(NamedTuple):
@@ -213,7 +219,7 @@ def announced(text: Text, loss: float, *, seen: float, how: str) -> Expected:
     short = max(0.0, text.entropy - share * (text.entropy - ngram))
     place = min(1.0, max(0.0, (text.characters - LAW_FROM) / (LAW_ALONE - LAW_FROM)))  # of the text, from short to long
     weight = LAW_SHARE + (1 - LAW_SHARE) * place
-    spread = SHORT_SPREAD + (SPREAD - SHORT_SPREAD) * place
+    spread = COPYING_SPREAD if text.copying < COPIES else SHORT_SPREAD + (SPREAD - SHORT_SPREAD) * place
     both = min(text.entropy, short ** (1 - weight) * max(0.0, loss) ** weight)
     both *= _interpolated(STUDENT_SHARE, text.characters) if is_student else 1.0
     both *= SEVERAL_SHARE if how == SEVERAL_RUNS else 1.0
@@ -295,7 +301,8 @@ def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
 
 
 def context_for(text: Text, *, n_embd: int, seen: float, optimizer: str) -> int:
-    """The context of a model of width `n_embd` that sees `seen` characters: one that learns little makes no use of a long one.
+    """The context of a model of width `n_embd` that sees `seen` characters: one that learns little makes no use of a long one,
+    unless the text repeats what it said shortly before.
 
     A character of a large vocabulary, such as a Chinese one, says more about those that follow. With learned positions, every
     place of a longer context would have a position to learn.
@@ -306,4 +313,5 @@ def context_for(text: Text, *, n_embd: int, seen: float, optimizer: str) -> int:
             return context
     by_text = not kind.is_context_by_width
     learns_much = n_embd > NARROW or (by_text and effective_characters(text, seen) * text.entropy > MUCH_SEEN)
-    return SHORT_CONTEXT * (2 if learns_much else 1) * (2 if by_text and text.vocabulary > LARGE_VOCABULARY else 1)
+    is_long = learns_much or (by_text and text.copying < COPIES and text.characters >= COPIES_FROM)
+    return SHORT_CONTEXT * (2 if is_long else 1) * (2 if by_text and text.vocabulary > LARGE_VOCABULARY else 1)

@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from chargpt.planning.adaptation import expected_from_scratch
 from chargpt.planning.law import (
+    COPIES,
+    COPIES_FROM,
+    COPYING_SPREAD,
     LARGE_VOCABULARY,
     LAW_ALONE,
     LEAST_IN_STEP,
@@ -62,7 +65,8 @@ def test_what_is_announced_keeps_the_order_of_models_and_has_a_range(text, loss,
     assert less.loss <= worse.loss + 1e-12
     assert announced(text, loss, seen=3 * seen, how=how).loss <= less.loss + 1e-12
     if text.characters >= (STUDENT_SHARE[-1][0] if how == TWO_RUNS else LAW_ALONE):
-        assert less.loss == pytest.approx(min(loss, text.entropy)) and less.high == pytest.approx((1 + SPREAD) * less.loss)
+        spread = COPYING_SPREAD if text.copying < COPIES else SPREAD
+        assert less.loss == pytest.approx(min(loss, text.entropy)) and less.high == pytest.approx((1 + spread) * less.loss)
 
 
 # Short texts of docs/lab/choice.md, with the parameters in the blocks, the epochs, the optimizer and the lowest loss of a run.
@@ -282,6 +286,15 @@ def test_a_poem_has_a_shorter_context_than_a_novel(characters, context):
     text = TEXT._replace(characters=characters)
     assert context_for(text, n_embd=64, seen=60 * characters, optimizer="adamw") == context
     assert context_for(text, n_embd=64, seen=characters, optimizer="muon") == SHORT_CONTEXT
+
+
+@given(texts, st.sampled_from([64, 128]), st.floats(0.3, 1.0))
+def test_a_long_text_that_copies_itself_has_a_long_context(text, width, copying):
+    plain, copied = text._replace(copying=1.0), text._replace(copying=copying)
+    for optimizer, grows in (("muon", copying < COPIES and text.characters >= COPIES_FROM), ("adamw", False)):
+        short, long = (context_for(one, n_embd=width, seen=1e6, optimizer=optimizer) for one in (plain, copied))
+        assert long == (max(short, 2 * SHORT_CONTEXT) if grows and text.vocabulary <= LARGE_VOCABULARY else long)
+        assert long >= short and (grows or long == short)
 
 
 @pytest.mark.parametrize(("seen", "entropy", "context"), [(1e6, 3.3, 128), (2e6, 3.3, 256), (2e6, 1.5, 128), (1e6, 7.0, 256)])
