@@ -420,6 +420,9 @@ def summary(results: Path) -> None:
             case: of_means([row for row in rows if case == (row["text"], row["minutes"])], "following")
             for case in cases([row for row in ends if "regret_following" in row])
         }
+        if followed:
+            mixed = [followed.get(case, found)[1] for case, found in compared.items()]
+            print(f"{texts}: {spread(mixed)} for the means, on the characters that follow where they were tried")
         for (name, time), (seeds, regret, best_way) in compared.items():
             after = ""
             if found := followed.get((name, time)):
