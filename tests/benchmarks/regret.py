@@ -200,13 +200,15 @@ TEXTS = {
     "policy": TextKind("short prose", 5000, from_files(f"{DOC}/base-files/*"), True),
     "german": TextKind("German", 30_000, from_files(f"{MAN}/de/man1/*.1.gz"), True),
     "names": TextKind("a list of names", MADE, names, True),
-    "log": TextKind("a log", MADE, log_lines, True),
+    "log": TextKind("a log", MADE, log_lines, False),
     "readmes": TextKind("notes", 200_000, from_files(f"{DOC}/*/README*"), False),
     "json-lines": TextKind("JSON lines", MADE, json_lines, False),
     "russian": TextKind("Russian", 400_000, from_files(f"{MAN}/ru/man*/*.gz"), True),
     "japanese": TextKind("Japanese", 200_000, from_files(f"{MAN}/ja/man*/*.gz"), True),
     "perl-messages": TextKind("messages", 300_000, from_files("/usr/share/perl/*/pod/perldiag.pod"), True),
     "unicode-table": TextKind("CSV", MADE, unicode_table, True),
+    "time-zones": TextKind("rules", 200_000, from_files("/usr/share/zoneinfo/tzdata.zi"), True),
+    "locales": TextKind("settings", 200_000, from_files("/usr/share/i18n/locales/[b-d]*"), True),
     "c-headers": TextKind("a long text", 10_000_000, from_files("/usr/include/**/*.h"), True),
 }
 
