@@ -76,7 +76,7 @@ NEGLIGIBLE = 0.003
 # The same for a student of one teacher: of two sizes for which the law expects about the same, the smaller one is as good or
 # better.
 NEGLIGIBLE_FOR_STUDENT = 0.011
-# And not more than this share of the loss: of a log or a table, whose loss may be 0.2, 0.011 nats are a lot.
+# It is at most this share of the loss: for a log or a table, whose loss may be 0.2, 0.011 nats are a lot.
 NEGLIGIBLE_SHARE = 0.02
 # Share of the items that the context of a list holds whole, and what it is a multiple of.
 ITEMS_HELD, MULTIPLE = 0.995, 8

@@ -156,7 +156,7 @@ NARROW = 128
 MUCH_SEEN = 5e6
 # Factor of `Text.copying` below which it is doubled, too: such a text, a log for example, repeats what was said a line before.
 COPIES = 0.9
-# Characters of such a text, at least.
+# Training characters of such a text, at least.
 COPIES_FROM = 100_000
 
 

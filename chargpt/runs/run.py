@@ -36,9 +36,8 @@ if TYPE_CHECKING:  # finding a run needs no torch
 LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teachers-.*|\..*\.tmp-\d+")
 
 DETAILS = "details.txt"  # what was said of a run before it began
-TEACHER = (
-    "-teacher"  # a run that a student follows gets this at the end of its name when it has ended; the student has the rest
-)
+# A run that a student follows gets this at the end of its name when it has ended. The student has the rest.
+TEACHER = "-teacher"
 NAMED_TEACHER = re.compile(rf"(.+){TEACHER}[2-{MAX_TEACHERS}]?")  # the second teacher and those after it have a number too
 FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written
 COPIES = "teachers-"  # a run keeps the weights of its teachers in a folder whose name is this and their digest

@@ -108,9 +108,11 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
     try:
         return find_run(name, checkpoints)
     except UserError:
-        folder = by_text if name is None else folder_of(name, checkpoints)
+        if name is None:
+            raise
+        folder = folder_of(name, checkpoints)
         first = folder.with_name(folder.name + TEACHER)
-        if name is None or not (first.is_dir() and steps(first)):
+        if not (first.is_dir() and steps(first)):
             raise
         try:
             state = newest(first, training=False)[0].state

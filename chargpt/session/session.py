@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -249,7 +248,7 @@ class Session:
         train = self.trainer.config.train
         if not train.student_minutes or self.run is None:
             return None
-        own = Path(os.path.abspath(self.run.folder))  # "." has no name
+        own = self.run.folder
         folder = student_folder(own) or own
         count = max(train.student_teachers, number_of(own))  # fewer may be wanted now, but this one has ended
         ended = teachers_that_ended(folder, count=count)

@@ -5,7 +5,6 @@ whose rate has fallen cannot go on.
 """
 
 import dataclasses
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,7 +98,7 @@ def describe_place(config: Config, folder: Path) -> list[Notice]:
     """Which of several runs the one in `folder` is that continues with the settings `config`; nothing for a single run."""
     if not config.train.student_minutes:
         return []
-    number = number_of(Path(os.path.abspath(folder)))
+    number = number_of(folder)
     count = max(config.train.student_teachers, number)
     this = "this is the first one" if count == 1 else f"this is number {number} of {count} like it"
     condition = " if it memorises its text" if is_undecided(config) else ""
