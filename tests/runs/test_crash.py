@@ -34,8 +34,8 @@ class Trainer:
     def __init__(self, programs: Programs, text: Path, folder: Path) -> None:
         self.programs, self.text, self.folder = programs, text, folder
 
-    def run(self, name: str, optimizer: str, *, kill_when: Callable[[float], bool] | None = None) -> tuple[int, float]:
-        """Begin or continue the run; the exit code and the seconds it took. `kill_when` is asked with the seconds so far."""
+    def run(self, name: str, optimizer: str, *, kill_when: Callable[[float], bool] | None = None) -> int:
+        """Begin or continue the run; the exit code. `kill_when` is asked with the seconds so far."""
         run = self.folder / name
         if run.is_dir() and steps(run):
             arguments = ["--resume", "--run", str(run)]
@@ -45,10 +45,10 @@ class Trainer:
         started = time.monotonic()
         with self.programs.start("train", *arguments, stdout=DEVNULL, stderr=DEVNULL) as training:
             if kill_when is not None:
-                while not kill_when(time.monotonic() - started):
+                while training.poll() is None and not kill_when(time.monotonic() - started):
                     time.sleep(0.001)
                 training.send_signal(signal.SIGKILL)
-            return training.wait(), time.monotonic() - started
+            return training.wait()
 
 
 @pytest.fixture(scope="module")
@@ -56,29 +56,36 @@ def trainer(programs, text, tmp_path_factory) -> Trainer:
     """With a finished run for each optimizer that was never disturbed."""
     trainer = Trainer(programs, text, tmp_path_factory.mktemp("runs"))
     for optimizer in OPTIMIZERS:
-        assert trainer.run(f"whole-{optimizer}", optimizer)[0] == 0
+        assert trainer.run(f"whole-{optimizer}", optimizer) == 0
     return trainer
 
 
-def kill_runs(trainer: Trainer, *, count: int, kills: int = 3) -> int:
-    """`count` runs, each killed `kills` times at random moments; the number of processes that died by it."""
+def step_of(run: Path) -> int:
+    """That of the newest checkpoint; -1 if there is none."""
+    found = steps(run) if run.is_dir() else []
+    return int(found[-1].name.removeprefix("step-")) if found else -1
+
+
+def kill_runs(trainer: Trainer, *, count: int) -> int:
+    """`count` runs, each killed three times at random moments: before or soon after the first step, and twice later. The number of
+    processes that died by it. Later moments are random steps, which do not depend on how fast the machine is at that time."""
     draw, died = random.Random(count), 0
-    seconds = {}
-    for optimizer in OPTIMIZERS:
-        seconds[optimizer] = trainer.run(f"again-{count}-{optimizer}", optimizer)[1]  # the text is encoded and all is warm
     for number in range(count):
         optimizer, name = OPTIMIZERS[number % 2], f"killed-{count}-{number}"
-        for _ in range(kills):
-            moment = draw.uniform(0, 0.5 * seconds[optimizer])
-            code, passed = trainer.run(name, optimizer, kill_when=lambda passed: passed > moment)
-            if code == 0:  # the machine has become faster
-                seconds[optimizer] = min(seconds[optimizer], passed)
+        run, whole = trainer.folder / name, trainer.folder / f"whole-{optimizer}"
+        for step in (-1, *sorted(draw.sample(range(100), 2))):
+            delay, begins = draw.uniform(0, 0.05 if step >= 0 else 0.3), []  # of the delay: the seconds at which the step was seen
+
+            def is_time(passed: float, step=step, delay=delay, begins=begins) -> bool:
+                if not begins and step_of(run) >= step:
+                    begins.append(passed)
+                return bool(begins) and passed >= begins[0] + delay
+
+            code = trainer.run(name, optimizer, kill_when=is_time)
             assert code in (0, -signal.SIGKILL)  # 0: it was done before the signal came
             died += code != 0
-        code, _ = trainer.run(name, optimizer)
-        assert code == 0
-        run, whole = trainer.folder / name, trainer.folder / f"whole-{optimizer}"
-        assert steps(run)[-1].name.startswith("step-00000150")
+        assert trainer.run(name, optimizer) == 0
+        assert step_of(run) == 150
         assert bits(run) == bits(whole), f"run {number}"
         assert logged_without_speed(run) == logged_without_speed(whole), f"run {number}"
         assert [path.name for path in run.glob(".*")] == [".lock"]
@@ -91,8 +98,8 @@ def test_killed_at_random_moments(trainer):
 
 def test_killed_right_after_the_first_checkpoint(trainer):
     run = trainer.folder / "run"
-    trainer.run("run", "adamw", kill_when=lambda _: (run / "step-00000000").exists())
-    assert trainer.run("run", "adamw")[0] == 0
+    assert trainer.run("run", "adamw", kill_when=lambda _: (run / "step-00000000").exists()) == -signal.SIGKILL
+    assert trainer.run("run", "adamw") == 0
     whole = trainer.folder / "whole-adamw"
     assert bits(run) == bits(whole) and logged_without_speed(run) == logged_without_speed(whole)
 
@@ -135,6 +142,6 @@ def test_what_a_checkpoint_holds_is_needed(trainer, forget):
     training = dict(checkpoint.training)
     state = forget(training, checkpoint.state)
     publish(run, weights=checkpoint.weights, training=training, state=state)
-    assert trainer.run(name, "adamw")[0] == 0
+    assert trainer.run(name, "adamw") == 0
     is_equal = bits(run) == bits(trainer.folder / "whole-adamw")
     assert is_equal == (forget is forget_nothing)
