@@ -29,6 +29,7 @@ from chargpt.terminal import UserError, message_for, one_line
 
 JOINING = 300.0  # seconds until all processes have joined
 PATIENCE = 3.0  # seconds at the start before a process says that it waits
+ASKING = 2.0  # seconds in an exchange, after which a process asks whether the others are still there
 LAST_WORDS = 5.0  # seconds to agree on who reports a failure
 FAILURE = "failure"
 BEGUN = "chargpt/begun"  # in the store of the launcher, which stays when it starts the processes again
@@ -252,8 +253,9 @@ class Processes(Group):
             own = vector[ends[self.rank] : ends[self.rank + 1]]
             received = self._room(self.size * len(own), like=vector)
             each, lengths = [len(own)] * self.size, [stop - start for start, stop in zip(ends, ends[1:])]
+            sent, group = vector[ends[0] : ends[-1]], self._group_of(vector)
             with self._noticing_loss():
-                dist.all_to_all_single(received, vector[ends[0] : ends[-1]], each, lengths, group=self._group_of(vector))
+                self._finish(dist.all_to_all_single(received, sent, each, lengths, group=group, async_op=True), group)
             rows = received.view(self.size, len(own))
             while len(rows) > 2:
                 rows = rows[::2].add_(rows[1::2])
@@ -261,21 +263,21 @@ class Processes(Group):
 
     @torch.no_grad()
     def share(self, vector: Tensor, regions: Sequence[Sequence[int]]) -> None:
+        group, begun = self._group_of(vector), []
         with self._noticing_loss():
-            work = []
             for ends in map(self._ends, regions):
                 for rank, (start, stop) in enumerate(zip(ends, ends[1:])):
                     if start < stop:
-                        work.append(dist.broadcast(vector[start:stop], rank, group=self._group_of(vector), async_op=True))
-            for item in work:
-                item.wait()
+                        begun.append(dist.broadcast(vector[start:stop], rank, group=group, async_op=True))
+            for work in begun:
+                self._finish(work, group)
 
     def exchange(self, values: Sequence[float] = ()) -> list[list[float]]:
         wanted = self._interrupt.signal or (0 if os.getppid() == self._launcher else signal.SIGTERM)
         row = torch.tensor([wanted, *values], dtype=torch.float64)
         table = torch.empty(self.size, len(row), dtype=torch.float64)
         with self._noticing_loss():
-            dist.all_to_all_single(table, row.repeat(self.size, 1))
+            self._finish(dist.all_to_all_single(table, row.repeat(self.size, 1), async_op=True))
         rows = table.tolist()
         agreed = int(max(row[0] for row in rows))
         if agreed and not self._interrupt.agreed_signal and self.is_first:
@@ -305,7 +307,7 @@ class Processes(Group):
     def broadcast(self, tensor: Tensor) -> None:
         data = tensor.cpu()
         with self._noticing_loss():
-            dist.broadcast(data, 0)
+            self._finish(dist.broadcast(data, 0, async_op=True))
         if data is not tensor:
             tensor.copy_(data)
 
@@ -317,19 +319,13 @@ class Processes(Group):
         return bytes(data.tolist()).decode()
 
     def collect(self, own: Tensor, cuts: Sequence[int]) -> Tensor | None:
-        own, ends = own.cpu(), self._ends(cuts)
+        ends = self._ends(cuts)
+        lengths = [stop - start for start, stop in zip(ends, ends[1:])] if self.is_first else [0] * self.size
+        whole = torch.empty(sum(lengths), dtype=own.dtype)
+        to_first = [len(own)] + [0] * (self.size - 1)
         with self._noticing_loss():
-            if not self.is_first:
-                if len(own):
-                    dist.send(own, 0)
-                return None
-            whole = torch.empty(cuts[-1] - cuts[0], dtype=own.dtype)
-            parts = whole.split([stop - start for start, stop in zip(ends, ends[1:])])
-            parts[0].copy_(own)
-            for rank in range(1, self.size):
-                if len(parts[rank]):
-                    dist.recv(parts[rank], rank)
-            return whole
+            self._finish(dist.all_to_all_single(whole, own.cpu(), lengths, to_first, async_op=True))
+        return whole if self.is_first else None
 
     # A loss
 
@@ -341,8 +337,26 @@ class Processes(Group):
         except RuntimeError as error:
             raise PeerLost(f"{self._reason(error)}; continue with --resume") from None
 
+    def _finish(self, work: "dist.Work", group: "dist.ProcessGroup | None" = None) -> None:
+        """Wait until `work` of processors has ended. Raises RuntimeError if it fails.
+
+        If a connection closes while gloo sends, gloo ends only sends that it had not begun, and waits for the others until
+        the timeout.
+        """
+        was_gone = False
+        while group is None and not work.is_completed():
+            with contextlib.suppress(RuntimeError):  # of the time that is over, or of the work: that comes again
+                work.wait(timedelta(seconds=ASKING))
+            if was_gone and not work.is_completed():
+                raise RuntimeError("Connection closed")
+            was_gone = not work.is_completed() and any(map(self._is_gone, self._others()))
+        work.wait()
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]
+
     def _reason(self, error: RuntimeError) -> str:
-        others = [rank for rank in range(self.size) if rank != self.rank]
+        others = self._others()
         if is_late := "imed out" in str(error):  # after that, torch has no connection to any process
             known = others if self.size == 2 else []
         else:

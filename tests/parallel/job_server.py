@@ -27,7 +27,7 @@ def plain_sum(self: Processes, vector, regions) -> None:
 
 
 PORT_DIGITS = 5
-LONGEST_SECONDS = 300  # a process that takes longer hangs, and is killed
+LONGEST_SECONDS = 100  # a process that takes longer hangs, and is killed by SIGALRM
 
 
 def child(rank: int, job: dict, ports: int) -> None:

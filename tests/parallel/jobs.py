@@ -80,6 +80,7 @@ class JobServer:
                 os.kill(children[victim], number)
         codes = json.loads(self._server.stdout.readline())
         out, err = ([Path(f"{output}-{rank}.{stream}").read_text() for rank in range(size)] for stream in (1, 2))
+        assert -signal.SIGALRM not in codes, f"a process hangs: {codes} {err}"
         return Ended(codes, out, err, time.monotonic() - started)
 
     def close(self) -> None:
