@@ -325,6 +325,7 @@ class Processes(Group):
         to_first = [len(own)] + [0] * (self.size - 1)
         with self._noticing_loss():
             self._finish(dist.all_to_all_single(whole, own.cpu(), lengths, to_first, async_op=True))
+            self._finish(dist.barrier(async_op=True))  # a run ends with this exchange: no process leaves before it is over
         return whole if self.is_first else None
 
     # A loss
@@ -340,8 +341,9 @@ class Processes(Group):
     def _finish(self, work: "dist.Work", group: "dist.ProcessGroup | None" = None) -> None:
         """Wait until `work` of processors has ended. Raises RuntimeError if it fails.
 
-        If a connection closes while gloo sends, gloo ends only sends that it had not begun, and waits for the others until
-        the timeout.
+        If a connection closes, gloo ends only what it had not begun to send or to receive, and waits for the rest until the
+        timeout. So this asks whether the other processes are there. One that has ended in its usual way sent all of its part
+        before, so it counts as lost only if the work does not end soon after the question.
         """
         was_gone = False
         while group is None and not work.is_completed():
@@ -357,7 +359,8 @@ class Processes(Group):
 
     def _reason(self, error: RuntimeError) -> str:
         others = self._others()
-        if is_late := "imed out" in str(error):  # after that, torch has no connection to any process
+        is_late = any(word in str(error) for word in ("imed out", "timeout"))
+        if is_late:  # after that, torch has no connection to any process
             known = others if self.size == 2 else []
         else:
             known = [rank for rank in others if self._is_gone(rank)]
