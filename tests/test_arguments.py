@@ -19,8 +19,8 @@ from chargpt.terminal import UserError
         ("command line: train.max_steps: 'x' given; use a whole number", "train.max_steps='x': use a whole number"),
         ("lines: 2 given, but it writes no newlines; use --length", "lines=2: it writes no newlines; use length"),
         (
-            "a: exists; continue it with --resume, or choose another --run NAME",
-            "a: exists; continue it with resume=True, or choose another run='NAME'",
+            "a: exists; continue it with --resume --run a, or choose another --run NAME",
+            "a: exists; continue it with resume=True, run='a', or choose another run='NAME'",
         ),
         ("stopped; --resume --run p-teacher", "stopped; resume=True, run='p-teacher'"),
         (

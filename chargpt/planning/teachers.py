@@ -192,15 +192,16 @@ def number_of(folder: Path) -> int:
 def problem_of_teachers(teachers: Sequence[Path], fingerprint: str, *, again: str) -> str:
     """Why one of the `teachers` cannot teach a model of the text with this `fingerprint`, and what to do; empty if all can.
 
-    `again` is the command after that.
+    `again` is the command after that. It needs a first teacher.
     """
-    for teacher in teachers:
+    for number, teacher in enumerate(teachers):
+        last = "" if number or len(teachers) == 1 else f"rename {shown(teachers[-1])} to {teacher.name}, "
         try:
             state = newest(teacher, training=False)[0].state
         except CheckpointError as error:
-            return f"{error}; remove that folder, and then {again}: the run is trained again"
+            return f"{error}; remove that folder, {last}and then {again}: the run is trained again"
         if state.fingerprint != fingerprint or not state.config.train.student_minutes:
-            return f"{shown(teacher)} is a run of another command; rename that folder, and then {again}"
+            return f"{shown(teacher)} is a run of another command; rename that folder, {last}and then {again}"
     return ""
 
 

@@ -187,8 +187,21 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 
 
 def new_folder(name: str, checkpoints: Path) -> Path:
-    """The folder for a new run of that name. Raises UserError if it already holds a run or anything else."""
-    return check_free(folder_of(name, checkpoints), checkpoints)
+    """The folder for a new run of that name.
+
+    Raises UserError if it already holds a run or anything else, or if runs that follow another one will have this name.
+    """
+    folder = check_free(folder_of(name, checkpoints), checkpoints)
+    student = folder.with_name(name_of_student(folder.name) or folder.name)
+    first = student.with_name(names_of_teachers(student.name)[0])
+    begun = next((run for run in (student, first) if run.is_dir() and steps(run)), None)
+    if begun is None or not _is_followed(begun):
+        return folder
+    own, other, free = (
+        path.name if path.parent == checkpoints else shown(path) for path in (student, begun, free_folder(student))
+    )
+    ways = f"continue with --resume --run {shlex.quote(own)}, or choose another --run NAME, such as {free}"
+    raise UserError(f"{shown(folder)}: the runs that follow {other}{_its_text(begun)} need this name; {ways}")
 
 
 def check_free(folder: Path, checkpoints: Path) -> Path:
@@ -208,7 +221,7 @@ def check_free(folder: Path, checkpoints: Path) -> Path:
         if more := _what_trains_on(folder):
             ways = f"it is finished: {other}, or train it longer with --resume --run {shlex.quote(own)} {more}"
         else:
-            ways = f"continue it with --resume, or {other}"
+            ways = f"continue it with --resume --run {shlex.quote(own)}, or {other}"
         raise UserError(f"{shown(folder)}: a run of this name exists{_its_text(folder)}; {ways}")
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
         raise UserError(f"{shown(folder)}: this folder exists and holds no checkpoint; choose another --run NAME")
@@ -225,6 +238,13 @@ def _what_trains_on(folder: Path) -> str:
     if not progress.is_finished(train) or train.student_minutes:  # with a student to follow, it goes on
         return ""
     return "train.patience=0" if progress.step < train.max_steps else f"train.max_steps={2 * train.max_steps}"
+
+
+def _is_followed(folder: Path) -> bool:
+    """Whether other runs follow the one in `folder`."""
+    with suppress(CheckpointError):
+        return read_state(steps(folder)[-1]).config.train.student_minutes > 0
+    return False
 
 
 def _its_text(folder: Path) -> str:

@@ -78,8 +78,9 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
         device, sample = str(trainer.runtime.device), f"{command('sample')} {name}{second}"
         ends = f"stopped while the report was written: the run is complete; write text with: {sample}"
         notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
-    notice("sample", f"{command('sample')} {name}{second if interrupt.came_here else ''}")
-    code = interrupt.exit_code if train.student_minutes else 0
+    is_stopped = interrupt.came_here  # after this, a signal stops the run that follows
+    notice("sample", f"{command('sample')} {name}{second if is_stopped else ''}")
+    code = interrupt.exit_code if is_stopped and train.student_minutes else 0
     return Result(code, may_go_on=code == 0)
 
 

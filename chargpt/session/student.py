@@ -4,6 +4,7 @@ A run that memorises its text has something to teach. Whether it does is measure
 whose rate has fallen cannot go on.
 """
 
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
-from chargpt.planning.teachers import next_teacher_folder, number_of, problem_of_teachers, runs_in_all
-from chargpt.runs.checkpoint import steps
+from chargpt.planning.teachers import next_teacher_folder, number_of, problem_of_teachers, runs_in_all, student_folder
+from chargpt.runs.checkpoint import newest, steps
+from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import Notice, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -96,7 +98,8 @@ def describe_decision(losses: Losses, config: Config) -> Notice:
 
 def describe_place(config: Config, folder: Path) -> list[Notice]:
     """Which of several runs the one in `folder` is that continues with the settings `config`; nothing for a single run."""
-    if not config.train.student_minutes:
+    student = student_folder(folder)
+    if not config.train.student_minutes or (student is not None and student.is_dir() and steps(student)):
         return []
     number = number_of(folder)
     count = max(config.train.student_teachers, number)
@@ -127,8 +130,17 @@ def why_no_next_run(ended: Path, student: Path, teachers: Sequence[Path], *, fin
         name = next_teacher_folder(student).name
         return f"{shown(ended)}: for the run that follows, rename this folder to {name}, and then --resume --run {name}"
     if student.is_dir() and steps(student):
-        again = f"--resume --run {shlex.quote(shown(student))}"
-        return f"{shown(student)} exists; if it is not complete, continue it with {again}"
+        return _about_student(student, ended, fingerprint)
     if processes > 1:
         return f"{shown(student)}: for this run, continue without torchrun: --resume --run {shlex.quote(shown(ended))}"
     return problem_of_teachers(teachers, fingerprint, again=f"--resume --run {shlex.quote(shown(student))}")
+
+
+def _about_student(student: Path, ended: Path, fingerprint: str) -> str:
+    """What the run in the folder `student` is, which the one in `ended` was to have taught, and what to do."""
+    with contextlib.suppress(CheckpointError):
+        state = newest(student, training=False)[0].state
+        if state.fingerprint != fingerprint or not (state.config.train.teachers or state.config.train.student_minutes):
+            again = f"--resume --run {shlex.quote(shown(ended))}"
+            return f"{shown(student)} is a run of another command; rename that folder, and then {again}"
+    return f"{shown(student)} exists; if it is not complete, continue it with --resume --run {shlex.quote(shown(student))}"

@@ -97,7 +97,7 @@ def load_corpus(
     found = {**vars(encoded), "notes": sources.notes + by_file + encoded.notes}
     absolute = [absolute_text(text) for text in texts]
     corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other)
-    _check_length(corpus, divided, block_size)
+    _check_length(corpus, divided, block_size, has_shape=bool(known))
     return corpus
 
 
@@ -356,8 +356,11 @@ def _describe_vocabulary(corpus: Corpus) -> str:
     return f"{tokenizer.vocab_size:,} ids: {known:,} characters, {covered:.2%} of the text, and {others}"
 
 
-def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
-    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into each split."""
+def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_shape: bool) -> None:
+    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into each split.
+
+    `has_shape` says that the model has the shape of another one, so that its context cannot be shorter.
+    """
     if corpus.items is not None:  # windows begin at items, and are filled up
         return
     n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
@@ -377,7 +380,7 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int) -> None:
         fractions = [f / 100 for f in range(1, 100) if need <= int(total * (1 - f / 100)) <= total - need]
         if fractions:
             ways.append(f"set data.val_fraction={min(fractions, key=lambda f: abs(f - config.val_fraction))}")
-    if min(n_train, n_val) > SHORTEST_USEFUL:
+    if min(n_train, n_val) > SHORTEST_USEFUL and not has_shape:
         ways.append(f"set model.block_size={min(n_train, n_val) - 1} or less")
     if config.split in ("document", "blocks"):
         ways.append("set data.split=position")

@@ -27,7 +27,7 @@ from chargpt.planning.law import STUDENT_DECAY
 from chargpt.planning.teachers import another_run
 from chargpt.runs.checkpoint import newest, steps
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
-from chargpt.runs.run import Run
+from chargpt.runs.run import Run, new_folder
 from chargpt.runs.sealed_json import seal
 from chargpt.session import result
 from chargpt.session.session import Session
@@ -331,7 +331,7 @@ def test_a_teacher_that_is_resumed_goes_on_to_the_second_run_once(two_runs, tmp_
     assert resume(tmp_path / "both-teacher") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert bits(tmp_path / "both") == done and "second run" not in said
-    assert "both exists; if it is not complete, continue it with --resume --run" in said
+    assert "both exists; if it is not complete, continue it with --resume --run" in said and "then learns" not in said
     shutil.rmtree(tmp_path / "both")
     shutil.rmtree(last_step(tmp_path / "both-teacher"))  # as if it had been killed before
     assert resume(tmp_path / "both-teacher") == 0
@@ -524,6 +524,47 @@ def test_a_first_teacher_without_a_good_checkpoint_is_one_line(four_runs, tmp_pa
         (step / "model.safetensors").write_bytes(b"x")
     with pytest.raises(UserError, match="many-teacher: no checkpoint can be used.*; remove that folder, and continue with"):
         resume(tmp_path / "many")
+
+
+def test_a_first_teacher_that_is_damaged_gets_another_one_in_its_place(four_runs, tmp_path, capsys):
+    copies_of(four_runs, tmp_path, "", "2")
+    for step in steps(tmp_path / "many-teacher"):
+        (step / "model.safetensors").write_bytes(b"x")
+    assert resume(tmp_path / "many-teacher2") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "remove that folder, rename " in said and "many-teacher2 to many-teacher, and then --resume --run" in said
+    shutil.rmtree(tmp_path / "many-teacher")
+    (tmp_path / "many-teacher2").rename(tmp_path / "many-teacher")
+    assert resume(commanded(said)) == 0
+    assert last_step(tmp_path / "many") and len({str(bits(tmp_path / f"many-teacher{end}")) for end in ("", "2", "3")}) == 3
+
+
+def test_names_that_runs_need_which_follow_are_not_given_to_others(four_runs, tmp_path):
+    copies_of(four_runs, tmp_path, "")
+    for name in ("many", "many-teacher2", "many-teacher3"):
+        ways = "continue with --resume --run many, or choose another --run NAME, such as many-2$"
+        with pytest.raises(UserError, match=f"{name}: the runs that follow many-teacher, on .* need this name; {ways}"):
+            new_folder(f"{tmp_path}/{name}", tmp_path)
+    assert new_folder(f"{tmp_path}/many-2", tmp_path) == tmp_path / "many-2"
+    shutil.copytree(four_runs, tmp_path / "many")  # all runs are there
+    assert new_folder(f"{tmp_path}/many-teacher2", tmp_path) == tmp_path / "many-teacher2"
+    shutil.rmtree(tmp_path / "many")
+    (tmp_path / "many-teacher").rename(tmp_path / "many")  # the first one has not ended
+    with pytest.raises(UserError, match="many-teacher2: the runs that follow many, on .* need this name"):
+        new_folder(f"{tmp_path}/many-teacher2", tmp_path)
+
+
+def test_a_run_of_another_command_is_not_taken_for_the_student(taught, four_runs, tmp_path, capsys):
+    copies_of(four_runs, tmp_path, "", "2", "3")
+    assert taught(name="other") == 0
+    (taught.folder / "other").rename(tmp_path / "many")
+    capsys.readouterr()
+    assert resume(tmp_path / "many-teacher3") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "many is a run of another command; rename that folder, and then --resume --run" in said and "like it" not in said
+    (tmp_path / "many").rename(tmp_path / "mine")
+    assert resume(commanded(said)) == 0
+    assert newest(tmp_path / "many")[0].state.config.train.teachers
 
 
 def test_a_name_with_a_comma_that_no_run_has_is_not_taken_for_two_runs(tmp_path):
@@ -746,3 +787,19 @@ def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, mo
     assert not (taught.folder / "between").exists() and (taught.folder / "between-teacher").is_dir()
     out = " ".join(capsys.readouterr().out.split())
     assert "for the second run: python train.py --resume --run" in out and "between-teacher)" in out
+
+
+def test_a_signal_after_the_last_line_of_the_teacher_stops_the_second_run_at_once(taught, monkeypatch, capsys):
+    notice = result.notice
+
+    def interrupted(label, text):
+        notice(label, text)
+        if label == "sample":
+            monkeypatch.setattr(result, "notice", notice)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(result, "notice", interrupted)
+    assert taught("train.student_minutes=0.02", name="late") == 130
+    out = " ".join(capsys.readouterr().out.split())
+    assert "at step 0, saved; continue with: python train.py --resume --run" in out
+    assert resume(taught.folder / "late") == 0

@@ -38,6 +38,8 @@ def test_the_advice_given_for_a_short_poem_works(load, tmp_path):
         load(tmp_path / "poem.txt", block_size=64, val_fraction=0.1)
     load(tmp_path / "poem.txt", block_size=64, val_fraction=0.22)
     load(tmp_path / "poem.txt", block_size=29, val_fraction=0.1)
+    with pytest.raises(UserError, match="set data.val_fraction=0.22, or give a longer text"):  # a start has a context
+        load(tmp_path / "poem.txt", block_size=64, val_fraction=0.1, known="ab")
 
 
 def test_the_fingerprint_follows_content_and_settings_and_nothing_else(load, tmp_path):
