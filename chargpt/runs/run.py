@@ -201,7 +201,7 @@ def new_folder(name: str, checkpoints: Path) -> Path:
         path.name if path.parent == checkpoints else shown(path) for path in (student, begun, free_folder(student))
     )
     ways = f"continue with --resume --run {shlex.quote(own)}, or choose another --run NAME, such as {free}"
-    raise UserError(f"{shown(folder)}: the runs that follow {other}{_its_text(begun)} need this name; {ways}")
+    raise UserError(f"{shown(folder)}: this name is for the runs that follow {other}{_its_text(begun)}; {ways}")
 
 
 def check_free(folder: Path, checkpoints: Path) -> Path:

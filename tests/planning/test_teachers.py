@@ -543,14 +543,14 @@ def test_names_that_runs_need_which_follow_are_not_given_to_others(four_runs, tm
     copies_of(four_runs, tmp_path, "")
     for name in ("many", "many-teacher2", "many-teacher3"):
         ways = "continue with --resume --run many, or choose another --run NAME, such as many-2$"
-        with pytest.raises(UserError, match=f"{name}: the runs that follow many-teacher, on .* need this name; {ways}"):
+        with pytest.raises(UserError, match=f"{name}: this name is for the runs that follow many-teacher, on .*; {ways}"):
             new_folder(f"{tmp_path}/{name}", tmp_path)
     assert new_folder(f"{tmp_path}/many-2", tmp_path) == tmp_path / "many-2"
     shutil.copytree(four_runs, tmp_path / "many")  # all runs are there
     assert new_folder(f"{tmp_path}/many-teacher2", tmp_path) == tmp_path / "many-teacher2"
     shutil.rmtree(tmp_path / "many")
     (tmp_path / "many-teacher").rename(tmp_path / "many")  # the first one has not ended
-    with pytest.raises(UserError, match="many-teacher2: the runs that follow many, on .* need this name"):
+    with pytest.raises(UserError, match="many-teacher2: this name is for the runs that follow many, on"):
         new_folder(f"{tmp_path}/many-teacher2", tmp_path)
 
 
