@@ -346,12 +346,10 @@ class Processes(Group):
         before, so it counts as lost only if the work does not end soon after the question.
         """
         was_gone = False
-        while group is None and not work.is_completed():
-            with contextlib.suppress(RuntimeError):  # of the time that is over, or of the work: that comes again
-                work.wait(timedelta(seconds=ASKING))
-            if was_gone and not work.is_completed():
+        while group is None and not _ends_soon(work):
+            if was_gone:
                 raise RuntimeError("Connection closed")
-            was_gone = not work.is_completed() and any(map(self._is_gone, self._others()))
+            was_gone = any(map(self._is_gone, self._others()))
         work.wait()
 
     def _others(self) -> list[int]:
@@ -378,6 +376,13 @@ class Processes(Group):
             return False
         except RuntimeError:
             return True
+
+
+def _ends_soon(work: "dist.Work") -> bool:
+    """Whether `work` ends within some seconds, also with an error, which its next `wait` raises."""
+    with contextlib.suppress(RuntimeError):  # of the time that is over, or of the work
+        work.wait(timedelta(seconds=ASKING))
+    return work.is_completed()
 
 
 def _first_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from chargpt.config import MAX_TEACHERS, Config, apply_overrides
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
-from chargpt.runs.checkpoint import Checkpoint, load, newest, publish_copies, steps
+from chargpt.runs.checkpoint import Checkpoint, has_steps, load, newest, publish_copies
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import COPIES, name_of_student, names_of_teachers
@@ -172,7 +172,7 @@ def teacher_folders(folder: Path) -> list[Path]:
 def teachers_that_ended(folder: Path, *, count: int = MAX_TEACHERS) -> list[Path]:
     """The folders of the runs that teach the one in `folder`, as far as they have ended: `count` at most. Raises UserError."""
     folders = teacher_folders(folder)[:count]
-    return list(itertools.takewhile(lambda teacher: teacher.is_dir() and bool(steps(teacher)), folders))
+    return list(itertools.takewhile(has_steps, folders))
 
 
 def next_teacher_folder(folder: Path) -> Path:
@@ -195,13 +195,13 @@ def problem_of_teachers(teachers: Sequence[Path], fingerprint: str, *, again: st
     `again` is the command after that. It needs a first teacher.
     """
     for number, teacher in enumerate(teachers):
-        last = "" if number or len(teachers) == 1 else f"rename {shown(teachers[-1])} to {teacher.name}, "
+        move = "" if number or len(teachers) == 1 else f"rename {shown(teachers[-1])} to {teacher.name}, "
         try:
             state = newest(teacher, training=False)[0].state
         except CheckpointError as error:
-            return f"{error}; remove that folder, {last}and then {again}: the run is trained again"
+            return f"{error}; remove that folder, {move}and then {again}: the run is trained again"
         if state.fingerprint != fingerprint or not state.config.train.student_minutes:
-            return f"{shown(teacher)} is a run of another command; rename that folder, {last}and then {again}"
+            return f"{shown(teacher)} is a run of another command; rename that folder, {move}and then {again}"
     return ""
 
 

@@ -178,6 +178,11 @@ def steps(run: Path) -> list[Path]:
     return sorted((run / name for name in names if STEP_NAME.fullmatch(name)), key=_order)
 
 
+def has_steps(folder: Path) -> bool:
+    """Whether `folder` exists and holds checkpoints. Raises CheckpointError if it cannot be listed."""
+    return folder.is_dir() and bool(steps(folder))
+
+
 def load(path: Path, *, training: bool = True) -> Checkpoint:
     """Read the checkpoint in the folder `path`; without `training`, only its weights and state.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from chargpt.config import Config
 from chargpt.nanogpt_words import refuse_checkpoint
 from chargpt.project import command
-from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, load, newest, steps
+from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, has_steps, load, newest, steps
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.run import TEACHER
 from chargpt.runs.sealed_json import CheckpointError
@@ -42,7 +42,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     if name and Path(name).name == name:  # a plain name, not a path such as ../runs/a
         candidates.insert(0, checkpoints / name)
     for folder in candidates:
-        if name and folder.is_dir() and steps(folder):
+        if name and has_steps(folder):
             return folder
     if STEP_NAME.fullmatch(Path(name).name) and Path(name).parent.is_dir() and (found := steps(Path(name).parent)):
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
@@ -70,7 +70,7 @@ def _other_runs(name: str, checkpoints: Path) -> str:
 
 
 def _runs(checkpoints: Path) -> list[Path]:
-    return [folder for folder in run_folders(checkpoints) if _has_steps(folder)]
+    return [folder for folder in run_folders(checkpoints) if _is_run(folder)]
 
 
 def run_folders(checkpoints: Path) -> list[Path]:
@@ -93,7 +93,7 @@ def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
         if Path(name).name == name:
             matches = [run.name for run in _runs(checkpoints) if fnmatch.fnmatchcase(run.name, name)]
         else:
-            matches = [path for path in sorted(glob.glob(name)) if _has_steps(Path(path))]
+            matches = [path for path in sorted(glob.glob(name)) if _is_run(Path(path))]
         if not matches:
             known = ", ".join(run.name for run in _runs(checkpoints)[:MAX_LISTED])
             what_to_do = f"use {known}" if known else f"train one first with {command('train')}"
@@ -102,7 +102,7 @@ def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
     return list(expanded)
 
 
-def _has_steps(folder: Path) -> bool:
+def _is_run(folder: Path) -> bool:
     """Whether `folder` holds checkpoints. False for a folder that cannot be listed, so that it hides no other run."""
     try:
         return bool(steps(folder))
@@ -128,7 +128,7 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
         if later.step > 0 and not later.state.progress.evaluated:
             note = f"{shown(later.path)}: the run stopped before this checkpoint was evaluated; it is used, not that of step 0"
             return later, [*warnings, *skipped, note]
-    elif checkpoint.step == 0 and _has_steps(teacher := run.with_name(run.name + TEACHER)):
+    elif checkpoint.step == 0 and _is_run(teacher := run.with_name(run.name + TEACHER)):
         ways = f"continue it with --resume --run {shell_word(shown(run))}, or use {shell_word(shown(teacher))}"
         return checkpoint, [f"{shown(run)}: this run is at step 0 and has learned nothing yet; {ways}"]
     return checkpoint, warnings

@@ -14,6 +14,7 @@ from chargpt.files import LOCK_NAME, FolderLock, is_portable, publish_file, sync
 from chargpt.runs.checkpoint import (
     STEP_NAME,
     Checkpoint,
+    has_steps,
     is_lack_of_space,
     is_saved_again,
     mark_best,
@@ -194,7 +195,7 @@ def new_folder(name: str, checkpoints: Path) -> Path:
     folder = check_free(folder_of(name, checkpoints), checkpoints)
     student = folder.with_name(name_of_student(folder.name) or folder.name)
     first = student.with_name(names_of_teachers(student.name)[0])
-    begun = next((run for run in (student, first) if run.is_dir() and steps(run)), None)
+    begun = next(filter(has_steps, (student, first)), None)
     if begun is None or not _is_followed(begun):
         return folder
     own, other, free = (
@@ -215,7 +216,7 @@ def check_free(folder: Path, checkpoints: Path) -> Path:
             raise UserError(f"{shown(folder)}: {name} exists there, {why}; choose another --run NAME")
     if os.path.lexists(folder) and not folder.is_dir():
         raise UserError(f"{shown(folder)}: this is a file; choose another --run NAME")
-    if folder.is_dir() and steps(folder):
+    if has_steps(folder):
         own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, free_folder(folder)))
         other = f"choose another --run NAME, such as {free}"
         if more := _what_trains_on(folder):

@@ -20,7 +20,7 @@ from chargpt.planning.teachers import (
     teachers_that_ended,
     warnings_about,
 )
-from chargpt.runs.checkpoint import Checkpoint, newest, steps
+from chargpt.runs.checkpoint import Checkpoint, has_steps, newest
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
 from chargpt.runs.sealed_json import CheckpointError
@@ -112,7 +112,7 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
             raise
         folder = folder_of(name, checkpoints)
         first = folder.with_name(folder.name + TEACHER)
-        if not (first.is_dir() and steps(first)):
+        if not has_steps(first):
             raise
         try:
             state = newest(first, training=False)[0].state
@@ -187,7 +187,7 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     if options.resume:
         return dataclasses.replace(options, minutes=None, epochs=None, settings=settings)
     folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
-    if not (folder.is_dir() and steps(folder)):
+    if not has_steps(folder):
         return options
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
 

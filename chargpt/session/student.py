@@ -17,7 +17,7 @@ from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
 from chargpt.planning.teachers import next_teacher_folder, number_of, problem_of_teachers, runs_in_all, student_folder
-from chargpt.runs.checkpoint import newest, steps
+from chargpt.runs.checkpoint import has_steps, newest
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import Notice, plural, shown
 from chargpt.text.corpus import Corpus
@@ -99,7 +99,7 @@ def describe_decision(losses: Losses, config: Config) -> Notice:
 def describe_place(config: Config, folder: Path) -> list[Notice]:
     """Which of several runs the one in `folder` is that continues with the settings `config`; nothing for a single run."""
     student = student_folder(folder)
-    if not config.train.student_minutes or (student is not None and student.is_dir() and steps(student)):
+    if not config.train.student_minutes or (student is not None and has_steps(student)):
         return []
     number = number_of(folder)
     count = max(config.train.student_teachers, number)
@@ -129,7 +129,7 @@ def why_no_next_run(ended: Path, student: Path, teachers: Sequence[Path], *, fin
     if ended.name not in [path.name for path in teachers]:  # it was not renamed, or one before it is gone
         name = next_teacher_folder(student).name
         return f"{shown(ended)}: for the run that follows, rename this folder to {name}, and then --resume --run {name}"
-    if student.is_dir() and steps(student):
+    if has_steps(student):
         return _about_student(student, ended, fingerprint)
     if processes > 1:
         return f"{shown(student)}: for this run, continue without torchrun: --resume --run {shlex.quote(shown(ended))}"

@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of an exchange is missed soon; one that is slow or ready early is not."""
+"""A process that is killed in the middle of an exchange is missed soon; one that is slow or has finished early is not."""
 
 import contextlib
 import os
@@ -71,7 +71,7 @@ def test_the_loss_of_a_process_in_the_middle_of_an_exchange_is_noticed(programs,
 
 
 def test_the_last_exchange_of_a_run_may_take_long_for_some_processes(programs):
-    """Those that have nothing to receive are ready early. They do not leave, so they do not count as lost."""
+    """Those that have nothing to receive finish early. They do not leave, so they do not count as lost."""
     code = """
     cuts = [0, 10, 20, 30, 30 + 2**25]
     own = torch.full((cuts[group.rank + 1] - cuts[group.rank],), float(group.rank))
