@@ -16,7 +16,6 @@ from session import PRECISIONS, STEPS, make_root, set_up
 from chargpt import project
 from chargpt.kernels import compiler
 from chargpt.kernels.compiler import Unavailable
-from chargpt.runs import starts
 
 settings.register_profile("any machine", deadline=None)  # beside other programs, an example may take seconds
 settings.load_profile("any machine")
@@ -61,12 +60,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def one_thread() -> None:
     """Tiny models are fastest so, and several test processes do not fight for the cores."""
     torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def no_starts(tmp_path_factory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test of something else gets no offer of a start, and measures none."""
-    monkeypatch.setattr(starts, "STARTS", tmp_path_factory.getbasetemp() / "no starts")
 
 
 @pytest.fixture(autouse=True)

@@ -53,9 +53,7 @@ class PlainDescent(Optimizer):
 @pytest.fixture
 def plain(monkeypatch) -> str:
     """The name of a new optimizer, added in the two places that chargpt/training/optimizers.py names."""
-    kind = replace(
-        OPTIMIZERS["adamw"], label="Plain", make=PlainDescent, rates=((math.inf, 0.1),), start_rates=(0.1, 0.1), learned=0.5
-    )
+    kind = replace(OPTIMIZERS["adamw"], label="Plain", make=PlainDescent, rates=((math.inf, 0.1),), start_rates=(0.1, 0.1))
     monkeypatch.setitem(OPTIMIZERS, "plain", kind)
     monkeypatch.setitem(OptimConfig.__annotations__, "name", Literal["adamw", "muon", "plain"])
     return "plain"
@@ -133,7 +131,7 @@ def test_the_law_takes_every_optimizer(plain):
     text = law.Text(20_000, 3.0, 2.0, 60)
     for name in OPTIMIZERS:
         loss = law.expected_loss(text, parameters=100_000, seen=1e5, optimizer=name)
-        assert 0 < law.announced(text, loss, seen=1e5, how=name).loss <= text.entropy
+        assert 0 < loss <= text.entropy
         assert law.recipe_for(text, parameters=100_000, seen=1e5, optimizer=name).learning_rate > 0
         assert law.context_for(text, n_embd=64, seen=1e5, optimizer=name) > 0
 

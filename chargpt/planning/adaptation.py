@@ -3,7 +3,6 @@
 A model that knows its language forgets it at the rates of a training from scratch, and memorises a short text in a few epochs.
 """
 
-import dataclasses
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -15,14 +14,9 @@ from chargpt.config import Config, apply_overrides
 from chargpt.planning.candidate_settings import multiple, unless
 from chargpt.planning.chosen_for_time import (
     DEFAULT_SECONDS,
-    FAR_DROPOUT,
-    FAR_FACTOR,
     chooses,
-    entropy_of,
-    is_far,
     training_speed,
 )
-from chargpt.planning.law import MAX_EPOCHS, SHAPES, TWO_RUNS, Expected, Text, announced, expected_loss
 from chargpt.planning.teachers import Teacher
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
@@ -30,10 +24,8 @@ from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.start_from import name_of_start, start_from
-from chargpt.runs.starts import comes_with_program
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus
-from chargpt.text.tokenizer import Tokenizer, code_points
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
@@ -51,10 +43,6 @@ SMALL_SPLIT = 3000
 NOISE = 2.0
 # Steps in which the rate rises.
 WARMUP_STEPS = 5
-# Share of the usual epochs above which the user's are too many for any expectation.
-LONG = 1.5
-# Steps below which a run of the user's length is too short for any expectation.
-FEW_STEPS = 10
 # What AdamW needs from scratch for few epochs.
 WEIGHT_DECAY = 0.1
 # The pull towards the weights of the start, times the steps: short runs and long ones keep about the same share of them. A
@@ -71,24 +59,6 @@ PATIENCE = 4
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
 # Nats that a start loses on a text, compared with its own, from which on the rate is the higher one.
 FAR = 1.0
-# Two losses limit the loss after an adaptation: that of the start, and a share of that of an n-gram model. The loss to the
-# power of -POWER is the sum of these two to the same power; fitted.
-POWER = 4.7
-# The share, at least; fitted.
-LEAST_SHARE = 0.74
-# A start that knows little has a larger share: its loss on its own texts, divided by this part of the entropy of the
-# characters; fitted.
-WEAK_START = 0.53
-# A start that has this part of the entropy, or more, as its loss on a text does not know text of this kind.
-UNKNOWN_KIND = 1.1
-# A run of the user knows one kind of text. Up to this distance, in nats, the formula above holds; fitted.
-NEAR = 0.2
-# From this distance on, the weights of such a run are worth little.
-USELESS = 1.1
-# There, the loss after an adaptation is this share of that from scratch; fitted.
-FAR_SHARE = 0.98
-# Share of the expected loss by which it may be off.
-SPREAD = 0.07
 # Characters in a step: least and most.
 STEP_CHARACTERS = (512, 2048)
 # Steps, about, if the text is long enough.
@@ -114,8 +84,6 @@ class MeasuredStart(NamedTuple):
     vocabulary: str  # how its characters fit those of the text, for people
     loss: float  # on the validation split, before training, nats per character
     own_loss: float | None  # on its own validation split
-    entropy: float  # of the characters of the text: the loss of a model that knows their frequencies alone
-    scratch: float | None = None  # the loss to expect without these weights; None for a start that comes with the program
 
     @property
     def distance(self) -> float:
@@ -123,34 +91,13 @@ class MeasuredStart(NamedTuple):
         return 0.0 if self.own_loss is None else max(0.0, self.loss - self.own_loss)
 
 
-def measure_start(source: Checkpoint, corpus: Corpus, *, text: Text, characters: int = MEASURED) -> MeasuredStart:
-    """How well a start knows the text of `corpus` before training, by this many `characters` of the validation split.
-
-    `text` is what is known of the same text.
-    """
+def measure_start(source: Checkpoint, corpus: Corpus) -> MeasuredStart:
+    """How well a start knows the text of `corpus` before training, by MEASURED characters of the validation split."""
     model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
     vocabulary = start_from(source, model, corpus.tokenizer)
-    loss = evaluate(model, validation_split(corpus.val, characters), marks=corpus.marks)
+    loss = evaluate(model, validation_split(corpus.val, MEASURED), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
-    progress, entropy = source.state.progress, entropy_of(corpus)
-    scratch = None if comes_with_program(source) else expected_from_scratch(text)
-    return MeasuredStart(name_of_start(source), vocabulary, loss, progress.best_loss, entropy, scratch)
-
-
-def as_begun_with(source: Checkpoint, corpus: Corpus) -> Corpus:
-    """`corpus` as a training from a start reads it: with the characters of the start in its vocabulary too.
-
-    Of the ids, only those of the validation split are changed.
-    """
-    old, characters = corpus.tokenizer, source.state.tokenizer.characters or ""
-    if old.characters is None or {*characters} <= {*old.characters}:
-        return corpus
-    tokenizer = Tokenizer("".join(sorted({*old.characters, *characters})), folded=old.folded, normalizer=old.normalizer)
-    ids = np.append(tokenizer.table()[code_points(old.characters)], tokenizer.vocab_size - 1)  # the last one: if it is folded
-    found = dataclasses.replace(corpus, tokenizer=tokenizer, val=ids[corpus.val].astype(tokenizer.dtype))
-    if corpus.marks is not None and found.marks is not None:  # the end of an item may be another character now
-        found.val[corpus.val == corpus.marks.end] = found.marks.end
-    return found
+    return MeasuredStart(name_of_start(source), vocabulary, loss, source.state.progress.best_loss)
 
 
 def adapt(
@@ -221,77 +168,11 @@ def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
     return float(f"{same_kind * (highest / same_kind) ** math.sqrt(min(1.0, start.distance / FAR)):.2g}")
 
 
-def expected_from_scratch(text: Text) -> float:
-    """The validation loss of a training of this short `text` alone, in two runs, nats per character."""
-    seen = MAX_EPOCHS * text.characters
-    losses = [expected_loss(text, parameters=12 * n * c * c, seen=seen, optimizer=WITH_MINUTES) for n, c in SHAPES[:3]]
-    return announced(text, min(losses), seen=seen, how=TWO_RUNS).loss
-
-
-def expected_after(start: MeasuredStart, ngram_loss: float) -> Expected:
-    """The validation loss after an adaptation to a text of which an n-gram model has `ngram_loss`.
-
-    The adapted model knows the language as the start does, and the text as an n-gram model does: its loss is below both, if the
-    start is a good one and knows the kind of text. A run that knows one other kind of text helps less, the farther it is.
-    docs/lab/starts.md compares it with measurements.
-    """
-    loss = min(start.loss, ngram_loss)
-    if 0 < loss and start.loss < UNKNOWN_KIND * start.entropy:
-        own_loss = start.loss if start.own_loss is None else start.own_loss
-        share = max(LEAST_SHARE, own_loss / (WEAK_START * start.entropy))
-        loss = (start.loss**-POWER + (share * ngram_loss) ** -POWER) ** (-1 / POWER)
-    if start.scratch is not None:
-        far = min(1.0, max(0.0, (start.distance - NEAR) / (USELESS - NEAR)))
-        loss += far * (FAR_SHARE * start.scratch - loss)
-    return Expected(loss, loss * (1 - SPREAD), loss * (1 + SPREAD))
-
-
-def far_from_usual(
-    config: Config, corpus: Corpus, start: MeasuredStart, *, given: Collection[str], epochs: float | None = None
-) -> list[str]:
-    """What the user has given and what differs so much from the choice of `adapt` that no formula knows the loss.
-
-    `given` are settings as section.key, `epochs` those of --epochs.
-    """
-    characters, parameters = len(corpus.train), parameter_count(config.model, corpus.tokenizer.vocab_size)
-    rate, passes = _rate(config.optim.name, characters, start), config.train.max_steps * config.chars_per_step / characters
-    is_short = passes < FEWEST_EPOCHS / FAR_FACTOR or config.train.max_steps < FEW_STEPS
-    few = _few_epochs(start, parameters=parameters)
-    # The last checkpoint of a long run has memorised some of the text.
-    is_other = is_short or (config.checkpoint.best == "last" and passes > LONG * few)
-    steps, pull = math.ceil(FEWEST_EPOCHS * characters / config.chars_per_step), _start_decay(config, parameters=parameters)
-    settings: list[tuple[str, float, float, bool]] = [
-        ("optim.learning_rate", config.optim.learning_rate, rate, is_far(config.optim.learning_rate, rate)),
-        ("model.dropout", config.model.dropout, DROPOUT, config.model.dropout > DROPOUT + FAR_DROPOUT),
-        (
-            "optim.start_decay",
-            config.optim.start_decay,
-            pull,
-            config.optim.start_decay * config.train.max_steps > FAR_FACTOR * START_DECAY_STEPS,
-        ),
-        ("--epochs", epochs or 0, few, is_other and epochs is not None),
-        ("train.max_steps", config.train.max_steps, steps, is_other and epochs is None),
-        ("train.max_epochs", config.train.max_epochs, few, is_other and epochs is None),
-    ]
-    named = {*given, "--epochs"}
-    return [f"{key}={value:g} (usual: {usual:g})" for key, value, usual, far in settings if far and key in named]
-
-
-def describe_start(start: MeasuredStart, corpus: Corpus, text: Text, far: Sequence[str] = ()) -> list[Notice]:
-    """What the start is, its loss on this text, and the loss to expect, beside those of other ways.
-
-    With settings that are `far` from the usual ones, the loss of this run is not known.
-    """
-    scratch = expected_from_scratch(text)
-    after = expected_after(start, text.ngram_loss).loss
-    sure = f" (±{NOISE / math.sqrt(len(corpus.val)):.2f})" if len(corpus.val) < SMALL_SPLIT else ""
-    adapted = f"not known with {', '.join(far)}" if far else f"about {after:.2f}"
-    losses = f"start {start.loss:.3f}{sure}, after adaptation {adapted}, n-gram {text.ngram_loss:.2f}"
-    unknown = "; the start does not know text of this kind" if after >= text.ngram_loss else ""
-    return [
-        Notice("start", f"{start.name}, {start.vocabulary}"),
-        Notice("expected", f"{losses}, from scratch about {scratch:.2f}{unknown}"),
-    ]
+def describe_start(start: MeasuredStart, corpus: Corpus, *, ngram_loss: float) -> Notice:
+    """What the start is, and its loss on this text before training, beside that of an n-gram model; nats per character."""
+    error = f" (±{NOISE / math.sqrt(len(corpus.val)):.2f})" if len(corpus.val) < SMALL_SPLIT else ""
+    losses = f"its loss on this text is {start.loss:.2f}{error}, that of an n-gram model {ngram_loss:z.2f}"
+    return Notice("start", f"{start.name}, {start.vocabulary}; {losses}")
 
 
 def has_seen_validation(state: SavedState, corpus: Corpus, *, root: Path) -> bool:

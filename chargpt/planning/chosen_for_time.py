@@ -6,7 +6,6 @@ settings, and clock.py corrects the number of steps in the run. A run that begin
 settings of its own: adaptation.py.
 """
 
-import math
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
@@ -19,7 +18,6 @@ from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.candidate_settings import (
     completed,
-    heads_for,
     in_blocks,
     recipe_of,
     shapes_of,
@@ -28,7 +26,7 @@ from chargpt.planning.candidate_settings import (
     with_context_and_batch,
 )
 from chargpt.planning.clock import EVALUATION_SHARE
-from chargpt.planning.law import Expected, Text
+from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_of, runs_in_all
 from chargpt.runs.blank_model import gpt_config
@@ -65,8 +63,6 @@ MAX_EVALUATIONS = 10
 SHORTEST_TWO_RUNS = 60.0
 # Time for the predictions of a teacher, as a share of the time of a step without teachers.
 TEACHER_TIME = 1 / 3
-# Speed with Muon and rotary positions, as a share of that with AdamW and learned positions; about.
-MUON_SPEED = 0.8
 # Speed of an evaluation, which has no gradient, as a multiple of that of training.
 EVALUATES_FASTER = 3.0
 # Nats above the expected loss of the next smaller model from which larger ones are not considered.
@@ -80,14 +76,16 @@ NEGLIGIBLE_FOR_STUDENT = 0.011
 NEGLIGIBLE_SHARE = 0.02
 # Share of the items that the context of a list holds whole, and what it is a multiple of.
 ITEMS_HELD, MULTIPLE = 0.995, 8
-# Factor between a setting that the user gives and the one that would be chosen, from which on the law says nothing of the loss.
-FAR_FACTOR = 4.0
-# The same for the characters in a step, which matter less.
-FAR_BATCH = 8.0
-# Difference of dropout from which on the law says nothing of the loss.
-FAR_DROPOUT = 0.25
-# Channels of an attention head, at least: of a smaller one, the law says nothing.
-SMALLEST_HEAD = 8
+# What decides the loss of a training, by the beginnings of its settings: the law knows the loss if none of them was given.
+DECIDES_LOSS = (
+    "model.",
+    "optim.",
+    "train.batch_size",
+    "train.accumulate",
+    "train.max_epochs",
+    "train.teachers",
+    "train.student_",
+)
 # If the user has given all of these, only the length of the run is left to choose.
 CHOSEN = {
     "model.n_layer",
@@ -119,30 +117,18 @@ class Candidate(NamedTuple):
         """The loss that decides between models."""
         return self.loss * (law.SEVERAL_SHARE if self.teachers > 1 else 1)
 
-    @property
-    def how(self) -> str:
-        """How it is trained, as in law.announced."""
-        return {0: self.config.optim.name, 1: law.TWO_RUNS}.get(self.teachers, law.SEVERAL_RUNS)
-
-    def announced(self, text: Text) -> Expected:
-        """What to say that it will reach."""
-        return law.announced(text, self.loss, seen=self.seen, how=self.how)
-
-    def describe(self, text: Text) -> str:
+    def describe(self) -> str:
         model = self.config.model
-        parameters = parameter_count(model, text.vocabulary)
-        return f"{parameters:,} ({model.n_layer} x {model.n_embd}) {self.announced(text).loss:.2f}"
+        return f"{self.parameters:,} ({model.n_layer} x {model.n_embd}) {self.compared:z.2f}"
 
 
 class Choice(NamedTuple):
-    """The settings of a run, how long it takes, what to expect, and what to say of it."""
+    """The settings of a run, how long it takes, and what to say of it."""
 
     config: Config
     # At most: epochs may end the run earlier, and a student may take the rest of the time. None: no limit.
     seconds: float | None
     notices: list[Notice]
-    expected: Expected | None = None  # the loss; None if it is not known
-    with_minutes: tuple[int, float] | None = None  # without Muon: what --minutes gives, as `_with_minutes`
 
 
 def chooses(given: Collection[str], *, minutes: float | None) -> bool:
@@ -184,30 +170,9 @@ def choose(
     if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
     kind: Kind = "line" if is_limited else "detail"  # without --minutes, nobody asked for so much time
-    expected, notices = _described(best, candidates, text, given=given)
+    notices = _described(best, candidates, text, given=given)
     notices += _end(used, seconds, given=given, epochs=law.MAX_EPOCHS, kind=kind)
-    with_minutes = None
-    if expected is not None and not is_limited and "optim.name" not in given:
-        with_minutes = _with_minutes(candidates, text, seconds=used, loss=expected.loss)
-    return Choice(best.config, seconds, notices, expected, with_minutes)
-
-
-def _with_minutes(candidates: list[Candidate], text: Text, *, seconds: float, loss: float) -> tuple[int, float]:
-    """What --minutes would give in about `seconds`: the number of minutes, and how much lower than `loss` a loss, in nats.
-
-    A text that is short for the time gets two runs.
-    """
-    useful = law.longest_useful(text)
-    is_short = max(candidate.seen for candidate in candidates) >= text.two_runs_from
-    minutes, others = math.ceil(seconds / 60), []
-    for candidate in candidates:
-        speed, evaluation = MUON_SPEED * candidate.speed, candidate.evaluation / MUON_SPEED
-        seen = int(min(speed * _in_steps(60 * minutes, evaluation), useful) * (law.STUDENT_SEES if is_short else 1))
-        expected = law.expected_loss(text, parameters=in_blocks(candidate.config), seen=seen, optimizer=WITH_MINUTES)
-        others.append(candidate._replace(seen=seen, loss=expected))
-    best = _best(others, within=NEGLIGIBLE_FOR_STUDENT if is_short else NEGLIGIBLE)
-    how = law.TWO_RUNS if is_short else WITH_MINUTES
-    return minutes, loss - law.announced(text, best.loss, seen=best.seen, how=how).loss
+    return Choice(best.config, seconds, notices)
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
@@ -267,9 +232,9 @@ def _two_runs(
     said = f"one run would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
     about = Notice(runs_in_all(teachers), f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}")
     chosen = best._replace(config=config, seen=seen)
-    expected, notices = _described(chosen, candidates, text, given=given)
+    notices = _described(chosen, candidates, text, given=given)
     end = _end(teachers * first + second, seconds, given=given, epochs=law.ENOUGH_EPOCHS, what="each run")
-    return Choice(config, longest, [about, *notices, *end], expected)
+    return Choice(config, longest, [about, *notices, *end])
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
@@ -412,62 +377,25 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
     return config.chars_per_step / min(seconds)
 
 
-def _described(
-    best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str]
-) -> tuple[Expected | None, list[Notice]]:
-    """The loss to expect of the run, or of the last of several runs, and what was chosen.
-
-    The loss is None if the user has given a setting that is far from those that the law knows.
-    """
+def _described(best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str]) -> list[Notice]:
+    """What was chosen and, if everything was, the loss that the law expects of the run, or of the last of several runs."""
     config, model = best.config, best.config.model
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
+    seen = f"at {best.speed:,.0f} characters a second, it sees the text {epochs:.1f} times"
     regular = f"weight decay {config.optim.weight_decay:g} and dropout {model.dropout:g} for {epochs:.1f} epochs"
+    how = f"{OPTIMIZERS[config.optim.name].label}, rate {config.optim.learning_rate:g}; {regular}"
     notices = [
-        Notice(
-            "chosen",
-            f"{size}: at {best.speed:,.0f} characters a second, it sees the text {epochs:.1f} times",
-            "detail",
-        ),
-        Notice(
-            "chosen",
-            f"{OPTIMIZERS[config.optim.name].label}, rate {config.optim.learning_rate:g}; {regular}; "
-            f"{config.chars_per_step:,} characters in a step",
-            "detail",
-        ),
+        Notice("chosen", f"{size}: {seen}", "detail"),
+        Notice("chosen", f"{how}; {config.chars_per_step:,} characters in a step", "detail"),
     ]
-    if far := _far_from_the_law(config, text, given=given, seen=best.seen):
-        return None, [*notices, Notice("expected", f"the loss is not known with {', '.join(far)}")]
-    loss, low, high = expected = best.announced(text)
-    whose = {law.TWO_RUNS: " of the second run", law.SEVERAL_RUNS: " of the last run"}.get(best.how, "")
-    ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
-    notices.append(Notice("expected", f"validation loss{whose} {loss:z.2f} ({low:z.2f} to {high:z.2f}), {ngram}"))
-    others = ", ".join(candidate.describe(text) for candidate in candidates if candidate.parameters != best.parameters)
-    notices += [Notice("considered", others, "detail")] * bool(others)
-    return expected, notices
-
-
-def _far_from_the_law(config: Config, text: Text, *, given: Collection[str], seen: int) -> list[str]:
-    """The settings that the user has given and that differ so much from a choice that the law says nothing of the loss."""
-    model, optim, usual = config.model, config.optim, recipe_of(config, text, seen=seen)
-    context = law.context_for(text, n_embd=model.n_embd, seen=seen, optimizer=optim.name)
-    batch = max(1, usual.characters_per_step // model.block_size // config.train.accumulate)
-    is_far_batch = is_far(config.chars_per_step, usual.characters_per_step, factor=FAR_BATCH)
-    settings: list[tuple[str, float, float, bool]] = [
-        ("model.block_size", model.block_size, context, is_far(model.block_size, context)),
-        ("model.n_head", model.n_head, heads_for(model.n_embd), SMALLEST_HEAD <= model.n_embd < SMALLEST_HEAD * model.n_head),
-        ("model.n_embd", model.n_embd, SMALLEST_HEAD, model.n_embd < SMALLEST_HEAD),
-        ("model.dropout", model.dropout, usual.dropout, model.dropout > usual.dropout + FAR_DROPOUT),
-        ("optim.learning_rate", optim.learning_rate, usual.learning_rate, is_far(optim.learning_rate, usual.learning_rate)),
-        ("optim.weight_decay", optim.weight_decay, usual.weight_decay, optim.weight_decay > FAR_FACTOR * usual.weight_decay),
-        ("train.batch_size", config.train.batch_size, batch, is_far_batch),
-    ]
-    return [f"{key}={value:g} (usual: {known:g})" for key, value, known, is_far in settings if is_far and key in given]
-
-
-def is_far(value: float, usual: float, *, factor: float = FAR_FACTOR) -> bool:
-    return not usual / factor < value < usual * factor
+    if not any(key.startswith(DECIDES_LOSS) for key in given):
+        low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
+        ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
+        notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}), {ngram}"))
+    others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
+    return [*notices, *[Notice("considered", others, "detail")] * bool(others)]
 
 
 def regularized(config: Config, text: Text, *, given: Collection[str]) -> Choice:

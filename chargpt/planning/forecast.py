@@ -1,28 +1,19 @@
-"""What a training will be like, before its first step: its text, its model, its time, its memory, and what to expect."""
+"""What a training will be like, before its first step: its model, its time and its memory."""
 
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from chargpt.config import Config
-from chargpt.planning.candidate_settings import in_blocks
 from chargpt.planning.chosen_for_time import MOST_TIMED
 from chargpt.planning.clock import duration, kept_back, longest_run, steps_that_fit
-from chargpt.planning.law import MAX_EPOCHS, Text, regularization
 from chargpt.planning.memory import memory_needed
 from chargpt.terminal import Notice, clock, plural, shown
-from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS
 from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
-
-# Epochs^2 times parameters for each character, from which on the loss of a run with the recommended regularization is more than
-# 0.3 nats lower on training text than on validation text.
-MEMORISED = 15_000
-# A difference of dropout that is not worth a word.
-SAME_DROPOUT = 0.05
 
 
 class StepTimes(NamedTuple):
@@ -36,13 +27,11 @@ class StepTimes(NamedTuple):
         return self.gradient + self.update
 
 
-def describe_training(
-    trainer: Trainer, corpus: Corpus, *, seconds: float | None, steps: int | None = None, may_change_model: bool = True
-) -> list[Notice]:
-    """The model, the machine and the length of a training that begins or continues, how long it takes and what to expect.
+def describe_training(trainer: Trainer, corpus: Corpus, *, seconds: float | None, steps: int | None = None) -> list[Notice]:
+    """The model, the machine and the length of a training that begins or continues, how long it takes and its memory.
 
-    `seconds` is its time limit, if it has one, and `steps` how many are expected to fit, if that is known. `may_change_model`
-    says whether another model can be advised. Times a few steps, which are discarded, unless the training is finished.
+    `seconds` is its time limit, if it has one, and `steps` how many are expected to fit, if that is known. Times a few steps,
+    which are discarded, unless the training is finished.
     """
     config, characters = trainer.config, len(corpus.train)
     notices = _setup(trainer, corpus, seconds=seconds)
@@ -52,16 +41,11 @@ def describe_training(
         known = forecast(
             config, characters=characters, step=times.step, evaluation=evaluation, done=done, seconds=seconds, fitting=steps
         )
+        parameters, vocabulary = trainer.model.parameter_count(), corpus.tokenizer.vocab_size
+        memory = max(1e8, memory_needed(config, parameters=parameters, vocab_size=vocabulary))
         notices += [
-            Notice("estimate", known.in_full(), "detail"),
+            Notice("estimate", f"{known.in_full()}, {memory / 1e9:.1f} GB of memory", "detail"),
             Notice("training", f"{known.in_brief(config, characters=characters)} on {trainer.runtime.describe()}", "summary"),
-            outlook(
-                corpus,
-                config,
-                steps=done + known.steps,
-                parameters=trainer.model.parameter_count(),
-                may_change_model=may_change_model,
-            ),
         ]
     if trainer.runtime.slower:
         notices.append(Notice("slower", trainer.runtime.slower))
@@ -179,42 +163,3 @@ def _seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def outlook(corpus: EncodedText, config: Config, *, steps: int, parameters: int, may_change_model: bool = True) -> Notice:
-    """Whether this many steps in all will overfit, and the memory that they take; a line if a setting would help."""
-    epochs = steps * config.chars_per_step / len(corpus.train)
-    memory = memory_needed(config, parameters=parameters, vocab_size=corpus.tokenizer.vocab_size)
-    text = Text(len(corpus.train), 0.0, ngram_loss=0.0, vocabulary=corpus.tokenizer.vocab_size)
-    helps, what = overfitting(text, config, epochs=epochs, parameters=parameters, may_change_model=may_change_model)
-    about = f"{epochs:.1f} epochs for {parameters:,} parameters: {what}; about {max(memory, 1e8) / 1e9:.1f} GB"
-    return Notice("outlook", about, "line" if helps else "detail")
-
-
-def overfitting(text: Text, config: Config, *, epochs: float, parameters: int, may_change_model: bool) -> tuple[list[str], str]:
-    """Whether this many epochs will overfit: the settings that would help, other than what is set already, and a phrase.
-
-    Up to 4 epochs are nearly as good as new text; beyond about 16 they teach little (Muennighoff et al. 2023, arXiv
-    2305.16264), and a model with more parameters than characters then memorises the text.
-    """
-    if epochs < 1:
-        return [], "the run will not see all of the text; more steps would help"
-    if epochs <= 4:
-        return [], "no overfitting expected"
-    if config.train.start:  # its settings are other ones
-        return [], "the run learns more of the style of its text, and then memorises it"
-    # The settings were chosen for about this length: what a somewhat shorter one does not need is not advised.
-    seen, has_teachers = 0.8 * epochs * text.characters, bool(config.train.teachers)
-    parameters = min(parameters, in_blocks(config))  # as the choice counts them
-    decay, dropout = regularization(
-        text, parameters=parameters, seen=seen, has_teachers=has_teachers, optimizer=config.optim.name
-    )
-    more = [f"optim.weight_decay={decay:g}"] if config.optim.weight_decay < decay else []
-    more += [f"model.dropout={dropout:g}"] if dropout - config.model.dropout > SAME_DROPOUT else []
-    if not more and not has_teachers and epochs**2 * parameters > MEMORISED * text.characters:
-        return [], "the model will memorise parts of the text; samples use the best checkpoint"
-    if epochs <= 16 or parameters < text.characters or (epochs < MAX_EPOCHS + 1 and not more):
-        return [], "little overfitting expected; watch val/loss"
-    more = [*more, "a smaller model"] if may_change_model else [each for each in more if not each.startswith("model.")]
-    why = "overfitting expected: the loss may rise before the end, and samples use the best checkpoint"
-    return more, f"{why}; use {', '.join(more)}" if more else why

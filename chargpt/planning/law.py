@@ -46,6 +46,8 @@ TEXT_POWER = 0.0432
 REPEATS = 5.4
 # Useful parameters for each character of the text; fitted.
 MAX_USEFUL = 16.4
+# Share of the loss by which it may be off, mostly because texts differ.
+SPREAD = 0.12
 # Characters of a text up to which every optimizer learns as much from a character as Muon; fitted.
 SEES_ALL = 10_000
 # Characters of a text from which an optimizer learns as much from one as `OptimizerKind.sees` says; fitted.
@@ -54,30 +56,6 @@ SEES_LEAST = 150_000
 SHORT_TEXT = 30_000
 # The power by which it is lower; fitted.
 SHORT_POWER = 0.05
-
-# --- What is announced: the law, and for a short text a rule of its own --------------------------------------------------
-
-# Share of the expected loss by which it may be off, mostly because texts differ.
-SPREAD = 0.12
-# The same for a text of up to LAW_FROM characters.
-SHORT_SPREAD = 0.15
-# The same for a text whose factor of copying is below COPIES: models learn to copy, or not, by chance.
-COPYING_SPREAD = 0.33
-# Of a short text, a model of any size learns a share of what the n-gram model knows beyond the frequencies of characters:
-# `OptimizerKind.learned`, or for a student this share.
-STUDENT_LEARNS = 1.0
-# Characters of a text up to which that rule and the law are mixed as LAW_SHARE says.
-LAW_FROM = 20_000
-# Characters of a text from which only the law counts.
-LAW_ALONE = 40_000
-# The weight of the law, which compares sizes, for a short text.
-LAW_SHARE = 0.25
-# How `announced` calls the student of one run, and that of several.
-TWO_RUNS, SEVERAL_RUNS = "two runs", "several runs"
-# What two runs reach, as a share of the loss by these rules, at these characters of a text, as `_interpolated`; fitted.
-STUDENT_SHARE = ((30_000.0, 0.945), (90_000.0, 1.0))
-# What several teachers bring a student to, as a share of what one does.
-SEVERAL_SHARE = 0.98
 
 # --- Regularization ------------------------------------------------------------------------------------------------------
 
@@ -108,6 +86,8 @@ TWO_RUNS_FROM_HARDER = 6
 ENOUGH_EPOCHS = 30
 # How many runs teach the last one if there is time for so many. More gain little.
 SEVERAL_TEACHERS = 3
+# What several teachers bring a student to, as a share of what one does.
+SEVERAL_SHARE = 0.98
 # The student's characters, as a share of those that one run would see.
 STUDENT_SEES = 0.5
 # The highest weight decay of a student. It memorises the text late, and needs no dropout.
@@ -197,33 +177,6 @@ def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -
     ngram = text.ngram_loss * text.copying
     short = min(1.0, text.characters / 1e6) ** TEXT_POWER * min(1.0, text.characters / SHORT_TEXT) ** SHORT_POWER
     return min(ngram * short * ratio, text.entropy)
-
-
-class Expected(NamedTuple):
-    """A validation loss to expect, nats per character, and its range."""
-
-    loss: float
-    low: float
-    high: float
-
-
-def announced(text: Text, loss: float, *, seen: float, how: str) -> Expected:
-    """What to say of a training for which the law expects `loss`. `how` is an optimizer, TWO_RUNS or SEVERAL_RUNS.
-
-    The result grows with `loss`.
-    """
-    ngram, most = text.ngram_loss * text.copying, text.characters * (1 + REPEATS)
-    is_student = how in (TWO_RUNS, SEVERAL_RUNS)
-    known = STUDENT_LEARNS if is_student else OPTIMIZERS[how].learned
-    share = known * math.sqrt(min(1.0, effective_characters(text, seen) / most))
-    short = max(0.0, text.entropy - share * (text.entropy - ngram))
-    place = min(1.0, max(0.0, (text.characters - LAW_FROM) / (LAW_ALONE - LAW_FROM)))  # of the text, from short to long
-    weight = LAW_SHARE + (1 - LAW_SHARE) * place
-    spread = COPYING_SPREAD if text.copying < COPIES else SHORT_SPREAD + (SPREAD - SHORT_SPREAD) * place
-    both = min(text.entropy, short ** (1 - weight) * max(0.0, loss) ** weight)
-    both *= _interpolated(STUDENT_SHARE, text.characters) if is_student else 1.0
-    both *= SEVERAL_SHARE if how == SEVERAL_RUNS else 1.0
-    return Expected(both, both * (1 - spread), both * (1 + spread))
 
 
 def _seen_share(text: Text, kind: OptimizerKind) -> float:

@@ -6,7 +6,6 @@ Nothing is printed or written, but for texts in the cache. What the user should 
 import contextlib
 import dataclasses
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +20,15 @@ from chargpt.planning.adaptation import (
     adapt,
     describe_adaptation,
     describe_start,
-    expected_after,
-    far_from_usual,
     has_seen_validation,
     measure_start,
 )
-from chargpt.planning.advice import better_way
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
-from chargpt.planning.cli import SECTIONS, TrainOptions
+from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.forecast import describe_training
-from chargpt.planning.law import Expected, Text
+from chargpt.planning.law import Text
 from chargpt.planning.memory import check_memory
 from chargpt.planning.settings import Settings, load_settings
 from chargpt.planning.teachers import (
@@ -80,10 +76,8 @@ class Plan:
     folder: Path  # of the run; it holds no run, unless the plan is for no run: --dry-run, --find-lr
     seconds: float | None  # the time limit from the start of the program, without the student's time; None: no limit
     steps: int | None  # how many are expected to fit into `seconds`, if that is known
-    with_minutes: tuple[int, float] | None  # what --minutes gives in place of this: how many, and how much lower a loss, nats
-    expected: Expected | None  # the validation loss, nats per character; None if it is not known
     notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
-    advice: tuple[Notice, ...]  # what to expect and what may be better: for the user after those of `describe_training`
+    choices: tuple[Notice, ...]  # what was chosen, and the loss to expect: for the user after those of `describe_training`
 
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect. Times a few steps."""
@@ -92,7 +86,7 @@ class Plan:
             self.model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(self.teachers)
         )
         training = describe_training(trainer, corpus, seconds=self.seconds, steps=self.steps)
-        said = [*self.notices, *training, *self.advice]
+        said = [*self.notices, *training, *self.choices]
         return "\n".join(notice_line(label, text) for label, text, kind in said if kind != "summary")
 
 
@@ -133,7 +127,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     context = SHORTEST_CONTEXT if is_open and "model.block_size" not in settings.given else config.model.block_size
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     text = text_of(corpus)
-    measured = None if start is None else measure_start(start, corpus, text=text)
+    measured = None if start is None else measure_start(start, corpus)
     check_teachers(teachers, corpus.tokenizer, context=context)
     settings = _with_batch_and_length(settings, options, corpus, is_open=is_open, processes=processes)
     notices += [*warnings, *_about_text(corpus, options), *_about_settings(settings, options, is_open=is_open)]
@@ -148,13 +142,12 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     _check_names_of_two(config, folder, options, checkpoints)
     model = _first_model(config, corpus, start)
 
-    # What to expect, and what may be better.
-    advice = [*choice.notices, *_about_start(start, corpus, root=root)]
+    # What to say of it.
+    choices = [*choice.notices, *_about_start(start, corpus, root=root)]
     may_follow = start is None and processes == 1
-    advice += [*_about_student(config, settings, folder=folder, may_follow=may_follow), *_about_items(corpus, config)]
-    if start is None:
-        advice += _about_shape(config, settings) if is_open else []
-        advice += _about_other_ways(choice, config, corpus, text, options, folder=folder, checkpoints=checkpoints)
+    choices += [*_about_student(config, settings, folder=folder, may_follow=may_follow), *_about_items(corpus, config)]
+    if start is None and is_open:
+        choices += _about_shape(config, settings)
     return Plan(
         config=config,
         corpus=corpus,
@@ -163,10 +156,8 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         folder=folder,
         seconds=choice.seconds,
         steps=config.train.max_steps if is_open and choice.seconds is not None else None,
-        with_minutes=choice.with_minutes,
-        expected=choice.expected,
         notices=tuple(notices),
-        advice=tuple(advice),
+        choices=tuple(choices),
     )
 
 
@@ -284,12 +275,6 @@ def _about_settings(settings: Settings, options: TrainOptions, *, is_open: bool)
     return [Notice("settings", ", ".join([origin, *options.settings]), "detail"), *ignored(options)]
 
 
-def settings_told(details: str) -> list[str]:
-    """The settings that the user has given for a run, from what its details.txt tells of them."""
-    line = next((line for line in details.splitlines() if line.startswith("settings ")), "")
-    return re.split(rf", (?=(?:{'|'.join(SECTIONS)})\.[a-z_]+=)", line)[1:]
-
-
 def _choose(
     settings: Settings,
     corpus: Corpus,
@@ -322,10 +307,8 @@ def _choose(
             teachers=teachers,
         )
         about = describe_adaptation(config, characters=len(corpus.train))
-        far = far_from_usual(config, corpus, start, given=given, epochs=options.epochs)
-        expected = None if far else expected_after(start, text.ngram_loss)
-        notices = [*describe_start(start, corpus, text, far), Notice("chosen", about, "detail")]
-        return Choice(config, limit, notices, expected)
+        notices = [describe_start(start, corpus, ngram_loss=text.ngram_loss), Notice("chosen", about, "detail")]
+        return Choice(config, limit, notices)
     if not chooses(given, minutes=minutes):
         return regularized(config, text, given=given)._replace(seconds=limit)
     return choose(
@@ -428,25 +411,6 @@ def _about_student(config: Config, settings: Settings, *, folder: Path, may_foll
     whom = "it" if count == 1 else "them"
     what = f"a model of the same shape learns from {whom} for {clock(60 * config.train.student_minutes)}{condition}"
     return [Notice(runs_in_all(count), f"after this run{others}, {what}"), *notes]
-
-
-def _about_other_ways(
-    choice: Choice, config: Config, corpus: Corpus, text: Text, options: TrainOptions, *, folder: Path, checkpoints: Path
-) -> list[Notice]:
-    """What is expected to give a clearly lower loss than the training that begins; nothing for --find-lr."""
-    if options.find_lr:
-        return []
-    better = better_way(
-        corpus,
-        config,
-        expected=choice.expected,
-        ngram_loss=text.ngram_loss,
-        with_minutes=choice.with_minutes,
-        settings=options.settings,
-        folder=folder,
-        checkpoints=checkpoints,
-    )
-    return [Notice("better", better)] * bool(better)
 
 
 def _about_shape(config: Config, settings: Settings) -> list[Notice]:

@@ -53,10 +53,6 @@ class Progress:
             self.without_gain += 1
         self.lowest_loss = min(lowest, loss)
 
-    def gained_nothing(self, *, since: int) -> bool:
-        """Whether the best loss is that of the weights after step `since`, or of earlier ones."""
-        return self.best_step is not None and self.best_step <= since < self.step
-
     def is_finished(self, train: TrainConfig) -> bool:
         """Whether a run has taken all its steps, or `train.patience` evaluations in a row did not improve the loss.
 

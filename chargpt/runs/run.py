@@ -150,14 +150,6 @@ class Run:
         return shlex.quote(self.folder.name if self.folder.parent == checkpoints else shown(self.folder))
 
 
-def details_of(folder: Path) -> str:
-    """What was said of the run in `folder` before it began; empty if that is not known."""
-    path = folder / DETAILS
-    if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
-        return ""
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
 def _locked(folder: Path) -> FolderLock:
     """The lock of the run in `folder`. Raises UserError while another process trains it."""
     try:

@@ -1,25 +1,16 @@
-"""Starting from other weights: the copy, which matches embeddings by character, and which run could be used."""
+"""Starting from other weights: the copy, which matches embeddings by character."""
 
 import dataclasses
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from chargpt.model import GPT
-from chargpt.runs.checkpoint import Checkpoint, read_state, steps
-from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.load import corpus_in_cache, restore_model, run_folders
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.checkpoint import Checkpoint
+from chargpt.runs.load import restore_model
 from chargpt.terminal import UserError, shown
-from chargpt.text.corpus import Corpus
 from chargpt.text.tokenizer import Tokenizer
 
 EMBEDDING = "token_embedding.weight"
-# Share of the text's characters that a run must know.
-COMMON = 0.98
-# Times as many characters as the text has, that a run must have seen.
-LONGER = 3
 # Characters that a line lists.
 LISTED = 20
 # What stands before the name of a run in `train.start`. A start that comes with the program has its name alone there.
@@ -70,45 +61,3 @@ def _listed(what: str, characters: list[str]) -> str:
 def name_of_start(source: Checkpoint) -> str:
     """The name of the start, or of the run, whose checkpoint this is."""
     return source.path.resolve().parent.name
-
-
-class KnownRun(NamedTuple):
-    """A run from which a training could start."""
-
-    name: str
-    read: int  # characters of distinct text that it has read
-
-
-def runs_to_start_from(checkpoints: Path, corpus: Corpus, *, root: Path) -> list[KnownRun]:
-    """The runs in `checkpoints` that know other text in the same script, those first that have read most distinct text.
-
-    A run fits if it knows COMMON of the characters of `corpus`, and has seen LONGER times as much of another text. A run on an
-    earlier version of this text does not: its training split may hold what is the validation split now. What cannot be read is
-    not considered.
-    """
-    characters = corpus.tokenizer.characters
-    if characters is None:
-        return []
-    counts = corpus.counts[: len(characters)]
-    found = []
-    for name, state in _states(checkpoints):
-        known = set(state.tokenizer.characters or ())
-        is_other = state.fingerprint != corpus.fingerprint and state.texts != corpus.texts
-        is_other = is_other and not set(state.texts) & set(corpus.texts)
-        share = sum(int(count) for character, count in zip(characters, counts) if character in known) / max(1, counts.sum())
-        seen = state.progress.step * state.config.chars_per_step
-        if share >= COMMON and seen >= LONGER * len(corpus.train) and is_other:
-            own = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=root)
-            found.append(KnownRun(name, seen if own is None else min(seen, len(own.train))))
-    return sorted(found, key=lambda run: -run.read)
-
-
-def _states(checkpoints: Path) -> list[tuple[str, SavedState]]:
-    """The names and newest states of all runs."""
-    states = []
-    for folder in run_folders(checkpoints):
-        try:
-            states += [(folder.name, read_state(path)) for path in steps(folder)[-1:]]
-        except (OSError, CheckpointError):
-            continue
-    return states

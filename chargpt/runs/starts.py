@@ -67,11 +67,6 @@ def read_card(name: str) -> StartCard:
         ) from error
 
 
-def comes_with_program(checkpoint: Checkpoint) -> bool:
-    """Whether these are the weights of a start of this program, which knows many texts."""
-    return checkpoint.path.parent.parent == STARTS
-
-
 def load_start(name: str) -> Checkpoint:
     """The weights of the start `name`, in float32, and its state. Raises UserError."""
     card = read_card(name)

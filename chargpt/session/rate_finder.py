@@ -43,7 +43,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     `root` is the folder of the project. Raises UserError.
     """
     plan = make_plan(options, root=root)
-    for label, text, kind in (*plan.notices, *plan.advice):
+    for label, text, kind in (*plan.notices, *plan.choices):
         if kind != "summary":
             notice(label, text)
     model, corpus, config = plan.model, plan.corpus, short_config(plan.config)

@@ -1,8 +1,6 @@
 """How a run ended: the code of the program, what the user is told, and what to type next."""
 
-import dataclasses
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,17 +8,17 @@ from chargpt.analysis.metrics_log import characters_per_item, read_metrics
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import write_final_report
-from chargpt.planning.advice import better_training
-from chargpt.planning.plan import settings_told
+from chargpt.planning.cli import TrainOptions
 from chargpt.project import command
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import restore_model
-from chargpt.runs.run import details_of
+from chargpt.runs.starts import start_names
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown
-from chargpt.text.report import ngram_loss_of, split_problems
+from chargpt.text.corpus import Corpus
+from chargpt.text.report import ngram_loss_of
 from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import never_falls
 from chargpt.training.trainer import NotFinite
@@ -29,10 +27,14 @@ from chargpt.training.trainer import NotFinite
 FAR = 0.5
 # Nats: a loss below this is printed as 0.00, and the text repeats itself.
 NOTHING = 0.005
-# Share of the logarithm of the vocabulary: an untrained model has a higher loss.
-TRAINED = 0.9
 # Nats above the best validation loss: more than the noise of an evaluation.
 RISEN = 0.02
+# Characters of a text below which a start gives a lower loss than a training from scratch.
+SHORT = 300_000
+# Characters of a validation split that a start needs: more than its context.
+SHORTEST_SPLIT = 257
+# Minutes that are named for a better model.
+MINUTES = 10
 
 
 class Result(NamedTuple):
@@ -59,19 +61,18 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     if train.sample_length:
         print(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")
     val_loss, _ = _losses(progress)
-    if progress.step < train.max_steps:
-        notice("ended", why_it_ended(progress, trainer.config, name=name))
     bits = val_loss / math.log(2)
     per_item = ""
     if session.corpus.marks is not None:
         split = validation_split(session.corpus.val, train.eval_chars)
         if characters := characters_per_item(split, session.corpus.marks):
             per_item = f", {bits * characters:.2f} per item"
-    notice(
-        "done", f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best_of(progress, trainer.config)}"
-    )
+    reached = f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best_of(progress, trainer.config)}"
+    notice("done", f"{reached}{why_early(progress, trainer.config)}")
     ngram_loss = ngram_loss_of(session.corpus)
-    notice("result", describe_result(session, run.folder, ngram_loss=ngram_loss))
+    notice("result", what_happened(progress, trainer.config, ngram_loss=ngram_loss, train_loss=session.journal.train_loss))
+    if not train.student_minutes and (better := better_way(session.options, trainer.config, session.corpus)):
+        notice("better", better)
     following = "second run" if train.student_teachers == 1 else "runs that follow"
     second = f"   (for the {following}: {command('train')} --resume --run {name})" if train.student_minutes else ""
     if not interrupt.came_here:
@@ -115,68 +116,40 @@ def best_of(progress: Progress, config: Config) -> str:
     return f"{best}; an earlier one had {lowest_loss:.4f}, {why}"
 
 
-def why_it_ended(progress: Progress, config: Config, *, name: str) -> str:
-    """Why the run `name` ended before its last step, and how to go on."""
-    since = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " since the learning rate began to fall"
-    why = f"no better loss in {plural(config.train.patience, 'evaluation')}{since}"
-    return f"at step {progress.step:,}: {why}; continue with: {command('train')} --resume --run {name} train.patience=0"
+def why_early(progress: Progress, config: Config) -> str:
+    """Why the run ended before its last step; empty if it did not."""
+    if progress.step >= config.train.max_steps:
+        return ""
+    since = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " while the learning rate fell"
+    evaluations = plural(config.train.patience, "evaluation")
+    return f"; ended at step {progress.step:,}, since {evaluations} brought no better loss{since}"
 
 
-def describe_result(session: Session, folder: Path, *, ngram_loss: float) -> str:
-    """What the run in `folder` has reached and, if it is the last one, the command of a training that may give a lower loss."""
-    trainer, corpus = session.trainer, session.corpus
-    progress, config, train_loss = trainer.progress, trainer.config, session.journal.train_loss
-    log_ = read_metrics(folder)
-    losses = log_.curve("val/loss")
-    began = began_after(losses)
-    is_adapted = began > 0 or began_trained(losses, vocabulary=corpus.tokenizer.vocab_size)
-    what = what_happened(progress, config, ngram_loss=ngram_loss, train_loss=train_loss, is_adapted=is_adapted, began=began)
-    if _nothing_to_learn(progress, ngram_loss):
-        return what
-    if config.train.start and (first := log_.curve("val/loss")[:1]) and progress.best_step:
-        what += f"; {config.train.start} alone has {first[0][1]:.2f}"
-    what += "".join(f"; but {problem.text}" for problem in split_problems(corpus))
-    if config.train.student_minutes:  # another run follows
-        return what
-    own = dict(setting.partition("=")[::2] for setting in [*settings_told(details_of(folder)), *session.options.settings])
-    command = better_training(
-        corpus,
-        config,
-        progress,
-        seconds=log_.training_seconds(config.chars_per_step),
-        is_memorised=overfits(progress, train_loss=train_loss),
-        is_adapted=is_adapted,
-        began=began,
-        ngram_loss=ngram_loss,
-        with_minutes=session.with_minutes,
-        given=dataclasses.replace(session.options, settings=[f"{key}={value}" for key, value in own.items()]),
-        folder=folder,
-        checkpoints=session.checkpoints,
-    )
-    return f"{what}; for a lower loss: {command}" if command else what
+def better_way(options: TrainOptions, config: Config, corpus: Corpus) -> str:
+    """What gives a better model of this text, if the user has left the model and its training to the program; else empty."""
+    decided = any(setting.startswith(("model.", "optim.", "train.")) for setting in options.settings)
+    if decided or options.config is not None or options.resume or config.train.start:
+        return ""
+    has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab
+    is_short = corpus.characters < SHORT and len(corpus.val) >= SHORTEST_SPLIT
+    if is_short and has_letters and corpus.items is None and (starts := start_names()):
+        first, *others = starts
+        return f"a short text learns more from a start: add --start {first} (or {', '.join(others)}) and --run NAME"
+    if options.minutes is None and options.epochs is None:
+        return f"for a better model, run the same command with --minutes {MINUTES} and --run NAME"
+    return ""
 
 
-def what_happened(
-    progress: Progress,
-    config: Config,
-    *,
-    ngram_loss: float,
-    train_loss: float | None,
-    is_adapted: bool = False,
-    began: int = 0,
-) -> str:
-    """What a run that has ended has reached, beside an n-gram model. All losses are in nats per character.
-
-    `is_adapted` says that it began with trained weights, `began` after which step.
-    """
+def what_happened(progress: Progress, config: Config, *, ngram_loss: float, train_loss: float | None) -> str:
+    """What a run that has ended has reached, beside an n-gram model. All losses are in nats per character."""
     if _nothing_to_learn(progress, ngram_loss):
         return "there is nothing to learn from this text: each character follows from those before it"
     val_loss, best_loss = _losses(progress)
     compared = f"its loss is {ngram_loss:.2f}, that of this run {best_loss:.2f}"
-    if progress.gained_nothing(since=began):
-        if is_adapted:
-            return f"training did not lower the loss; samples use the weights from before it, whose loss is {best_loss:.2f}"
-        return "it learned nothing: the loss was lowest before the first step, so the learning rate is too high"
+    if progress.best_step == 0 < progress.step:
+        if config.train.start:
+            return f"training did not improve the model; sample.py uses the weights of the start, whose loss is {best_loss:.2f}"
+        return "the loss only rose: try a lower optim.learning_rate"
     if best_loss > ngram_loss:
         return f"no better than an n-gram model: {compared}"
     if not overfits(progress, train_loss=train_loss):
@@ -202,22 +175,6 @@ def overfits(progress: Progress, *, train_loss: float | None) -> bool:
     if train_loss is None:
         return has_risen
     return _losses(progress)[0] - train_loss > (0 if has_risen else FAR)
-
-
-def began_after(losses: Sequence[tuple[int, float]]) -> int:
-    """The step before the first one of a run whose validation losses are these (step, nats).
-
-    A run begins with an evaluation at step 0. One that was imported has the steps of another program, and no losses of them.
-    """
-    return max(0, losses[0][0] - 1) if losses else 0
-
-
-def began_trained(losses: Sequence[tuple[int, float]], *, vocabulary: int) -> bool:
-    """Whether a run began with the weights of another one, as its validation losses (step, nats) say.
-
-    Initial weights give each of the `vocabulary` characters about the same probability.
-    """
-    return bool(losses) and losses[0][0] == 0 and losses[0][1] < TRAINED * math.log(max(2, vocabulary))
 
 
 def _has_risen(progress: Progress) -> bool:

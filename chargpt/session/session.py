@@ -89,10 +89,9 @@ class Session:
     started: float  # when the time of the run began, on time.perf_counter
     seconds: float | None  # the time limit, as the user is told; None: no limit
     deadline: float | None = field(init=False)  # when the run shall end, on time.perf_counter; None: no limit
-    with_minutes: tuple[int, float] | None = None  # what --minutes gives in place of this training, as the plan says
     steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
-    advice: Sequence[Notice] = ()  # for the user, after the model and the time are described
+    choices: Sequence[Notice] = ()  # for the user, after the model and the time are described
     told_speeds: list[float] = field(default_factory=list)  # seconds per step, as the user was told
     told_slow: int = 0  # how often the user was told that the machine has become slow
     clock: Clock = field(init=False)  # while the run is recorded
@@ -151,9 +150,8 @@ class Session:
             checkpoints=checkpoints,
             started=started,
             seconds=plan.seconds,
-            with_minutes=plan.with_minutes,
             steps=plan.steps,
-            advice=[*plan.advice, *_about_processes(trainer)],
+            choices=[*plan.choices, *_about_processes(trainer)],
         )
 
     @classmethod
@@ -202,7 +200,7 @@ class Session:
             started=started,
             seconds=resumed.seconds,
             is_extended=resumed.is_extended,
-            advice=_about_processes(trainer),
+            choices=_about_processes(trainer),
         )
 
     @classmethod
@@ -297,9 +295,8 @@ class Session:
     def describe_run(self) -> None:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
         trainer, journal, run = self.trainer, self.journal, self.run
-        may_change = self.saved is None and not trainer.config.train.teachers
-        about = describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps, may_change_model=may_change)
-        journal.add([*about, *self.advice])
+        about = describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps)
+        journal.add([*about, *self.choices])
         if run is None:
             return
         curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"

@@ -24,7 +24,6 @@ class OptimizerKind:
     # The highest learning rate of a training that begins with other weights: for a short text, and for a long one or one of
     # another kind.
     start_rates: tuple[float, float]
-    learned: float  # share of the n-gram model's knowledge that a model learns from a short text
     useful_parameters: float  # for each character of the text; more have no use
     # Of a long text, a model learns as much from a character as with Muon and rotary positions from so much of one.
     sees: float
@@ -42,7 +41,6 @@ OPTIMIZERS = {
         settings=("model.positions=learned",),
         rates=((2e6, 3e-3), (math.inf, 2e-3)),
         start_rates=(3e-4, 3e-4),
-        learned=0.88,
         useful_parameters=10,
         sees=0.27,
         short_contexts=((15_000, 16), (25_000, 32), (60_000, 64)),
@@ -55,7 +53,6 @@ OPTIMIZERS = {
         settings=("model.positions=rotary", "model.bias=true"),
         rates=((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
         start_rates=(5e-4, 2e-3),
-        learned=0.95,
         useful_parameters=math.inf,
         sees=1.0,
         short_contexts=(),
@@ -63,8 +60,8 @@ OPTIMIZERS = {
         small_dropout=1.0,
     ),
 }
-# The optimizer that --minutes and a training from other weights choose, and that advice prefers: the one that learns most (its
-# speed is MUON_SPEED of planning/chosen_for_time.py); and the one that a training without --minutes chooses.
+# The optimizer that --minutes and a training from other weights choose, which learns most; and the one that a training without
+# --minutes chooses.
 WITH_MINUTES, WITHOUT_MINUTES = "muon", "adamw"
 
 

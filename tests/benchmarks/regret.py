@@ -347,12 +347,11 @@ def compare(name: str, text: str, following: str, minutes: float, seed: int | No
             done[recipe] = row
     if REGRET not in done:
         lowest, mine = min(done.values(), key=lambda row: row["loss"]), done[CHOSEN]
-        in_range = mine["low"] <= mine["loss"] <= mine["high"]
         row = {**about, "recipe": REGRET, "regret": round(mine["loss"] - lowest["loss"], 4), "best": lowest["recipe"]}
         if all("following" in each for each in done.values()):
             least = min(each["following"] for each in done.values())
             row["regret_following"] = round(mine["following"] - least, 4)
-        append(results, row | {"in_range": "yes" if in_range else "no"})
+        append(results, row)
         done[REGRET] = row
     return f"{name}, {minutes:g} minutes: regret {done[REGRET]['regret']:.3f}, best: {done[REGRET]['best']}"
 
@@ -361,7 +360,7 @@ def trained(run: list[str], plan: Plan, folder: Path, *, following: str) -> dict
     """Train, and return what a row says of it."""
     if code := train.main(run):
         raise RuntimeError(f"{run}: ended with {code}")
-    config, expected, (checkpoint, _) = plan.config, plan.expected, best(folder)
+    config, (checkpoint, _) = plan.config, best(folder)
     model, tokenizer, _ = restore_model(checkpoint)
     ids, _ = tokenizer.encode_known(following)
     return {
@@ -372,8 +371,6 @@ def trained(run: list[str], plan: Plan, folder: Path, *, following: str) -> dict
         "rate": config.optim.learning_rate,
         "weight_decay": config.optim.weight_decay,
         "dropout": config.model.dropout,
-        "low": 0.0 if expected is None else round(expected.low, 3),
-        "high": 0.0 if expected is None else round(expected.high, 3),
     }
 
 
@@ -414,8 +411,7 @@ def summary(results: Path) -> None:
         ends = [row for row in rows if row["recipe"] == REGRET]
         if not ends:
             continue
-        in_range = sum(row["in_range"] == "yes" for row in ends)
-        print(f"{texts}: {spread([row['regret'] for row in ends])} for a seed; {in_range} of {len(ends)} losses in the range")
+        print(f"{texts}: {spread([row['regret'] for row in ends])} for a seed")
         compared = {case: of_means([row for row in rows if case == (row["text"], row["minutes"])]) for case in cases(ends)}
         print(f"{texts}: {spread([regret for _, regret, _ in compared.values()])} for the means of the seeds")
         followed = {

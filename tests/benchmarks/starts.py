@@ -59,14 +59,10 @@ STANZA = (3, 8)
 QUOTES = {"of the text": 0.4, "plain": 0.3, "typographic": 0.3}
 # Ways of training in `measure`, beside the recipes of regret.py: with the start, and with no option at all.
 START, DEFAULT = "start", "default"
-# What a training prints, in nats per character: the loss to expect of it, that of the start, that from scratch beside a start,
-# and that with a start of which the line `better` speaks.
+# What a training prints, in nats per character: the loss of the start before it, and that of an n-gram model.
 PRINTED = {
-    "expected": re.compile(r"^expected .*?(?:adaptation about|validation loss\D*) ([\d.]+)", re.MULTILINE),
-    "start_val_loss": re.compile(r"^expected +start ([\d.]+)", re.MULTILINE),
-    "ngram_loss": re.compile(r"^expected .*n-gram(?: model has)? ([\d.]+)", re.MULTILINE),
-    "scratch_expected": re.compile(r"from scratch about ([\d.]+)"),
-    "better": re.compile(r"^better .*--start .*about ([\d.]+) is expected", re.MULTILINE),
+    "start_val_loss": re.compile(r"^start .*its loss on this text is ([\d.]+)", re.MULTILINE),
+    "ngram_loss": re.compile(r"^(?:start|expected) .*n-gram model(?: has)? ([\d.]+)", re.MULTILINE),
 }
 # Characters that follow the text of a training, on which it is measured.
 FOLLOWING = 20_000

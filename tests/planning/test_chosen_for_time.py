@@ -29,7 +29,6 @@ from chargpt.planning.chosen_for_time import (
 from chargpt.planning.law import (
     ENOUGH_EPOCHS,
     MAX_EPOCHS,
-    SEVERAL_SHARE,
     SHAPES,
     STUDENT_DECAY,
     STUDENT_GAP,
@@ -202,8 +201,6 @@ def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(co
         assert label in said and (count == 1 or f"{count - 1} run" in said[label])
         seen = train.max_steps * choice.config.chars_per_step
         assert seen == pytest.approx(ENOUGH_EPOCHS * length, rel=0.05) or count == 1
-    few, many = (choice_for(corpora[3000], f"train.student_teachers={n}", seconds=120.0).expected.loss for n in (1, 3))
-    assert many == pytest.approx(SEVERAL_SHARE * few)
 
 
 def test_no_more_teachers_than_one_if_it_is_not_sure_that_they_memorise(corpora, steady):
@@ -368,11 +365,6 @@ def test_a_user_who_gives_the_passes_is_not_told_when_they_are_enough(corpora, s
     assert "ends after 30" not in " ".join(notice.text for notice in given) and "note" not in said_by(given)
 
 
-def test_a_model_that_is_too_narrow_for_the_law_is_named_as_that(corpora):
-    text = str(choice_for(corpora[3000], "model.n_embd=6", "model.n_head=1", seconds=60.0).notices)
-    assert "the loss is not known with model.n_embd=6 (usual: 8)" in text
-
-
 def test_an_impossible_time_is_used_as_well_as_possible(corpora):
     config = choice_for(corpora[100_000], seconds=0.5).config
     assert (config.model.n_layer, config.model.n_embd) == SHAPES[0]
@@ -422,15 +414,6 @@ def test_presets_that_decide_everything_are_the_full_ones():
     presets = Path(__file__).parents[2] / "configs"
     undecided = {p.stem for p in presets.glob("*.yaml") if not CHOSEN <= load_settings(p.stem, [], presets=presets).given}
     assert undecided <= {"best"}
-
-
-def test_without_muon_the_choice_knows_what_minutes_would_give(corpora, steady):
-    novel = dataclasses.replace(corpora[100_000], train=np.tile(corpora[100_000].train, 30))
-    short, long = (choice_for(corpus, seconds=60.0, optimizer="adamw") for corpus in (corpora[3000], novel))
-    assert short.with_minutes[0] == long.with_minutes[0] == 1
-    assert all(0 < choice.with_minutes[1] < choice.expected.loss for choice in (short, long))
-    assert choice_for(corpora[3000], seconds=60.0).with_minutes is None
-    assert choice_for(corpora[3000], "optim.name=adamw", seconds=60.0, optimizer="adamw").with_minutes is None
 
 
 def test_epochs_that_the_user_gives_limit_each_of_two_runs(corpora):

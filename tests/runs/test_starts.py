@@ -11,16 +11,11 @@ from helpers import logged
 import sample
 import train
 from chargpt.__main__ import main
-from chargpt.config import DataConfig
-from chargpt.planning.adaptation import measure_start
-from chargpt.planning.advice import known_start
-from chargpt.planning.chosen_for_time import text_of
 from chargpt.planning.cli import parse_options
 from chargpt.runs import starts
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.starts import load_start, read_card, start_names
 from chargpt.terminal import UserError
-from chargpt.text.corpus import load_corpus
 
 SHIPPED = starts.STARTS  # before a test replaces it
 TINY = ["--config", "tiny", "train.sample_length=20", "runtime.threads=1"]
@@ -51,17 +46,6 @@ def poem(text, tmp_path) -> Path:
     path = tmp_path / "poem.txt"
     path.write_text(text.read_text(encoding="utf-8")[:4000].replace("stone", "st\u00f6ne"), encoding="utf-8")
     return path
-
-
-def test_what_is_expected_of_a_start_of_the_program_does_not_depend_on_a_training_from_scratch(
-    poem, run, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(starts, "STARTS", SHIPPED)
-    corpus = load_corpus([str(poem)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
-    measured = [measure_start(load_start(name), corpus, text=text_of(corpus)) for name in start_names()]
-    assert len(measured) == 4 and all(start.scratch is None for start in measured)
-    own = find_checkpoint(str(run), run.parent)[0]
-    assert measure_start(own, corpus, text=text_of(corpus)).scratch is not None
 
 
 def test_a_start_is_the_run_that_it_was_packed_from_but_for_rounding(start, run):
@@ -103,7 +87,7 @@ def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, poem, 
     folder, words = tmp_path / "run", [f"data.cache={tmp_path}/cache", "runtime.threads=1", "train.sample_length=20"]
     assert train.main([str(poem), "--start", start, "--run", str(folder), *words]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"^start +sea, .*1 new: \u00f6 at o", said, re.M) and "sea alone has" in said
+    assert re.search(r"^start +sea, .*1 new: \u00f6 at o", said, re.M)
     state = find_checkpoint(str(folder), tmp_path)[0].state
     assert state.config.train.start == "sea" and "\u00f6" in state.tokenizer.characters
     assert logged(folder)[0]["val/loss"] < 3
@@ -147,14 +131,3 @@ def test_every_start_that_comes_with_the_program_is_whole_and_small(monkeypatch)
 def test_the_name_of_a_start_in_place_of_a_run_is_answered_with_the_option(start, tmp_path):
     with pytest.raises(UserError, match="sea: no run of that name or path; .*--start sea"):
         find_checkpoint("sea", tmp_path / "checkpoints")
-
-
-def test_a_short_text_in_the_language_of_a_start_is_offered_it_and_a_damaged_one_is_not(start, poem, tmp_path):
-    corpus = load_corpus([str(poem)], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
-    checkpoints = tmp_path / "checkpoints"
-    offered = known_start(corpus, ngram_loss=2.5, checkpoints=checkpoints)
-    assert offered is not None and offered.words == ["--start", "sea"] and offered.expected <= offered.loss < 2.5
-    assert known_start(corpus, ngram_loss=0.3, checkpoints=checkpoints) is None
-    path = starts.STARTS / start / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert known_start(corpus, ngram_loss=2.5, checkpoints=checkpoints) is None

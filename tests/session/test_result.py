@@ -1,12 +1,18 @@
 """The result of a run names what was measured and what to type, and never what is already set."""
 
+import re
+
 import pytest
 from helpers import last_step, publish_run
 
 from chargpt.config import CheckpointConfig, Config, TrainConfig
+from chargpt.planning.cli import parse_options
+from chargpt.planning.plan import make_plan
+from chargpt.project import project_root
 from chargpt.runs.checkpoint import steps
 from chargpt.runs.checkpoint_schema import Progress
-from chargpt.session.result import after_divergence, began_after, began_trained, best_of, what_happened
+from chargpt.runs.starts import start_names
+from chargpt.session.result import after_divergence, best_of, better_way, what_happened
 
 
 def said(val_loss: float, best_loss: float, best_step: int, *, config: Config | None = None, **facts: object) -> str:
@@ -19,7 +25,7 @@ def said(val_loss: float, best_loss: float, best_step: int, *, config: Config | 
 @pytest.mark.parametrize(
     ("losses", "words"),
     [
-        ((4.5, 4.2, 0), ["learned nothing", "learning rate is too high"]),
+        ((4.5, 4.2, 0), ["only rose", "lower optim.learning_rate"]),
         ((2.0, 2.0, 1000), ["no better than an n-gram model", "1.80", "2.00"]),
         ((1.7, 1.5, 400), ["1.70", "1.50", "step 400"]),
         ((1.5, 1.5, 1000), ["better than an n-gram model", "1.80", "1.50"]),
@@ -55,25 +61,13 @@ def test_the_first_of_two_runs_is_the_teacher():
 
 
 def test_a_start_that_training_made_no_better_is_what_is_sampled():
-    line = said(1.7, 1.5, 0, is_adapted=True)
-    assert "1.50" in line and "samples use the weights from before it" in line and "learned nothing" not in line
-
-
-def test_imported_weights_that_training_made_no_better_are_not_called_unlearned():
-    for line in (said(1.7, 1.5, 0, is_adapted=True, began=49), said(1.7, 1.5, 40, is_adapted=True, began=49, train_loss=3.6)):
-        assert "did not lower the loss" in line
-    assert began_after([(50, 1.7), (100, 1.6)]) == 49 and began_after([(0, 4.0), (50, 1.7)]) == began_after([]) == 0
+    line = said(1.7, 1.5, 0, config=Config(train=TrainConfig(start="english")))
+    assert "1.50" in line and "uses the weights of the start" in line and "only rose" not in line
 
 
 def test_a_training_loss_above_the_validation_loss_is_no_sign_of_memorising():
     assert "knows its training text" not in said(1.7, 1.5, 400, train_loss=1.9)
     assert "knows its training text" in said(1.7, 1.5, 400, train_loss=1.6)
-
-
-def test_the_losses_of_a_run_say_whether_it_began_with_trained_weights():
-    assert began_trained([(0, 2.0), (10, 1.9)], vocabulary=60)
-    assert not began_trained([(0, 4.1), (10, 1.9)], vocabulary=60)
-    assert not began_trained([(10, 1.9)], vocabulary=60) and not began_trained([], vocabulary=60)
 
 
 def test_after_divergence_it_names_what_is_saved_and_what_to_do(tmp_path):
@@ -91,3 +85,56 @@ def test_after_divergence_a_checkpoint_that_is_damaged_by_now_is_not_called_good
     assert "step-00000020; continue from it" in after_divergence(last, Config(), name="poems")
     (first / "state.json").unlink()
     assert "nothing of the run can be read" in after_divergence(last, Config(), name="poems")
+
+
+COMMANDS = {  # words, and what is named for a better model
+    "poem": (["POEM"], "start"),
+    "poem, with minutes": (["POEM", "--minutes", "0.1"], "start"),
+    "poem, by epochs": (["POEM", "--epochs", "2"], "start"),
+    "poem, a vocabulary": (["POEM", "--vocab-from", "RUN"], "start"),
+    "poem, another case": (["POEM", "data.lowercase=true", "data.val_fraction=0.2"], "start"),
+    "a few lines": (["LINES"], "minutes"),
+    "bytes": (["POEM", "data.vocabulary=bytes"], "minutes"),
+    "few characters": (["POEM", "data.max_vocab=20"], "minutes"),
+    "items": (["POEM", "--items"], "minutes"),
+    "novel": (["NOVEL"], "minutes"),
+    "novel on the CPU": (["NOVEL", "--device", "cpu", "--verbose"], "minutes"),
+    "novel, with minutes": (["NOVEL", "--minutes", "0.1"], ""),
+    "novel, by epochs": (["NOVEL", "--epochs", "1"], ""),
+    "with a start": (["POEM", "--start", "english"], ""),
+    "from a run": (["POEM", "--init-from", "RUN"], ""),
+    "a preset": (["POEM", "--config", "tiny"], ""),
+    "a model": (["POEM", "model.n_layer=2"], ""),
+    "a length": (["NOVEL", "train.max_steps=9"], ""),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
+    monkeypatch.setattr("chargpt.planning.adaptation.training_speed", lambda config, corpus, teachers: 1e5)
+    written = text.read_text(encoding="utf-8")
+    files = {"POEM": written[:6000], "NOVEL": written * (1 + 300_000 // len(written)), "LINES": written[:900]}
+    for name, content in files.items():
+        (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8")
+    known = {name: str(tmp_path / f"{name}.txt") for name in files} | {"RUN": str(tmp_path / "known")}
+
+    def planned(words: list[str], run: str) -> tuple:
+        argv = [*[known.get(word, word) for word in words], "--run", f"{tmp_path}/{run}", "--dry-run"]
+        options = parse_options([*argv, f"data.cache={tmp_path}/cache", "runtime.threads=1"])
+        return options, make_plan(options, root=project_root())
+
+    words, named = COMMANDS[command]
+    if "RUN" in words:
+        import train
+
+        tiny = ["--config", "tiny", "train.max_steps=1", "train.sample_length=0", f"data.cache={tmp_path}/cache"]
+        assert train.main([known["POEM"], *tiny, "--run", known["RUN"]]) == 0
+    options, plan = planned(words, "first")
+    better = better_way(options, plan.config, plan.corpus)
+    found = re.search(r"(--(start|minutes) \w+)(?: \(or ([\w, ]+)\))? and --run NAME$", better)
+    assert (found[2] if found else "") == named and bool(better) == bool(named)
+    if found:
+        _, following = planned([*words, *found[1].split()], "second")
+        assert following.config.train.start == (found[1].split()[1] if named == "start" else "")
+        assert not found[3] or {*found[3].split(", ")} <= {*start_names()}
