@@ -438,7 +438,7 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
     assert resume(run, "train.max_steps=300", *nothing_learned) == 0
     evaluated = {line["step"]: line["val/loss"] for line in logged(run) if "val/loss" in line}
     assert list(evaluated) == [0, 10, 20, 30, 40, 50] and evaluated[20] == evaluated[50] < evaluated[10]
-    assert "train.patience=0" in capsys.readouterr().out
+    assert "ended at step 50, since 3 evaluations brought no better loss" in capsys.readouterr().out
     assert "step-00000020" in (run / "best.json").read_text()
     assert resume(run) == 0 and last_step(run).name == "step-00000050"
     for _ in range(2):  # with a new length, patience begins again; to say the same length again changes nothing
@@ -810,13 +810,11 @@ def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tm
 
 
 def test_the_result_of_a_finished_run_is_the_same_when_it_is_resumed(trainer, tmp_path, capsys):
-    """Its command keeps the settings that the user has typed, also those that were typed when the run began."""
     assert trainer("train.max_steps=120", "optim.learning_rate=0.02") == 0
     (first,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
     assert resume(tmp_path / "run") == 0
     (again,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
-    assert first == again and " --minutes 2" in first
-    assert "optim.learning_rate=0.02" in first and "train.max_steps" not in first
+    assert first == again and "n-gram" in first
 
 
 def test_the_sample_at_the_end_is_that_of_the_best_checkpoint(trainer, tmp_path, capsys):
