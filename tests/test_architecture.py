@@ -27,9 +27,8 @@ BELOW = {
     "analysis": {"text", "runs", "sampling", "training"},  # training: how fast its steps are
     "session": {"text", "runs", "parallel", "planning", "training", "sampling", "analysis", "pages"},  # its samples, its report
     "pages": {"text", "runs", "sampling", "analysis"},
-    "archive": {"text", "runs", "sampling", "kernels"},
     "exchange": {"text", "runs", "training", "planning", "sampling"},  # training: an imported run can be resumed
-    "commands": {"text", "runs", "training", "planning", "session", "sampling", "analysis", "pages", "archive", "exchange"},
+    "commands": {"text", "runs", "training", "planning", "session", "sampling", "analysis", "pages", "exchange"},
 }
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {

@@ -16,6 +16,4 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "trace": ("chargpt.commands.trace", "what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.commands.attention", "what each head attends to, as a page for the browser"),
     "embeddings": ("chargpt.commands.embeddings", "the characters as the model sees them, for TensorBoard's projector"),
-    "compress": ("chargpt.commands.compress", "a file in as few bytes as the model's bits per character promise"),
-    "decompress": ("chargpt.commands.decompress", "the original of a compressed file"),
 }
