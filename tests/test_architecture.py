@@ -32,7 +32,6 @@ BELOW = {
 }
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
-    "chargpt/completion.py": "what argcomplete sets while a line is typed",
     "chargpt/terminal.py": "NO_COLOR and TERM: whether a terminal gets colours",
     "chargpt/parallel/processes.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",

@@ -15,5 +15,4 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "losses": ("chargpt.commands.losses", "what is hard to predict: classes of characters, positions, confused pairs"),
     "trace": ("chargpt.commands.trace", "what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.commands.attention", "what each head attends to, as a page for the browser"),
-    "embeddings": ("chargpt.commands.embeddings", "the characters as the model sees them, for TensorBoard's projector"),
 }
