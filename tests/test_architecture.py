@@ -24,7 +24,7 @@ BELOW = {
     "training": {"text", "runs", "kernels", "parallel"},
     "planning": {"text", "runs", "training"},
     "sampling": {"text", "runs", "kernels", "parallel"},
-    "analysis": {"text", "runs", "sampling", "training"},  # training: how fast its steps are
+    "analysis": {"text", "runs", "sampling", "training"},  # training: which text is evaluated
     "session": {"text", "runs", "parallel", "planning", "training", "sampling", "analysis", "pages"},  # its samples, its report
     "pages": {"text", "runs", "sampling", "analysis"},
     "exchange": {"text", "runs", "training", "planning", "sampling"},  # training: an imported run can be resumed
