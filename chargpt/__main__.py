@@ -13,7 +13,6 @@ import importlib
 import sys
 
 from chargpt.commands.verbs import VERBS
-from chargpt.completion import complete_verb, is_asked, typed_verb
 from chargpt.interrupt import ending_at_once
 from chargpt.project import command
 from chargpt.terminal import UserError, best_effort_messages, notice_line
@@ -31,11 +30,6 @@ FIRST = {  # the commands of the first page: what follows the verb, and what it 
 def main(argv: list[str] | None = None) -> int:
     """Run the verb that `argv` (default: the command line) begins with; without one, show five of them."""
     argv = sys.argv[1:] if argv is None else argv
-    if is_asked():
-        verb = typed_verb()
-        if verb not in VERBS:
-            complete_verb([*VERBS])
-        argv = [verb]
     if not argv:
         print("Train a character-level GPT on your own text, and let it write.")
         for verb, (words, what) in FIRST.items():

@@ -22,7 +22,7 @@ SETTING = re.compile(rf"(?<= )({SECTION})=([\w.-]*\w)")
 # A command: of a program of ours, with its words, or of a module.
 COMMAND = re.compile(r"python (?:(train|sample)\.py((?: (?:'[^']*'|[^\s;()']+))*)|-m [^;()]+)")
 # A command of a verb that has no call of Python: it stays a command of the shell.
-VERB = re.compile(r"\b(?:python -m chargpt|chargpt(?= (?:import|export|score|text|bench|runs|starts|report|--)))[^;()]*")
+VERB = re.compile(r"\b(?:python -m chargpt|chargpt(?= (?:import|export|score|text|runs|starts|report|--)))[^;()]*")
 # The same programs, as an installed package names them.
 INSTALLED = re.compile(r"\bchargpt (train|sample)\b")
 # Options of train.py that are arguments of chargpt.train and have a value.

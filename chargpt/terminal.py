@@ -297,9 +297,6 @@ def best_effort_messages() -> Any:
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations. It raises UserError instead of printing its usage and leaving."""
 
-    # A method that tells a shell what may be typed, and ends the process; see completion.py.
-    completing: Callable[[], None] | None = None
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
@@ -313,19 +310,6 @@ class Parser(argparse.ArgumentParser):
             return super().format_help()
         finally:
             self.usage = given
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._complete()
-        return super().parse_known_args(args, namespace)
-
-    def parse_known_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._complete()  # before argparse hides the positional arguments
-        return super().parse_known_intermixed_args(args, namespace)
-
-    def _complete(self) -> None:
-        if self.completing is not None:
-            complete, self.completing = self.completing, None  # argcomplete calls these methods again
-            complete()
 
     def options(self) -> set[str]:
         """All options, as they are typed."""

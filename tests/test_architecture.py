@@ -24,16 +24,14 @@ BELOW = {
     "training": {"text", "runs", "kernels", "parallel"},
     "planning": {"text", "runs", "training"},
     "sampling": {"text", "runs", "kernels", "parallel"},
-    "analysis": {"text", "runs", "sampling", "training"},  # training: how fast its steps are
+    "analysis": {"text", "runs", "sampling", "training"},  # training: which text is evaluated
     "session": {"text", "runs", "parallel", "planning", "training", "sampling", "analysis", "pages"},  # its samples, its report
     "pages": {"text", "runs", "sampling", "analysis"},
-    "archive": {"text", "runs", "sampling", "kernels"},
     "exchange": {"text", "runs", "training", "planning", "sampling"},  # training: an imported run can be resumed
-    "commands": {"text", "runs", "training", "planning", "session", "sampling", "analysis", "pages", "archive", "exchange"},
+    "commands": {"text", "runs", "training", "planning", "session", "sampling", "analysis", "pages", "exchange"},
 }
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
-    "chargpt/completion.py": "what argcomplete sets while a line is typed",
     "chargpt/terminal.py": "NO_COLOR and TERM: whether a terminal gets colours",
     "chargpt/parallel/processes.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",

@@ -6,7 +6,6 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "export": ("chargpt.commands.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
     "import": ("chargpt.commands.import_run", "a run from a model of transformers or nanoGPT"),
     "text": ("chargpt.commands.text", "what a text is like, and what to expect of a model trained on it"),
-    "bench": ("chargpt.commands.bench", "what this machine can do, and how close training and sampling come to it"),
     "runs": ("chargpt.commands.runs", "a list of the runs: text, size, loss, date, and how far each one is"),
     "starts": ("chargpt.commands.starts", "a list of the models that come with the program and know a language"),
     "report": ("chargpt.commands.report", "a page on a run, or on several: curves, samples, what it knows and what it copies"),
@@ -15,7 +14,4 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "losses": ("chargpt.commands.losses", "what is hard to predict: classes of characters, positions, confused pairs"),
     "trace": ("chargpt.commands.trace", "what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.commands.attention", "what each head attends to, as a page for the browser"),
-    "embeddings": ("chargpt.commands.embeddings", "the characters as the model sees them, for TensorBoard's projector"),
-    "compress": ("chargpt.commands.compress", "a file in as few bytes as the model's bits per character promise"),
-    "decompress": ("chargpt.commands.decompress", "the original of a compressed file"),
 }

@@ -121,8 +121,7 @@ DECODE = _source(
     "-fassociative-math",
     "-ffinite-math-only",
 )
-EXACT = _source("exact", "-ffp-contract=off")  # and nothing else that changes a result, such as a part of -ffast-math
-SOURCES = (PROCESSOR, ATTENTION_FLOAT32, ATTENTION_BFLOAT16, STEP_FLOAT32, STEP_BFLOAT16, DECODE, EXACT)
+SOURCES = (PROCESSOR, ATTENTION_FLOAT32, ATTENTION_BFLOAT16, STEP_FLOAT32, STEP_BFLOAT16, DECODE)
 
 
 def load(source: Source, *, instructions: str | None = None, cache: Path | None = None) -> ctypes.CDLL:

@@ -28,7 +28,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.analysis.speed import (  # noqa: E402
+from machine_speed import (  # noqa: E402
     Size,
     limits,
     machine_name,
@@ -40,6 +40,7 @@ from chargpt.analysis.speed import (  # noqa: E402
     training_flop,
     training_seconds,
 )
+
 from chargpt.model import GPT, GPTConfig  # noqa: E402
 from chargpt.planning.memory import memory_needed  # noqa: E402
 

@@ -33,7 +33,8 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.analysis.speed import limits, machine_name  # noqa: E402
+from machine_speed import limits, machine_name  # noqa: E402
+
 from chargpt.model import GPT, GPTConfig  # noqa: E402
 from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
 from chargpt.sampling.c_texts import PRECISIONS, in_large_pages  # noqa: E402

@@ -27,7 +27,8 @@ import torch
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chargpt.analysis.speed import Floor, limits, machine_name, training_floor  # noqa: E402  # noqa: E402
+from machine_speed import Floor, limits, machine_name, training_floor  # noqa: E402
+
 from chargpt.model import GPTConfig  # noqa: E402
 
 

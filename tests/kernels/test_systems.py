@@ -22,7 +22,6 @@ from chargpt.kernels.compiler import (
     ATTENTION_BFLOAT16,
     ATTENTION_FLOAT32,
     DECODE,
-    EXACT,
     SOURCES,
     STEP_BFLOAT16,
     STEP_FLOAT32,
@@ -56,7 +55,6 @@ DRIVERS = {  # the driver of a source, its flags, and how much its results may d
     "step, float32": (STEP_FLOAT32, "drive_step.c", ("-DFLOAT32",), 1e-3),
     "step, bfloat16": (STEP_BFLOAT16, "drive_step.c", (), 0.05),
     "decode": (DECODE, "drive_decode.c", (), 1e-3),
-    "exact": (EXACT, "drive_exact.c", (), 0.0),
 }
 CASES = [
     pytest.param(target, driver, instructions, id=f"{target}, {driver}, {instructions}")
@@ -127,7 +125,7 @@ def test_the_libraries_of_a_wheel_are_compiled_for_its_system(target, tmp_path):
     libraries = build(tmp_path, target)
     at, start = FORMATS[target]
     assert all(library.read_bytes()[at : at + len(start)] == start for library in libraries)
-    assert len(libraries) == (11 if is_x86_64(target.partition("-")[0]) else 4)
+    assert len(libraries) == (12 if is_x86_64(target.partition("-")[0]) else 4)
     assert sorted(tmp_path.iterdir()) == sorted(libraries)
     for source in SOURCES:
         names = re.findall(r"^EXPORT (?:const )?\w+ \*?(\w+)[ (]", source.path.read_text(), re.MULTILINE)

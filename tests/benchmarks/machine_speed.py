@@ -1,14 +1,20 @@
-"""Speed: the limits of a machine, the least time that a step or a character takes on it, and the time that they do take.
+"""The limits of a machine, the least time that a step or a character takes on it, and the time that they do take.
+
+    python tests/benchmarks/machine_speed.py [--device D] [--seconds S]
 
 The limits are the speeds of matrix products, copies and reads in torch. The least time is that of the work that no program
-avoids, measured by itself. What training and sampling take is measured on the objects that train.py and sample.py use.
+avoids, measured by itself. What training and sampling take is measured on the objects that train.py and sample.py use. Each
+measurement takes about S seconds, or twice that; all of them take one to three minutes. The tables are Markdown. Other programs
+of this folder import the measurements.
 """
 
+import argparse
 import platform
 import re
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,16 +23,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.config import Config, ModelConfig, TrainConfig, apply_overrides
-from chargpt.model import GPT
-from chargpt.runs.blank_model import gpt_config
-from chargpt.sampling.c_decoder import choose_decoder
-from chargpt.sampling.decoder import pieces
-from chargpt.sampling.rules import Sampling
-from chargpt.training.runtime import Runtime, choose_runtime
-from chargpt.training.thread_spinning import ThreadSpinning
-from chargpt.training.trainer import Trainer
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from chargpt.config import Config, ModelConfig, RuntimeConfig, TrainConfig, apply_overrides  # noqa: E402
+from chargpt.device import choose_device  # noqa: E402
+from chargpt.model import GPT  # noqa: E402
+from chargpt.runs.blank_model import gpt_config  # noqa: E402
+from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
+from chargpt.sampling.decoder import pieces  # noqa: E402
+from chargpt.sampling.rules import Sampling  # noqa: E402
+from chargpt.training.runtime import Runtime, choose_runtime  # noqa: E402
+from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
+from chargpt.training.trainer import Trainer  # noqa: E402
 
+# Layers, heads, width, context, and the windows of a batch on a CPU and on a GPU.
+SIZES = {
+    "0.8M": (4, 4, 128, 64, 12, 256),
+    "3.2M": (4, 4, 256, 128, 16, 128),
+    "10.65M": (6, 6, 384, 256, 8, 64),
+    "85M": (12, 12, 768, 256, 4, 64),
+}
+SLOW_STEP = 5.0  # seconds; on a CPU, larger models are left out
+TEXTS = (1, 32)  # written at once
 # Seconds. Calls that take less are timed in groups, so that reading the clock costs nothing.
 LEAST_GROUP = 1e-3
 # The side of the square matrices that are multiplied on a CPU.
@@ -249,3 +267,61 @@ def sampling_speed(model: GPT, texts: int, *, seconds: float = 1.0) -> float:
     while sum(times) < seconds:
         times.append(write(length))
     return texts * length / statistics.median(times)
+
+
+def tables(device: torch.device, sizes: dict[str, tuple[int, ...]], *, seconds: float = 1.0) -> Iterator[str]:
+    """The lines of the tables, as they are measured."""
+    on_cpu = device.type == "cpu"
+    shapes = {}
+    for name, (layers, heads, width, context, *batches) in sizes.items():
+        model = ModelConfig(n_layer=layers, n_head=heads, n_embd=width, block_size=context)
+        shapes[name] = Size(model=model, batch_size=batches[0 if on_cpu else 1])
+    precision = runtime_for(next(iter(shapes.values())), device)[1].precision
+    yield f"{machine_name(device)}, torch {torch.__version__}, {precision}; {limits(device, seconds=seconds)}"
+    gflops = {dtype: product_speed(dtype, device, seconds=seconds) for dtype in {torch.float32, precision}}
+    for name, size in [*shapes.items()]:
+        least = training_flop(size.model, batch_size=size.batch_size, vocab_size=size.vocab_size) / gflops[precision] / 1e9
+        if on_cpu and least > SLOW_STEP:
+            del shapes[name]
+            yield f"not measured: {name}; the products of a step would take {least:.0f} seconds"
+    yield "\n| training | ms a step | characters a second | share of the floor |\n|---|---|---|---|"
+    for name, size in shapes.items():
+        model, shape = size.model, {"batch_size": size.batch_size, "vocab_size": size.vocab_size}
+        label = f"{name} ({model.n_layer}/{model.n_head}/{model.n_embd}, {size.batch_size} x {model.block_size})"
+        for mode in ("off", "auto") if device.type == "cuda" else ("off",):
+            try:
+                config, runtime = runtime_for(size, device, mode=mode)
+                step = training_seconds(size, config, runtime, seconds=2 * seconds)
+                floor = training_floor(model, **shape, dtype=precision, device=device, seconds=seconds / 10)
+                how = f", {runtime.trouble or 'compiled'}" * (mode == "auto")
+                share = 100 * floor.seconds / step
+                yield f"| {label}{how} | {1000 * step:,.1f} | {size.characters / step:,.0f} | {share:.0f} % |"
+            except torch.OutOfMemoryError:
+                yield f"| {label} | not enough memory | | |"
+    yield "\n| writing | texts at once | characters a second | share of the limit |\n|---|---|---|---|"
+    for name, size in shapes.items():
+        gpt = GPT(gpt_config(size.model), size.vocab_size).to(device).eval()
+        for texts in TEXTS:
+            rate = sampling_speed(gpt, texts, seconds=seconds)
+            least = sampling_floor(
+                size.model,
+                texts,
+                vocab_size=size.vocab_size,
+                device=device,
+                gflops=gflops[torch.float32],
+                seconds=seconds / 10,
+            )
+            yield f"| {name}, context {size.model.block_size} | {texts} | {rate:,.0f} | {100 * rate * least / texts:.0f} % |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement (default: 1)")
+    options = parser.parse_args()
+    for line in tables(choose_device(RuntimeConfig(device=options.device).device), SIZES, seconds=options.seconds):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
