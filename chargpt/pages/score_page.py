@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from chargpt.analysis.scored_text import Line, Summary
 from chargpt.markup import is_shown
-from chargpt.pages.page import page, publish_page, render, source
-from chargpt.sampling.surprise import LEVELS, stretches
+from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
 
 # Characters that the page shows: more would make a browser slow.
 MAX_CHARACTERS = 200_000

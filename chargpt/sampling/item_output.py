@@ -43,7 +43,7 @@ def writes_items(options: SampleOptions, loaded: LoadedRun) -> bool:
     if asked and not is_list:
         given = "--items" if options.items else "--label" if options.label is not None else "--new"
         raise UserError(f"{given}: the run {loaded.run} was not trained on items; leave it out, or train with --items")
-    of_text = options.lines or options.samples > 1 or options.stop or options.unseen or options.surprise
+    of_text = options.lines or options.samples > 1 or options.stop or options.unseen
     return is_list and not of_text
 
 

@@ -55,7 +55,6 @@ class SampleOptions:
     min_p: float
     # how it is printed
     json: bool
-    surprise: bool
     interactive: bool
 
 
@@ -134,7 +133,6 @@ def _check_combination(options: SampleOptions) -> None:
         "--unseen": options.unseen,
         "--stop": bool(options.stop),
         "--samples": options.samples > 1,
-        "--surprise": options.surprise,
         "several temperatures": len(options.temperatures) > 1,
     }
     given = ["--items"] * bool(options.items) + [name for name, is_given in of_items.items() if is_given]
@@ -292,10 +290,9 @@ def _add_sampling_options(group: Any) -> None:
 
 
 def _add_output_options(group: Any) -> None:
-    either = group.add_mutually_exclusive_group().add_argument
-    either("--json", action="store_true", help="print each sample as a JSON object with the log-probability of each character")
-    either("--surprise", action="store_true", help="colour each character by how little the model expected it")
-    group.add_argument(
+    add = group.add_argument
+    add("--json", action="store_true", help="print each sample as a JSON object with the log-probability of each character")
+    add(
         "--interactive",
         action="store_true",
         help="type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, Ctrl-D leaves",
