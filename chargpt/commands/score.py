@@ -98,7 +98,7 @@ def _parser() -> Parser:
         "--top",
         type=whole_number(1),
         metavar="N",
-        help=f"with --items, how many are printed (default: {TOP}); with --lines, the N lines of most bits (default: every line)",
+        help=f"with --items, how many are printed (default: {TOP}); with --lines, the N lines of most bits (default: all)",
     )
     output = parser.add_argument_group("what is printed, besides the totals, which then go to standard error")
     either = output.add_mutually_exclusive_group().add_argument

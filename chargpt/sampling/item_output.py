@@ -1,18 +1,12 @@
-"""Items on standard output, as lines or JSON lines, and the table at the end: written, unique, new and valid."""
+"""Items on standard output, as lines or JSON lines, and the table at the end: written, unique and new."""
 
-import contextlib
 import difflib
 import math
-import os
-import shlex
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from chargpt.files import WINDOWS
 from chargpt.runs.load import corpus_in_cache
 from chargpt.sampling.items import ATTEMPTS, LONGEST, NO_MATCH, TOO_LONG, TOO_SHORT, Tally, Wanted, write_items
 from chargpt.sampling.loaded_run import LoadedRun
@@ -26,9 +20,6 @@ from chargpt.text.items import Item, end_in, item_prompt, items_in
 DEFAULT_ITEMS = 10
 # Ids of a training text up to which its items are known without --new.
 QUICK_TO_READ = 2**24
-# Bytes that a validator may print: OUTPUT, and OUTPUT_OF_A_LINE for each item.
-OUTPUT = 2**16
-OUTPUT_OF_A_LINE = 16
 # Labels that an error lists.
 LISTED = 12
 # The option because of which items are refused for each reason.
@@ -39,7 +30,7 @@ NOT_IN_CACHE = "the training text of this run is not in the cache; train.py --re
 def writes_items(options: SampleOptions, loaded: LoadedRun) -> bool:
     """Whether these options ask for items. Raises UserError if this run has none."""
     is_list = bool(loaded.config.data.items)
-    asked = options.items or options.label is not None or options.new or options.validator is not None
+    asked = options.items or options.label is not None or options.new
     if asked and not is_list:
         given = "--items" if options.items else "--label" if options.label is not None else "--new"
         raise UserError(f"{given}: the run {loaded.run} was not trained on items; leave it out, or train with --items")
@@ -118,24 +109,19 @@ def print_items(
     beginning = loaded.tokenizer.normalizer.apply(options.prompt)
     started, tally = time.perf_counter(), Tally()
     writing = write_items(generator, wanted, labels=labels, seed=options.seed, known=known, beginning=beginning, tally=tally)
-    is_streamed = not options.json and options.validator is None
     for item in writing:
-        if is_streamed:
+        if not options.json:
             _print_item(item, file, with_label=options.label is None)
         if stop():
             break
     seconds = time.perf_counter() - started
-    valid = None if options.validator is None else validate([item.text for item in tally.written], options.validator)
     if options.json:
-        _print_json(loaded, tally.written, known, valid, file)
-    elif not is_streamed:
-        for item in tally.written:
-            _print_item(item, file, with_label=options.label is None)
-    for line in table(tally, wanted=wanted.count, seconds=seconds, is_known=known is not None, valid=valid):
+        _print_json(loaded, tally.written, known, file)
+    for line in table(tally, wanted=wanted.count, seconds=seconds, is_known=known is not None):
         log(line)
 
 
-def table(tally: Tally, *, wanted: int, seconds: float, is_known: bool, valid: Sequence[bool] | None) -> list[str]:
+def table(tally: Tally, *, wanted: int, seconds: float, is_known: bool) -> list[str]:
     """The lines of the table; `is_known` if the training text is."""
     written = len(tally.written)
 
@@ -146,69 +132,11 @@ def table(tally: Tally, *, wanted: int, seconds: float, is_known: bool, valid: S
     lines = [f"{'written':<9} {written:>7,}  of {wanted:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else "")]
     lines.append(share("unique", tally.unique))
     lines.append(share("new", tally.new) if is_known else f"new       not known: {NOT_IN_CACHE}")
-    if valid is not None:
-        lines.append(share("valid", sum(valid)))
     if written < wanted and tally.refused:
         most = tally.refused.most_common(1)[0][0]
         what_to_do = f"change {OPTIONS[most]}, " if most in OPTIONS else ""
         lines.append(f"no more items: {ATTEMPTS:,} in a row were refused; {what_to_do}raise --temperature, or ask for less")
     return lines
-
-
-def validate(texts: Sequence[str], command: str) -> list[bool]:
-    """What the program `command` says of each of the `texts`: it reads them as lines, and prints 1 or 0. Raises UserError."""
-    most = OUTPUT + OUTPUT_OF_A_LINE * len(texts)
-    try:
-        words = shlex.split(command, posix=not WINDOWS)
-        content = "".join(text.replace("\n", "\\n") + "\n" for text in texts)
-        code, output, errors = _run(words, content.encode(), most=most)
-    except (OSError, ValueError, IndexError) as error:  # no such program; a quote that is not closed; no word
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"--validator: {command!r} given: {reason}; give a program and its arguments") from None
-    said = output.decode("utf-8", "replace").split()
-    if len(output) > most or code or len(said) != len(texts) or not {*said} <= {"0", "1"}:
-        last = (errors.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
-        what = f"it ended with code {code} and printed {len(said):,} words for {len(texts):,} items"
-        if len(output) > most:
-            what = f"it printed more than {most:,} bytes for {len(texts):,} items and was stopped"
-        raise UserError(f"--validator: {what}{f' ({last})' if last else ''}; print 1 or 0 for each line")
-    return [word == "1" for word in said]
-
-
-def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes, bytes]:
-    """The exit code of a program that reads `content`, what it prints, and the end of its errors. Raises OSError.
-
-    It is stopped when it has printed more than `most` bytes, so that what it prints does not fill the memory.
-    """
-    errors = bytearray()
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        given, printed, failed = process.stdin, process.stdout, process.stderr
-        assert given is not None and printed is not None and failed is not None, "pipes"
-
-        def write() -> None:
-            with contextlib.suppress(OSError), given:  # it may end before it has read everything
-                given.write(content)
-
-        def keep_end() -> None:
-            with contextlib.suppress(OSError, ValueError):  # it is closed when the program is stopped
-                while piece := os.read(failed.fileno(), OUTPUT):
-                    errors[:] = (errors + piece)[-OUTPUT:]
-
-        threads = [threading.Thread(target=work, daemon=True) for work in (write, keep_end)]
-        for thread in threads:
-            thread.start()
-        try:
-            output = printed.read(most + 1)
-            if is_stopped := len(output) > most:
-                process.kill()
-                printed.close()  # ends programs that this one has started
-        except BaseException:
-            process.kill()
-            raise
-        for thread in threads:
-            thread.join(1.0 if is_stopped else None)
-    return process.returncode, output, bytes(errors)
 
 
 def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:
@@ -217,17 +145,14 @@ def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:
     file.flush()
 
 
-def _print_json(
-    loaded: LoadedRun, items: Sequence[Item], known: frozenset[str] | None, valid: Sequence[bool] | None, file: TextIO
-) -> None:
+def _print_json(loaded: LoadedRun, items: Sequence[Item], known: frozenset[str] | None, file: TextIO) -> None:
     """A JSON object for each item, with its log-probability given the label, in nats, before any sampling rule."""
     from chargpt.sampling.loaded_model import LoadedModel, load_model  # imports torch, which computes losses
 
     model = loaded if isinstance(loaded, LoadedModel) else load_model(str(loaded.path), loaded.path, device="cpu")[0]
-    for number, (item, loss) in enumerate(zip(items, model.item_losses(items).tolist())):
+    for item, loss in zip(items, model.item_losses(items).tolist()):
         value: dict[str, object] = {"label": item.label} if item.label else {}
         value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
         value |= {} if known is None else {"new": item.text not in known}
-        value |= {} if valid is None else {"valid": valid[number]}
         file.write(json_line(value, file) + "\n")
     file.flush()
