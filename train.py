@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(make_plan(options, root=root, processes=group.size).describe())
             return 0
         if options.find_lr:
-            from chargpt.session.rate_finder import find_learning_rate  # it imports what draws a curve
+            from chargpt.session.rate_finder import find_learning_rate
 
             return find_learning_rate(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training

@@ -5,6 +5,7 @@ import json
 import random
 import re
 import signal
+import sys
 
 import pytest
 from helpers import bits, last_step, logged, logged_without_speed
