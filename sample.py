@@ -5,9 +5,6 @@ result. The text goes to standard output as it is made; everything else goes to 
 """
 
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
-    import _signal  # needs no file
-
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
     from chargpt.launch import launch
 
     launch("sample")

@@ -8,9 +8,6 @@ then a student that learns from them: the next sessions.
 """
 
 if __name__ == "__main__":  # checks the options, unless torchrun is used; imports this file, runs main() and exits
-    import _signal  # built into Python: it is there before any file is read
-
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until there is a handler, Ctrl-C ends the program
     from chargpt.launch import launch
 
     launch("train", options="chargpt.planning.cli")

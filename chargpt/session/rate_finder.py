@@ -91,7 +91,8 @@ def try_rates(
 ) -> Iterator[tuple[float, float, list[float]]]:
     """Yield each rate, the loss it leads to, and those of its steps, until a rate is clearly too high or a signal comes.
 
-    The loss is the mean of the last steps, infinite for a training that diverges, which has fewer steps. `config` is that of one short training, see `short_config`; its learning rate is replaced. `model` is not changed.
+    The loss is the mean of the last steps, infinite for a training that diverges, which has fewer steps. `config` is that of
+    one short training, see `short_config`; its learning rate is replaced. `model` is not changed.
     """
     best = math.inf
     for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):
