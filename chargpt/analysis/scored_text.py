@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from chargpt.analysis.baselines import ABSENT
 from chargpt.model import GPT
 from chargpt.sampling.surprisal import surprisals
 from chargpt.terminal import one_line
@@ -193,7 +192,7 @@ class Summary:
     texts: list[tuple[str, Total]] = field(default_factory=list)
     characters: int = 0  # of all texts, first characters included, as other programs see them
     bytes: int = 0
-    sizes: dict[str, int | None] = field(default_factory=dict)  # of other programs, in bytes; None: not present
+    sizes: dict[str, int] = field(default_factory=dict)  # of other programs, in bytes
     ngram: tuple[int, float] | None = None  # order and bits per id
 
     @property
@@ -210,14 +209,8 @@ class Summary:
         rows = self.texts if len(self.texts) == 1 else [*self.texts, ("all texts", total)]
         lines = [HEAD, *(_row(label, one) for label, one in rows)]
         for name, size in self.sizes.items():
-            label = f"{name:<{LABEL}}"
-            if size is None:
-                lines.append(f"{label}{ABSENT:>36}")
-            else:
-                per_character, per_byte = 8 * size / max(1, self.characters), 8 * size / max(1, self.bytes)
-                lines.append(
-                    f"{label}{self.characters:>12,}{self.bytes:>12,}{size:>12,}{per_character:>11.4f}{per_byte:>11.4f}"
-                )
+            counts = f"{name:<{LABEL}}{self.characters:>12,}{self.bytes:>12,}{size:>12,}"
+            lines.append(f"{counts}{8 * size / max(1, self.characters):>11.4f}{8 * size / max(1, self.bytes):>11.4f}")
         if self.ngram is not None:
             order, bits = self.ngram
             bits_per_character = bits * total.ids / max(1, total.characters)

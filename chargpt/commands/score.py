@@ -72,7 +72,7 @@ def _parser() -> Parser:
     parser = verb_parser(
         "score",
         "RUN [TEXT ...] [section.key=value ...] [option ...]",
-        "How well a trained model predicts a text: bits per character and per byte, beside gzip, bzip2, xz, zstd "
+        "How well a trained model predicts a text: bits per character and per byte, beside gzip, bzip2, xz "
         "and an n-gram model. The first character of a text is not predicted. A character that the model does not know costs "
         "20.1 bits, a choice among all code points of Unicode, and the model does not see it.",
     )

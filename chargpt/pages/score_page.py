@@ -77,7 +77,6 @@ class Page:
             "score.html.j2",
             facts=summary.facts,
             bars=bars(summary),
-            absent=[name for name, size in summary.sizes.items() if size is None],
             texts=summary.texts if len(summary.texts) == 1 else [*summary.texts, ("all texts", summary.total)],
             worst=[line for _, _, line in sorted(self._worst, reverse=True)],
             levels=[0, *LEVELS],
@@ -140,6 +139,6 @@ def bars(summary: Summary) -> list[Bar]:
     if summary.ngram is not None:
         order, bits = summary.ngram
         rows.append((f"order-{order} n-gram model of its training text", bits * total.ids / max(1, total.bytes)))
-    rows += [(name, 8 * size / max(1, summary.bytes)) for name, size in summary.sizes.items() if size is not None]
+    rows += [(name, 8 * size / max(1, summary.bytes)) for name, size in summary.sizes.items()]
     longest = max(value for _, value in rows) or 1.0
     return [Bar(name=name, bits=value, share=100 * value / longest, is_own=i == 0) for i, (name, value) in enumerate(rows)]
