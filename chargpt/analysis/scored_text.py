@@ -126,52 +126,32 @@ def _priced(piece: Piece, ids: np.ndarray, known: np.ndarray, tokenizer: Tokeniz
 
 def lines_of(scored: Iterable[tuple[Piece, np.ndarray]]) -> Iterator[Line]:
     """The lines of a scored text, each with its newline; parts of at most LONGEST characters of a line that is longer."""
-    number, held_bits = 1, np.empty(0)
-    held: Piece | None = None
+    number, held, held_bits, is_bytes = 1, "", np.empty(0), False
     for piece, bits in scored:
-        held, held_bits = _joined(held, piece), np.concatenate((held_bits, bits))
+        is_bytes = isinstance(piece, bytes)
+        held += piece.decode("latin-1") if isinstance(piece, bytes) else piece  # a character stands for each byte
+        held_bits = np.concatenate((held_bits, bits))
         start = 0
-        while (end := _newline(held, start) + 1) or len(held) - start > LONGEST:
-            stop = end or _character_end(held, start + LONGEST)
-            yield _line(number, held[start:stop], held_bits[start:stop])
+        while (end := held.find("\n", start, start + LONGEST) + 1) or len(held) - start > LONGEST:
+            stop = end or start + LONGEST
+            if is_bytes and not end:  # a cut at most three bytes before, so that no character is cut
+                stop = next((at for at in range(stop, stop - 4, -1) if not "\x80" <= held[at] < "\xc0"), stop)
+            yield _line(number, held[start:stop], held_bits[start:stop], is_bytes=is_bytes)
             number, start = number + bool(end), stop
         held, held_bits = held[start:], held_bits[start:]
     if held:
-        yield _line(number, held, held_bits)
+        yield _line(number, held, held_bits, is_bytes=is_bytes)
 
 
-def _joined(held: Piece | None, piece: Piece) -> Piece:
-    """The two together; all pieces of a text have one type."""
-    if isinstance(held, str) and isinstance(piece, str):
-        return held + piece
-    if isinstance(held, bytes) and isinstance(piece, bytes):
-        return held + piece
-    return piece
-
-
-def _newline(text: Piece, start: int) -> int:
-    """Where the next newline is, if it is among the next LONGEST characters; otherwise -1."""
-    end = start + LONGEST
-    return text.find("\n", start, end) if isinstance(text, str) else text.find(b"\n", start, end)
-
-
-def _character_end(text: Piece, end: int) -> int:
-    """`end`, or a little less so that bytes are not cut inside a character."""
-    if isinstance(text, bytes):
-        for back in range(4):
-            if text[end - back] & 0xC0 != 0x80:
-                return end - back
-    return end
-
-
-def _line(number: int, text: Piece, bits: np.ndarray) -> Line:
-    if isinstance(text, str):
+def _line(number: int, text: str, bits: np.ndarray, *, is_bytes: bool) -> Line:
+    """A line of `text`, in which a character may stand for a byte."""
+    if not is_bytes:
         return Line(number, text, bits)
-    points = code_points(text.decode("utf-8", "surrogateescape"))
+    points = code_points(text.encode("latin-1").decode("utf-8", "surrogateescape"))
     lengths = utf8_lengths(points)
     starts = np.cumsum(lengths) - lengths
-    is_byte = (points >= 0xDC80) & (points <= 0xDCFF)  # one that is not part of a character
-    shown = np.where(is_byte, 0xFFFD, points).astype("<u4").tobytes().decode("utf-32-le")
+    is_part = (points >= 0xDC80) & (points <= 0xDCFF)  # a byte that is not part of a character
+    shown = np.where(is_part, 0xFFFD, points).astype("<u4").tobytes().decode("utf-32-le")
     return Line(number, shown, np.add.reduceat(bits, starts))
 
 
