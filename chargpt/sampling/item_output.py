@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from chargpt.runs.load import corpus_in_cache
-from chargpt.sampling.items import ATTEMPTS, LONGEST, NO_MATCH, TOO_LONG, TOO_SHORT, Tally, Wanted, write_items
+from chargpt.sampling.items import ATTEMPTS, LONGEST, NO_MATCH, TOO_LONG, TOO_SHORT, ItemFilter, ItemStats, write_items
 from chargpt.sampling.loaded_run import LoadedRun
 from chargpt.sampling.options import SampleOptions
 from chargpt.sampling.text_generator import TextGenerator
@@ -66,16 +66,12 @@ def _listed(labels: Iterable[str]) -> str:
 
 def beginning_of_items(options: SampleOptions, loaded: LoadedRun, *, root: Path) -> tuple[list[int], list[str]]:
     """With --interactive: the ids before an item, and what ends it. Raises UserError without a label where there are some."""
-    labels = labels_of(options, loaded, text_of_run(loaded, root=root))
+    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
+    labels = labels_of(options, loaded, corpus)
     if len(labels) > 1:
         raise UserError(f"--interactive: completes items of one label; give --label, one of {_listed(labels)}")
     tokenizer = loaded.tokenizer
     return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
-
-
-def text_of_run(loaded: LoadedRun, *, root: Path) -> EncodedText | None:
-    """The encoded text of the run, if it is in a cache."""
-    return corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
 
 
 def print_items(
@@ -91,14 +87,14 @@ def print_items(
 
     When `stop()` becomes true, no more items are made.
     """
-    corpus = text_of_run(loaded, root=root)
+    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
     labels = labels_of(options, loaded, corpus)
     if options.new and corpus is None:
         raise UserError(f"--new: {NOT_IN_CACHE}")
     known = None
     if corpus is not None and (options.new or len(corpus.train) <= QUICK_TO_READ):
         known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=bool(labels)))
-    wanted = Wanted(
+    wanted = ItemFilter(
         count=options.items or DEFAULT_ITEMS,
         unique=options.unique,
         new=options.new,
@@ -107,42 +103,27 @@ def print_items(
         max_length=LONGEST if options.max_length is None else options.max_length,
     )
     beginning = loaded.tokenizer.normalizer.apply(options.prompt)
-    started, tally = time.perf_counter(), Tally()
-    writing = write_items(generator, wanted, labels=labels, seed=options.seed, known=known, beginning=beginning, tally=tally)
-    for item in writing:
+    started, stats = time.perf_counter(), ItemStats()
+    for item in write_items(generator, wanted, labels=labels, seed=options.seed, known=known, beginning=beginning, stats=stats):
         if not options.json:
-            _print_item(item, file, with_label=options.label is None)
+            text = f"{item.label}\t{item.text}" if item.label and options.label is None else item.text
+            file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))
+            file.flush()
         if stop():
             break
-    seconds = time.perf_counter() - started
+    seconds, written, refused = time.perf_counter() - started, len(stats.written), stats.refused.most_common()
     if options.json:
-        _print_json(loaded, tally.written, known, file)
-    for line in table(tally, wanted=wanted.count, seconds=seconds, is_known=known is not None):
-        log(line)
-
-
-def table(tally: Tally, *, wanted: int, seconds: float, is_known: bool) -> list[str]:
-    """The lines of the table; `is_known` if the training text is."""
-    written = len(tally.written)
-
-    def share(name: str, count: int) -> str:
-        return f"{name:<9} {count:>7,}  {count / max(1, written):6.1%}"
-
-    why = ", ".join(f"{what} {count:,}" for what, count in tally.refused.most_common())
-    lines = [f"{'written':<9} {written:>7,}  of {wanted:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else "")]
-    lines.append(share("unique", tally.unique))
-    lines.append(share("new", tally.new) if is_known else f"new       not known: {NOT_IN_CACHE}")
-    if written < wanted and tally.refused:
-        most = tally.refused.most_common(1)[0][0]
-        what_to_do = f"change {OPTIONS[most]}, " if most in OPTIONS else ""
-        lines.append(f"no more items: {ATTEMPTS:,} in a row were refused; {what_to_do}raise --temperature, or ask for less")
-    return lines
-
-
-def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:
-    text = f"{item.label}\t{item.text}" if item.label and with_label else item.text
-    file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))
-    file.flush()
+        _print_json(loaded, stats.written, known, file)
+    why = ", ".join(f"{what} {count:,}" for what, count in refused)
+    log(f"written   {written:>7,}  of {wanted.count:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
+    log(f"unique    {stats.unique:>7,}  {stats.unique / max(1, written):6.1%}")
+    is_known = known is not None
+    log(
+        f"new       {stats.new:>7,}  {stats.new / max(1, written):6.1%}" if is_known else f"new       not known: {NOT_IN_CACHE}"
+    )
+    if written < wanted.count and refused:
+        what_to_do = f"change {OPTIONS[refused[0][0]]}, " if refused[0][0] in OPTIONS else ""
+        log(f"no more items: {ATTEMPTS:,} in a row were refused; {what_to_do}raise --temperature, or ask for less")
 
 
 def _print_json(loaded: LoadedRun, items: Sequence[Item], known: frozenset[str] | None, file: TextIO) -> None:
