@@ -5,9 +5,6 @@ result. The text goes to standard output as it is made; everything else goes to 
 """
 
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
-    import _signal  # needs no file
-
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
     from chargpt.launch import launch
 
     launch("sample")
@@ -25,7 +22,6 @@ from chargpt.terminal import UserError, best_effort_messages, enable_colours, lo
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
     from chargpt.sampling.loaded_run import LoadedRun
-    from chargpt.sampling.printing import TextPrinter
     from chargpt.sampling.rules import Sampling
     from chargpt.sampling.text_generator import TextGenerator
 
@@ -64,8 +60,11 @@ def write(options: SampleOptions) -> int:
             write_samples(options, writing, interrupt)
             return interrupt.exit_code
     from chargpt.sampling.interactive import Session
+    from chargpt.sampling.printing import TextPrinter
 
-    printer, before = text_printer(options), writing.before
+    if coloured := wants_colours(sys.stdout):
+        enable_colours()
+    printer, before = TextPrinter(sys.stdout, coloured=coloured), writing.before
     session = Session(writing.generator, printer=printer, unknown=options.unknown, seed=options.seed, before=before)
     return session.run(writing.prompt)
 
@@ -123,12 +122,12 @@ def prepare(options: SampleOptions) -> Writing:
 
 def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt) -> None:
     """Print the samples until they are complete or a signal comes, and then how fast they were made."""
-    from chargpt.sampling.printing import JsonPrinter, print_samples
+    from chargpt.sampling.printing import JsonPrinter, TextPrinter, print_samples
 
     loaded, generator, samplings, prompt, *_ = writing
     seeds = range(options.seed, options.seed + options.samples)
     facts = {"run": loaded.run, "step": loaded.step}
-    printer: JsonPrinter | TextPrinter = JsonPrinter(sys.stdout) if options.json else text_printer(options)
+    printer = JsonPrinter(sys.stdout) if options.json else TextPrinter(sys.stdout)
     started = time.perf_counter()
     made, problem = print_samples(
         generator, samplings, prompt, seeds, printer=printer, facts=facts, stop=lambda: interrupt.came_here
@@ -139,20 +138,6 @@ def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt
         log("stopped")
     elif problem:
         log(problem)
-
-
-def text_printer(options: SampleOptions) -> "TextPrinter":
-    """The printer of text for standard output that the options ask for."""
-    from chargpt.sampling.printing import LEGEND, NO_TERMINAL, ModelPrinter, SurprisePrinter, TextPrinter
-
-    if options.surprise:
-        log(LEGEND if sys.stdout.isatty() else NO_TERMINAL)
-        enable_colours()
-        return SurprisePrinter(sys.stdout)
-    if options.interactive and wants_colours(sys.stdout):
-        enable_colours()
-        return ModelPrinter(sys.stdout)
-    return TextPrinter(sys.stdout)
 
 
 @contextlib.contextmanager

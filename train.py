@@ -8,9 +8,6 @@ then a student that learns from them: the next sessions.
 """
 
 if __name__ == "__main__":  # checks the options, unless torchrun is used; imports this file, runs main() and exits
-    import _signal  # built into Python: it is there before any file is read
-
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until there is a handler, Ctrl-C ends the program
     from chargpt.launch import launch
 
     launch("train", options="chargpt.planning.cli")
@@ -47,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(make_plan(options, root=root, processes=group.size).describe())
             return 0
         if options.find_lr:
-            from chargpt.session.rate_finder import find_learning_rate  # it imports what draws a curve
+            from chargpt.session.rate_finder import find_learning_rate
 
             return find_learning_rate(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training

@@ -1,9 +1,6 @@
 """`chargpt VERB ...` and `python -m chargpt VERB ...`. Each verb is a module in commands/; commands/verbs.py lists them."""
 
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
-    import _signal  # needs no file
-
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `launch` sets a handler, Ctrl-C is no traceback
     from chargpt.launch import launch
 
     launch("chargpt.__main__")

@@ -1,12 +1,12 @@
-"""Starting a program: what has to happen before torch is imported, which takes a second or two.
+"""Starting a program: what has to happen before torch is imported, which takes a second or two."""
 
-This module imports only what every Python has imported already, so that a signal in the first milliseconds is handled as well.
-What comes before it, the start of Python itself, is out of reach.
-"""
-
-import _signal  # the part of `signal` that is written in C: importing the rest takes milliseconds
+import gc
+import importlib
 import os
+import signal
 import sys
+
+from chargpt.interrupt import ending_at_once
 
 
 def launch(program: str, *, options: str | None = None) -> None:
@@ -14,13 +14,7 @@ def launch(program: str, *, options: str | None = None) -> None:
 
     If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once.
     """
-    _signal.signal(_signal.SIGINT, _end)  # while `signal` is imported
     open_standard_streams()
-    import gc
-    import importlib
-
-    from chargpt.interrupt import ending_at_once
-
     with ending_at_once():  # there is nothing to save yet
         from chargpt.terminal import run_program
 
@@ -36,25 +30,13 @@ def launch(program: str, *, options: str | None = None) -> None:
             return 0
 
         code = run_program(prepare)
-    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-    code = code or run_program(modules[0].main)
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # nothing is left to do: Ctrl-C ends the process without a traceback
-    sys.exit(code)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
+    sys.exit(code or run_program(modules[0].main))
 
 
 def command() -> None:
     """The command `chargpt` of an installed package."""
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     launch("chargpt.__main__")
-
-
-def _end(number: int, frame: object) -> None:
-    """A signal handler that ends the program at once."""
-    try:
-        os.write(2, b"stopped\n")
-    except OSError:
-        pass
-    os._exit(128 + number)
 
 
 def open_standard_streams() -> None:

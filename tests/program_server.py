@@ -19,7 +19,6 @@ import sample  # noqa: F401  so that a fork has everything imported
 import train  # noqa: F401
 from chargpt.pages import report_page  # noqa: F401
 from chargpt.sampling import c_decoder  # noqa: F401
-from chargpt.session import rate_finder  # noqa: F401
 from chargpt.terminal import run_program
 
 

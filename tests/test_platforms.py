@@ -30,7 +30,7 @@ cache = "data.cache=" + folder + "/cache"
 for main, arguments in (
     (train.main, [text, *tiny, *run, cache]),
     (train.main, ["--resume", *run, "train.max_steps=6", cache]),
-    (sample.main, [folder + "/run", "--length", "20", "--surprise"]),
+    (sample.main, [folder + "/run", "--length", "20"]),
     (chargpt.__main__.main, ["text", text, *tiny, cache]),
 ):
     sys.argv = ["program", *arguments]

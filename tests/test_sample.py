@@ -311,7 +311,6 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--interactive", "--samples", "2"], "--interactive: --samples given as well; leave out"),
         (["--interactive", "--temperature", "0,1"], "--interactive: several temperatures given as well; leave out"),
         (["--interactive", "--prompt-file", "-"], "--interactive: --prompt-file - given as well; leave out"),
-        (["--json", "--surprise"], "not allowed with argument --json"),
         (["--unknown", "guess"], "--unknown: invalid choice: 'guess' (choose from"),
         (["--overflow", "no"], "--overflow: invalid choice"),
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from chargpt.analysis.item_labels import Guesses, guess_labels
-from chargpt.sampling.items import Tally, Wanted, write_items
+from chargpt.sampling.items import ItemFilter, ItemStats, write_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.rules import Sampling
 from chargpt.text.corpus import Corpus
@@ -45,14 +45,14 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     has_labels = bool(corpus.items.labels)
     known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))
     generator = loaded.text_generator(Sampling(temperature=1.0), length=1)
-    started, tally = time.monotonic(), Tally()
-    wanted = Wanted(count=WRITTEN, max_length=LONGEST)
-    for _ in write_items(generator, wanted, labels=corpus.items.labels, seed=0, known=known, tally=tally):
+    started, stats = time.monotonic(), ItemStats()
+    wanted = ItemFilter(count=WRITTEN, max_length=LONGEST)
+    for _ in write_items(generator, wanted, labels=corpus.items.labels, seed=0, known=known, stats=stats):
         if time.monotonic() - started > seconds:
             break
     by_label: dict[str, list[str]] = {label: [] for label in [*corpus.items.labels][:LABELS] or [""]}
     most = SAMPLES if has_labels else LABELS * SAMPLES
-    for item in tally.written:
+    for item in stats.written:
         if item.label in by_label and len(by_label[item.label]) < most:
             by_label[item.label].append(item.text)
     items = _first(items_in(corpus.val, corpus.tokenizer, has_labels=has_labels)[:SCORED], characters)
@@ -61,9 +61,9 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     guessed = has_labels and len(corpus.items.labels) <= MAX_GUESSED
     return ItemReport(
         samples=[(label, texts) for label, texts in by_label.items() if texts],
-        written=len(tally.written),
-        unique=tally.unique / max(1, len(tally.written)),
-        new=tally.new / max(1, len(tally.written)),
+        written=len(stats.written),
+        unique=stats.unique / max(1, len(stats.written)),
+        new=stats.new / max(1, len(stats.written)),
         scored=len(items),
         bits=float(bits.mean()),
         worst=[(float(bits[i]), items[i]) for i in order[::-1][:listed]],

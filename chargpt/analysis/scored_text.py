@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from chargpt.analysis.baselines import ABSENT
 from chargpt.model import GPT
 from chargpt.sampling.surprisal import surprisals
 from chargpt.terminal import one_line
@@ -127,52 +126,32 @@ def _priced(piece: Piece, ids: np.ndarray, known: np.ndarray, tokenizer: Tokeniz
 
 def lines_of(scored: Iterable[tuple[Piece, np.ndarray]]) -> Iterator[Line]:
     """The lines of a scored text, each with its newline; parts of at most LONGEST characters of a line that is longer."""
-    number, held_bits = 1, np.empty(0)
-    held: Piece | None = None
+    number, held, held_bits, is_bytes = 1, "", np.empty(0), False
     for piece, bits in scored:
-        held, held_bits = _joined(held, piece), np.concatenate((held_bits, bits))
+        is_bytes = isinstance(piece, bytes)
+        held += piece.decode("latin-1") if isinstance(piece, bytes) else piece  # a character stands for each byte
+        held_bits = np.concatenate((held_bits, bits))
         start = 0
-        while (end := _newline(held, start) + 1) or len(held) - start > LONGEST:
-            stop = end or _character_end(held, start + LONGEST)
-            yield _line(number, held[start:stop], held_bits[start:stop])
+        while (end := held.find("\n", start, start + LONGEST) + 1) or len(held) - start > LONGEST:
+            stop = end or start + LONGEST
+            if is_bytes and not end:  # a cut at most three bytes before, so that no character is cut
+                stop = next((at for at in range(stop, stop - 4, -1) if not "\x80" <= held[at] < "\xc0"), stop)
+            yield _line(number, held[start:stop], held_bits[start:stop], is_bytes=is_bytes)
             number, start = number + bool(end), stop
         held, held_bits = held[start:], held_bits[start:]
     if held:
-        yield _line(number, held, held_bits)
+        yield _line(number, held, held_bits, is_bytes=is_bytes)
 
 
-def _joined(held: Piece | None, piece: Piece) -> Piece:
-    """The two together; all pieces of a text have one type."""
-    if isinstance(held, str) and isinstance(piece, str):
-        return held + piece
-    if isinstance(held, bytes) and isinstance(piece, bytes):
-        return held + piece
-    return piece
-
-
-def _newline(text: Piece, start: int) -> int:
-    """Where the next newline is, if it is among the next LONGEST characters; otherwise -1."""
-    end = start + LONGEST
-    return text.find("\n", start, end) if isinstance(text, str) else text.find(b"\n", start, end)
-
-
-def _character_end(text: Piece, end: int) -> int:
-    """`end`, or a little less so that bytes are not cut inside a character."""
-    if isinstance(text, bytes):
-        for back in range(4):
-            if text[end - back] & 0xC0 != 0x80:
-                return end - back
-    return end
-
-
-def _line(number: int, text: Piece, bits: np.ndarray) -> Line:
-    if isinstance(text, str):
+def _line(number: int, text: str, bits: np.ndarray, *, is_bytes: bool) -> Line:
+    """A line of `text`, in which a character may stand for a byte."""
+    if not is_bytes:
         return Line(number, text, bits)
-    points = code_points(text.decode("utf-8", "surrogateescape"))
+    points = code_points(text.encode("latin-1").decode("utf-8", "surrogateescape"))
     lengths = utf8_lengths(points)
     starts = np.cumsum(lengths) - lengths
-    is_byte = (points >= 0xDC80) & (points <= 0xDCFF)  # one that is not part of a character
-    shown = np.where(is_byte, 0xFFFD, points).astype("<u4").tobytes().decode("utf-32-le")
+    is_part = (points >= 0xDC80) & (points <= 0xDCFF)  # a byte that is not part of a character
+    shown = np.where(is_part, 0xFFFD, points).astype("<u4").tobytes().decode("utf-32-le")
     return Line(number, shown, np.add.reduceat(bits, starts))
 
 
@@ -193,7 +172,7 @@ class Summary:
     texts: list[tuple[str, Total]] = field(default_factory=list)
     characters: int = 0  # of all texts, first characters included, as other programs see them
     bytes: int = 0
-    sizes: dict[str, int | None] = field(default_factory=dict)  # of other programs, in bytes; None: not present
+    sizes: dict[str, int] = field(default_factory=dict)  # of other programs, in bytes
     ngram: tuple[int, float] | None = None  # order and bits per id
 
     @property
@@ -210,14 +189,8 @@ class Summary:
         rows = self.texts if len(self.texts) == 1 else [*self.texts, ("all texts", total)]
         lines = [HEAD, *(_row(label, one) for label, one in rows)]
         for name, size in self.sizes.items():
-            label = f"{name:<{LABEL}}"
-            if size is None:
-                lines.append(f"{label}{ABSENT:>36}")
-            else:
-                per_character, per_byte = 8 * size / max(1, self.characters), 8 * size / max(1, self.bytes)
-                lines.append(
-                    f"{label}{self.characters:>12,}{self.bytes:>12,}{size:>12,}{per_character:>11.4f}{per_byte:>11.4f}"
-                )
+            counts = f"{name:<{LABEL}}{self.characters:>12,}{self.bytes:>12,}{size:>12,}"
+            lines.append(f"{counts}{8 * size / max(1, self.characters):>11.4f}{8 * size / max(1, self.bytes):>11.4f}")
         if self.ngram is not None:
             order, bits = self.ngram
             bits_per_character = bits * total.ids / max(1, total.characters)

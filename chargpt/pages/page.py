@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from markupsafe import Markup
 
 from chargpt.files import publish_file
@@ -17,6 +18,9 @@ from chargpt.markup import allowed, as_json, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+# Bits at which a deeper level of surprise begins. A character of n bits had the probability 1 / 2^n.
+LEVELS = (0.5, 1, 2, 3, 4, 6, 8, 10)
 
 
 def page(title: str, *, body: Markup, style: str = "", script: str = "", data: Mapping[str, object] | None = None) -> str:
@@ -63,6 +67,18 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
         auto_reload=False,
     )
+
+
+def stretches(bits: np.ndarray) -> list[tuple[int, int, int]]:
+    """The stretches of characters of one level of surprise: the level, the first character, and the one after the last.
+
+    Levels are 0 to len(LEVELS); -1 is a character that was not predicted, nan in `bits`.
+    """
+    if not len(bits):
+        return []
+    levels = np.where(np.isnan(bits), -1, np.searchsorted(LEVELS, np.nan_to_num(bits), side="right"))
+    starts = [0, *(np.flatnonzero(np.diff(levels)) + 1).tolist()]
+    return list(zip(levels[starts].tolist(), starts, [*starts[1:], len(levels)]))
 
 
 def source(name: str) -> str:

@@ -26,9 +26,8 @@ from chargpt.analysis.scored_text import Line as TextLine
 from chargpt.config import to_dict
 from chargpt.interrupt import ending_at_once
 from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
-from chargpt.pages.page import page, publish_page, render, source
+from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
 from chargpt.sampling.loaded_model import load_model
-from chargpt.sampling.surprise import LEVELS, stretches
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.sources import DEFAULT

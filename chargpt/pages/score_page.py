@@ -3,7 +3,6 @@
 import heapq
 import math
 import unicodedata
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -11,8 +10,7 @@ from markupsafe import Markup
 
 from chargpt.analysis.scored_text import Line, Summary
 from chargpt.markup import is_shown
-from chargpt.pages.page import page, publish_page, render, source
-from chargpt.sampling.surprise import LEVELS, stretches
+from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
 
 # Characters that the page shows: more would make a browser slow.
 MAX_CHARACTERS = 200_000
@@ -20,16 +18,6 @@ MAX_CHARACTERS = 200_000
 LISTED, SHORTEST = 10, 12
 # The code of the bits of a character for the script: its place is the number of quarters of a bit.
 STEPS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A row of the comparison with other programs."""
-
-    name: str
-    bits: float  # per byte
-    share: float  # percent of the longest bar
-    is_own: bool
 
 
 class Page:
@@ -73,13 +61,18 @@ class Page:
 
     def html(self, summary: Summary) -> str:
         """The page."""
-        title = f"How well {summary.facts['run']} predicts a text"
+        title, total = f"How well {summary.facts['run']} predicts a text", summary.total
+        bars = [(f"model {summary.facts['run']}", total.bits_per_byte)]
+        if summary.ngram is not None:
+            order, bits = summary.ngram
+            bars.append((f"order-{order} n-gram model of its training text", bits * total.ids / max(1, total.bytes)))
+        bars += [(name, 8 * size / max(1, summary.bytes)) for name, size in summary.sizes.items()]
         body = render(
             "score.html.j2",
             facts=summary.facts,
-            bars=bars(summary),
-            absent=[name for name, size in summary.sizes.items() if size is None],
-            texts=summary.texts if len(summary.texts) == 1 else [*summary.texts, ("all texts", summary.total)],
+            bars=bars,  # name and bits per byte, that of the model first
+            longest=max(value for _, value in bars) or 1.0,
+            texts=summary.texts if len(summary.texts) == 1 else [*summary.texts, ("all texts", total)],
             worst=[line for _, _, line in sorted(self._worst, reverse=True)],
             levels=[0, *LEVELS],
             left_out=self._left_out,
@@ -132,15 +125,3 @@ def _symbol(character: str) -> tuple[str, str | None]:
         return character, None
     point = ord(character)
     return chr(0x2400 + point) if point < 0x20 else "\u2421" if point == 0x7F else "\ufffd", f"U+{point:04X}"
-
-
-def bars(summary: Summary) -> list[Bar]:
-    """The comparison with other programs, in bits per byte."""
-    total = summary.total
-    rows = [(f"model {summary.facts['run']}", total.bits_per_byte)]
-    if summary.ngram is not None:
-        order, bits = summary.ngram
-        rows.append((f"order-{order} n-gram model of its training text", bits * total.ids / max(1, total.bytes)))
-    rows += [(name, 8 * size / max(1, summary.bytes)) for name, size in summary.sizes.items() if size is not None]
-    longest = max(value for _, value in rows) or 1.0
-    return [Bar(name=name, bits=value, share=100 * value / longest, is_own=i == 0) for i, (name, value) in enumerate(rows)]

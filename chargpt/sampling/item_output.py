@@ -1,20 +1,14 @@
-"""Items on standard output, as lines or JSON lines, and the table at the end: written, unique, new and valid."""
+"""Items on standard output, as lines or JSON lines, and the table at the end: written, unique and new."""
 
-import contextlib
 import difflib
 import math
-import os
-import shlex
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from chargpt.files import WINDOWS
 from chargpt.runs.load import corpus_in_cache
-from chargpt.sampling.items import ATTEMPTS, LONGEST, NO_MATCH, TOO_LONG, TOO_SHORT, Tally, Wanted, write_items
+from chargpt.sampling.items import ATTEMPTS, LONGEST, NO_MATCH, TOO_LONG, TOO_SHORT, ItemFilter, ItemStats, write_items
 from chargpt.sampling.loaded_run import LoadedRun
 from chargpt.sampling.options import SampleOptions
 from chargpt.sampling.text_generator import TextGenerator
@@ -26,9 +20,6 @@ from chargpt.text.items import Item, end_in, item_prompt, items_in
 DEFAULT_ITEMS = 10
 # Ids of a training text up to which its items are known without --new.
 QUICK_TO_READ = 2**24
-# Bytes that a validator may print: OUTPUT, and OUTPUT_OF_A_LINE for each item.
-OUTPUT = 2**16
-OUTPUT_OF_A_LINE = 16
 # Labels that an error lists.
 LISTED = 12
 # The option because of which items are refused for each reason.
@@ -39,11 +30,11 @@ NOT_IN_CACHE = "the training text of this run is not in the cache; train.py --re
 def writes_items(options: SampleOptions, loaded: LoadedRun) -> bool:
     """Whether these options ask for items. Raises UserError if this run has none."""
     is_list = bool(loaded.config.data.items)
-    asked = options.items or options.label is not None or options.new or options.validator is not None
+    asked = options.items or options.label is not None or options.new
     if asked and not is_list:
         given = "--items" if options.items else "--label" if options.label is not None else "--new"
         raise UserError(f"{given}: the run {loaded.run} was not trained on items; leave it out, or train with --items")
-    of_text = options.lines or options.samples > 1 or options.stop or options.unseen or options.surprise
+    of_text = options.lines or options.samples > 1 or options.stop or options.unseen
     return is_list and not of_text
 
 
@@ -75,16 +66,12 @@ def _listed(labels: Iterable[str]) -> str:
 
 def beginning_of_items(options: SampleOptions, loaded: LoadedRun, *, root: Path) -> tuple[list[int], list[str]]:
     """With --interactive: the ids before an item, and what ends it. Raises UserError without a label where there are some."""
-    labels = labels_of(options, loaded, text_of_run(loaded, root=root))
+    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
+    labels = labels_of(options, loaded, corpus)
     if len(labels) > 1:
         raise UserError(f"--interactive: completes items of one label; give --label, one of {_listed(labels)}")
     tokenizer = loaded.tokenizer
     return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
-
-
-def text_of_run(loaded: LoadedRun, *, root: Path) -> EncodedText | None:
-    """The encoded text of the run, if it is in a cache."""
-    return corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
 
 
 def print_items(
@@ -100,14 +87,14 @@ def print_items(
 
     When `stop()` becomes true, no more items are made.
     """
-    corpus = text_of_run(loaded, root=root)
+    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root)
     labels = labels_of(options, loaded, corpus)
     if options.new and corpus is None:
         raise UserError(f"--new: {NOT_IN_CACHE}")
     known = None
     if corpus is not None and (options.new or len(corpus.train) <= QUICK_TO_READ):
         known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=bool(labels)))
-    wanted = Wanted(
+    wanted = ItemFilter(
         count=options.items or DEFAULT_ITEMS,
         unique=options.unique,
         new=options.new,
@@ -116,118 +103,37 @@ def print_items(
         max_length=LONGEST if options.max_length is None else options.max_length,
     )
     beginning = loaded.tokenizer.normalizer.apply(options.prompt)
-    started, tally = time.perf_counter(), Tally()
-    writing = write_items(generator, wanted, labels=labels, seed=options.seed, known=known, beginning=beginning, tally=tally)
-    is_streamed = not options.json and options.validator is None
-    for item in writing:
-        if is_streamed:
-            _print_item(item, file, with_label=options.label is None)
+    started, stats = time.perf_counter(), ItemStats()
+    for item in write_items(generator, wanted, labels=labels, seed=options.seed, known=known, beginning=beginning, stats=stats):
+        if not options.json:
+            text = f"{item.label}\t{item.text}" if item.label and options.label is None else item.text
+            file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))
+            file.flush()
         if stop():
             break
-    seconds = time.perf_counter() - started
-    valid = None if options.validator is None else validate([item.text for item in tally.written], options.validator)
+    seconds, written, refused = time.perf_counter() - started, len(stats.written), stats.refused.most_common()
     if options.json:
-        _print_json(loaded, tally.written, known, valid, file)
-    elif not is_streamed:
-        for item in tally.written:
-            _print_item(item, file, with_label=options.label is None)
-    for line in table(tally, wanted=wanted.count, seconds=seconds, is_known=known is not None, valid=valid):
-        log(line)
+        _print_json(loaded, stats.written, known, file)
+    why = ", ".join(f"{what} {count:,}" for what, count in refused)
+    log(f"written   {written:>7,}  of {wanted.count:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
+    log(f"unique    {stats.unique:>7,}  {stats.unique / max(1, written):6.1%}")
+    is_known = known is not None
+    log(
+        f"new       {stats.new:>7,}  {stats.new / max(1, written):6.1%}" if is_known else f"new       not known: {NOT_IN_CACHE}"
+    )
+    if written < wanted.count and refused:
+        what_to_do = f"change {OPTIONS[refused[0][0]]}, " if refused[0][0] in OPTIONS else ""
+        log(f"no more items: {ATTEMPTS:,} in a row were refused; {what_to_do}raise --temperature, or ask for less")
 
 
-def table(tally: Tally, *, wanted: int, seconds: float, is_known: bool, valid: Sequence[bool] | None) -> list[str]:
-    """The lines of the table; `is_known` if the training text is."""
-    written = len(tally.written)
-
-    def share(name: str, count: int) -> str:
-        return f"{name:<9} {count:>7,}  {count / max(1, written):6.1%}"
-
-    why = ", ".join(f"{what} {count:,}" for what, count in tally.refused.most_common())
-    lines = [f"{'written':<9} {written:>7,}  of {wanted:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else "")]
-    lines.append(share("unique", tally.unique))
-    lines.append(share("new", tally.new) if is_known else f"new       not known: {NOT_IN_CACHE}")
-    if valid is not None:
-        lines.append(share("valid", sum(valid)))
-    if written < wanted and tally.refused:
-        most = tally.refused.most_common(1)[0][0]
-        what_to_do = f"change {OPTIONS[most]}, " if most in OPTIONS else ""
-        lines.append(f"no more items: {ATTEMPTS:,} in a row were refused; {what_to_do}raise --temperature, or ask for less")
-    return lines
-
-
-def validate(texts: Sequence[str], command: str) -> list[bool]:
-    """What the program `command` says of each of the `texts`: it reads them as lines, and prints 1 or 0. Raises UserError."""
-    most = OUTPUT + OUTPUT_OF_A_LINE * len(texts)
-    try:
-        words = shlex.split(command, posix=not WINDOWS)
-        content = "".join(text.replace("\n", "\\n") + "\n" for text in texts)
-        code, output, errors = _run(words, content.encode(), most=most)
-    except (OSError, ValueError, IndexError) as error:  # no such program; a quote that is not closed; no word
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"--validator: {command!r} given: {reason}; give a program and its arguments") from None
-    said = output.decode("utf-8", "replace").split()
-    if len(output) > most or code or len(said) != len(texts) or not {*said} <= {"0", "1"}:
-        last = (errors.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
-        what = f"it ended with code {code} and printed {len(said):,} words for {len(texts):,} items"
-        if len(output) > most:
-            what = f"it printed more than {most:,} bytes for {len(texts):,} items and was stopped"
-        raise UserError(f"--validator: {what}{f' ({last})' if last else ''}; print 1 or 0 for each line")
-    return [word == "1" for word in said]
-
-
-def _run(words: Sequence[str], content: bytes, *, most: int) -> tuple[int, bytes, bytes]:
-    """The exit code of a program that reads `content`, what it prints, and the end of its errors. Raises OSError.
-
-    It is stopped when it has printed more than `most` bytes, so that what it prints does not fill the memory.
-    """
-    errors = bytearray()
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        given, printed, failed = process.stdin, process.stdout, process.stderr
-        assert given is not None and printed is not None and failed is not None, "pipes"
-
-        def write() -> None:
-            with contextlib.suppress(OSError), given:  # it may end before it has read everything
-                given.write(content)
-
-        def keep_end() -> None:
-            with contextlib.suppress(OSError, ValueError):  # it is closed when the program is stopped
-                while piece := os.read(failed.fileno(), OUTPUT):
-                    errors[:] = (errors + piece)[-OUTPUT:]
-
-        threads = [threading.Thread(target=work, daemon=True) for work in (write, keep_end)]
-        for thread in threads:
-            thread.start()
-        try:
-            output = printed.read(most + 1)
-            if is_stopped := len(output) > most:
-                process.kill()
-                printed.close()  # ends programs that this one has started
-        except BaseException:
-            process.kill()
-            raise
-        for thread in threads:
-            thread.join(1.0 if is_stopped else None)
-    return process.returncode, output, bytes(errors)
-
-
-def _print_item(item: Item, file: TextIO, *, with_label: bool) -> None:
-    text = f"{item.label}\t{item.text}" if item.label and with_label else item.text
-    file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))
-    file.flush()
-
-
-def _print_json(
-    loaded: LoadedRun, items: Sequence[Item], known: frozenset[str] | None, valid: Sequence[bool] | None, file: TextIO
-) -> None:
+def _print_json(loaded: LoadedRun, items: Sequence[Item], known: frozenset[str] | None, file: TextIO) -> None:
     """A JSON object for each item, with its log-probability given the label, in nats, before any sampling rule."""
     from chargpt.sampling.loaded_model import LoadedModel, load_model  # imports torch, which computes losses
 
     model = loaded if isinstance(loaded, LoadedModel) else load_model(str(loaded.path), loaded.path, device="cpu")[0]
-    for number, (item, loss) in enumerate(zip(items, model.item_losses(items).tolist())):
+    for item, loss in zip(items, model.item_losses(items).tolist()):
         value: dict[str, object] = {"label": item.label} if item.label else {}
         value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
         value |= {} if known is None else {"new": item.text not in known}
-        value |= {} if valid is None else {"valid": valid[number]}
         file.write(json_line(value, file) + "\n")
     file.flush()

@@ -18,7 +18,7 @@ TOO_LONG, TOO_SHORT, NO_MATCH, REPEATED, KNOWN = "longer", "shorter", "no match"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ItemFilter:
     """Which items are wanted. The others that the model makes are refused."""
 
     count: int
@@ -30,7 +30,7 @@ class Wanted:
 
 
 @dataclass
-class Tally:
+class ItemStats:
     """What was made so far."""
 
     refused: Counter[str] = field(default_factory=Counter)  # why
@@ -45,15 +45,15 @@ class Tally:
 
 def write_items(
     generator: TextGenerator,
-    wanted: Wanted,
+    wanted: ItemFilter,
     *,
     labels: Mapping[str, int],
     seed: int,
     known: frozenset[str] | None = None,
     beginning: str = "",
-    tally: Tally,
+    stats: ItemStats,
 ) -> Iterator[Item]:
-    """The wanted items, counted in `tally`; fewer of them after ATTEMPTS items in a row that were refused.
+    """The wanted items, counted in `stats`; fewer of them after ATTEMPTS items in a row that were refused.
 
     The label of each item is drawn by the numbers in `labels`; without any, items have none. `known` are the items of the
     training text, if they are known. `generator` gets its length and its end from here.
@@ -65,25 +65,25 @@ def write_items(
     names, weights = list(labels) or [""], torch.tensor(list(labels.values()) or [1], dtype=torch.float64)
     prompts = [tokenizer.encode(item_prompt(tokenizer, name, beginning)).tolist() for name in names]
     written, in_a_row = set[str](), 0
-    while len(tally.written) < wanted.count and in_a_row < ATTEMPTS:
-        size = min(BATCH, wanted.count - len(tally.written) + in_a_row)
+    while len(stats.written) < wanted.count and in_a_row < ATTEMPTS:
+        size = min(BATCH, wanted.count - len(stats.written) + in_a_row)
         chosen = torch.multinomial(weights, size, replacement=True, generator=random).tolist()
         seeds = torch.randint(2**62, (size,), generator=random).tolist()
         for number, characters in zip(chosen, writer.continuations([prompts[number] for number in chosen], seeds)):
             item = Item(names[number], beginning + text_of(characters))
             is_known = known is not None and item.text in known
             if why := _refused(item.text, len(characters), wanted, is_repeated=item.text in written, is_known=is_known):
-                tally.refused[why] += 1
+                stats.refused[why] += 1
                 in_a_row += 1
-            elif len(tally.written) < wanted.count:
+            elif len(stats.written) < wanted.count:
                 in_a_row = 0
                 written.add(item.text)
-                tally.written.append(item)
-                tally.new += known is not None and not is_known
+                stats.written.append(item)
+                stats.new += known is not None and not is_known
                 yield item
 
 
-def _refused(text: str, made: int, wanted: Wanted, *, is_repeated: bool, is_known: bool) -> str:
+def _refused(text: str, made: int, wanted: ItemFilter, *, is_repeated: bool, is_known: bool) -> str:
     """Why an item with `made` new characters is refused; empty if it is not."""
     if made > wanted.max_length or len(text) > wanted.max_length:  # the model has not ended it, or later than wanted
         return TOO_LONG

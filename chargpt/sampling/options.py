@@ -44,7 +44,6 @@ class SampleOptions:
     match: re.Pattern[str] | None
     min_length: int
     max_length: int | None
-    validator: str | None
     # how the next character is chosen
     allow: str | None
     ban: str | None
@@ -55,7 +54,6 @@ class SampleOptions:
     min_p: float
     # how it is printed
     json: bool
-    surprise: bool
     interactive: bool
 
 
@@ -127,14 +125,12 @@ def _check_combination(options: SampleOptions) -> None:
         "--match": options.match is not None,
         "--min-length": options.min_length > 0,
         "--max-length": options.max_length is not None,
-        "--validator": options.validator is not None,
     }
     of_texts = {
         "--lines": options.lines > 0,
         "--unseen": options.unseen,
         "--stop": bool(options.stop),
         "--samples": options.samples > 1,
-        "--surprise": options.surprise,
         "several temperatures": len(options.temperatures) > 1,
     }
     given = ["--items"] * bool(options.items) + [name for name, is_given in of_items.items() if is_given]
@@ -228,21 +224,15 @@ def _add_item_options(group: Any) -> None:
         type=whole_number(1),
         default=0,
         metavar="N",
-        help="write N items, one for each line, and a table of how many are unique, new and valid; --prompt is how each of "
+        help="write N items, one for each line, and a table of how many are unique and new; --prompt is how each of "
         "them begins; with --json also the label and the log-probability (default: 10, unless an option for a text is given, "
-        "such as --lines)",
+        "such as --lines). The list ends after 1,000 items in a row that do not fit the options",
     )
     add("--label", metavar="L", help="the label of each item (default: each label as often as in the training text)")
     add("--new", action="store_true", help="no item of the training text; --unique writes no item twice")
     add("--match", type=pattern, metavar="REGEX", help="only items in which this regular expression matches")
     add("--min-length", type=whole_number(0), default=0, metavar="N", help="only items of N characters or more")
     add("--max-length", type=whole_number(1), metavar="N", help="only items of up to N characters (default: --length, or 1000)")
-    add(
-        "--validator",
-        metavar="CMD",
-        help="a program, with its arguments, that reads the items as lines (a newline in one as \\n) and prints 1 or 0 for "
-        "each: valid or not; the table counts them. The list ends after 1,000 items in a row that do not fit the options",
-    )
 
 
 def pattern(text: str) -> re.Pattern[str]:
@@ -292,10 +282,9 @@ def _add_sampling_options(group: Any) -> None:
 
 
 def _add_output_options(group: Any) -> None:
-    either = group.add_mutually_exclusive_group().add_argument
-    either("--json", action="store_true", help="print each sample as a JSON object with the log-probability of each character")
-    either("--surprise", action="store_true", help="colour each character by how little the model expected it")
-    group.add_argument(
+    add = group.add_argument
+    add("--json", action="store_true", help="print each sample as a JSON object with the log-probability of each character")
+    add(
         "--interactive",
         action="store_true",
         help="type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, Ctrl-D leaves",

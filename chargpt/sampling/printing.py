@@ -1,7 +1,6 @@
-"""How samples are printed: as text, as text coloured by surprise, or as JSON lines."""
+"""How samples are printed: as text, or as JSON lines."""
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -9,18 +8,11 @@ from typing import Any, TextIO
 
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import ATTEMPTS, Character
-from chargpt.sampling.surprise import level
 from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.terminal import escape_controls, json_line
 
 DIVIDER = "-" * 15
-PLAIN = "0"
-# The ANSI code of each level of surprise: dim, plain, yellow, red, and bold red.
-STYLES = ("2", PLAIN, PLAIN, "33", "33", "31", "31", "1;31", "1;31")
-# Magenta, legible on a dark and on a light background.
-MODEL_STYLE = "35"
-LEGEND = "surprise: dim below 0.5 bits, plain below 2, yellow below 4, red below 8, bold red from 8 on"
-NO_TERMINAL = "--surprise: standard output is not a terminal, so it gets the text without colours; --json writes the numbers"
+MAGENTA = "\033[35m{}\033[0m"  # legible on a dark and on a light background; does not reach beyond its text
 
 
 def text_of(characters: Sequence[Character]) -> str:
@@ -43,8 +35,9 @@ class TextPrinter:
     A terminal gets control characters as escapes, so that a text cannot command it. A file or pipe gets the exact text.
     """
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, *, coloured: bool = False) -> None:
+        """With `coloured`, what the model writes has another colour than the prompt."""
+        self._file, self._coloured = file, coloured
         self._is_terminal = file.isatty()
         self._divider = ""
 
@@ -53,12 +46,13 @@ class TextPrinter:
         if heading:
             self._divider = f"{DIVIDER} {heading}\n"
         self._write(self._divider)
-        self._write(self._shown(prompt))
+        self.prompt(prompt)
         self._divider = DIVIDER + "\n"
 
     def add(self, characters: Sequence[Character]) -> None:
         """Print the next characters of the sample at once."""
-        self._write(self._render(characters))
+        text = self._shown(text_of(characters))
+        self._write(MAGENTA.format(text) if text and self._coloured else text)
 
     def end(self) -> None:
         """End the sample."""
@@ -75,38 +69,6 @@ class TextPrinter:
 
     def _shown(self, text: str) -> str:
         return escape_controls(text) if self._is_terminal else text
-
-    def _render(self, characters: Sequence[Character]) -> str:
-        return self._shown(text_of(characters))
-
-
-class SurprisePrinter(TextPrinter):
-    """A TextPrinter that colours each character, on a terminal, by how little the model expected it."""
-
-    def _render(self, characters: Sequence[Character]) -> str:
-        if not self._is_terminal:
-            return super()._render(characters)
-        return "".join(
-            coloured(self._shown(character.text), level(-character.log_probability / math.log(2))) for character in characters
-        )
-
-
-class ModelPrinter(TextPrinter):
-    """A TextPrinter that gives what the model writes, on a terminal, another colour than the prompt."""
-
-    def _render(self, characters: Sequence[Character]) -> str:
-        text = super()._render(characters)
-        return styled(text, MODEL_STYLE) if text and self._is_terminal else text
-
-
-def coloured(text: str, surprise: int) -> str:
-    """`text` in the colour of a level of surprise; plain if it was not predicted."""
-    return styled(text, STYLES[surprise] if surprise >= 0 else PLAIN)
-
-
-def styled(text: str, style: str) -> str:
-    """`text` in an ANSI style, which does not reach beyond it."""
-    return f"\033[{style}m{text}\033[0m"
 
 
 class JsonPrinter:

@@ -1,27 +1,27 @@
-"""--find-lr: short trainings at a range of learning rates, the curve drawn, and a suggestion.
+"""--find-lr: short trainings at a range of learning rates, a table of their losses, and a suggestion.
 
 Each training starts from the same weights and sees the same batches. Its loss is the mean training loss of its last steps:
 text that it has not seen before, unless the text is short. The validation split is not used.
 """
 
+import contextlib
 import copy
 import dataclasses
-import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from torch.utils.tensorboard import summary
 
 from chargpt.config import Config
-from chargpt.files import publish_file
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import make_plan
 from chargpt.planning.teachers import models_of
 from chargpt.runs.run import folder_of
+from chargpt.session.metrics import EventFile, event_file_name
 from chargpt.terminal import UserError, notice, shown
 from chargpt.text.items import ItemMarks
 from chargpt.training.runtime import Runtime, choose_runtime
@@ -31,16 +31,16 @@ from chargpt.training.trainer import NotFinite, Trainer
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
 MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
 HOPELESS = 0.3  # nats above the best: higher rates will not be better
-WIDTH, HEIGHT, MARGIN = 720, 440, 64  # of the picture, in pixels
 STOPPING = "\nstopping\na second signal stops at once\n"
 
 Curve = list[tuple[float, float]]  # rate and loss, rates ascending
 
 
 def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
-    """--find-lr: short trainings at a range of rates, a picture of the losses, and a suggestion. Returns the exit code.
+    """--find-lr: short trainings at a range of rates, a table of their losses, and a suggestion. Returns the exit code.
 
-    `root` is the folder of the project. Raises UserError.
+    TensorBoard gets the losses of each rate, in the folder NAME-find-lr beside the run NAME. `root` is the folder of the
+    project. Raises UserError.
     """
     plan = make_plan(options, root=root)
     for label, text, kind in (*plan.notices, *plan.choices):
@@ -48,22 +48,24 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
             notice(label, text)
     model, corpus, config = plan.model, plan.corpus, short_config(plan.config)
     run = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
-    path = run.with_name(f"{run.name}-find-lr.png")
+    folder = run.with_name(f"{run.name}-find-lr")
     with Interrupt(STOPPING) as interrupt:
         notice("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
-        curve, runtime, teachers = [], choose_runtime(config), models_of(plan.teachers)
-        for rate, loss in try_rates(
+        curve: Curve = []
+        losses: dict[float, list[float]] = {}
+        runtime, teachers = choose_runtime(config), models_of(plan.teachers)
+        for rate, loss, losses[rate] in try_rates(
             model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers, interrupt=interrupt
         ):
-            notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
             curve.append((rate, loss))
-        if not any(loss < math.inf for _, loss in curve):
+            notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
+        if all(loss == math.inf for _, loss in curve):
             if interrupt.came_here:
                 return interrupt.exit_code
             raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
         notice("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
-        record(curve, path)
-        notice("drawn", shown(path))
+        record(losses, folder)
+        notice("curves", f"python -m tensorboard.main --logdir {shown(folder)}")
     return interrupt.exit_code
 
 
@@ -86,35 +88,28 @@ def try_rates(
     interrupt: Interrupt,
     marks: ItemMarks | None = None,
     teachers: Sequence[GPT] = (),
-) -> Iterator[tuple[float, float]]:
-    """Yield each rate and the loss it leads to, until a rate is clearly too high or a signal comes. A loss may be infinite.
+) -> Iterator[tuple[float, float, list[float]]]:
+    """Yield each rate, the loss it leads to, and those of its steps, until a rate is clearly too high or a signal comes.
 
-    `config` is that of one short training, see `short_config`; its learning rate is replaced. `model` is not changed.
+    The loss is the mean of the last steps, infinite for a training that diverges, which has fewer steps. `config` is that of
+    one short training, see `short_config`; its learning rate is replaced. `model` is not changed.
     """
     best = math.inf
     for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):
         at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
         trainer = Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime, marks=marks, teachers=teachers)
-        loss = _final_loss(trainer, interrupt)
-        if interrupt.came_here:
-            return
-        yield rate, loss
-        best = min(best, loss)
-        if loss > best + HOPELESS:
-            return
-
-
-def _final_loss(trainer: Trainer, interrupt: Interrupt) -> float:
-    """Train to the end; the mean loss of the last steps, infinite if the training diverges."""
-    losses = []
-    try:
-        with ThreadSpinning(trainer.runtime) as spinning:
+        losses: list[float] = []
+        with contextlib.suppress(NotFinite), ThreadSpinning(trainer.runtime) as spinning:
             while not trainer.is_finished and not interrupt.came_here:
                 with spinning.watch():
                     losses.append(trainer.step().loss)
-    except NotFinite:
-        return math.inf
-    return sum(losses[-LAST_STEPS:]) / LAST_STEPS
+        if interrupt.came_here:
+            return
+        loss = sum(losses[-LAST_STEPS:]) / LAST_STEPS if len(losses) == config.train.max_steps else math.inf
+        yield rate, loss, losses
+        best = min(best, loss)
+        if loss > best + HOPELESS:
+            return
 
 
 def suggestion(curve: Curve) -> float:
@@ -128,48 +123,14 @@ def suggestion(curve: Curve) -> float:
     return curve[i][0] * FACTOR ** (0.5 * (left - right) / bend if bend > 0 else 0.0)
 
 
-def record(curve: Curve, path: Path) -> None:
-    """Draw the curve into a picture, which replaces that of an earlier sweep. Raises OSError."""
-    png = io.BytesIO()
-    draw(curve).save(png, "png")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    publish_file(path, png.getvalue())
-
-
-def draw(curve: Curve) -> Image.Image:
-    """A picture of loss against rate on a logarithmic axis, with the suggestion marked."""
-    finite = [(rate, loss) for rate, loss in curve if math.isfinite(loss)]
-    bottom, top = min(loss for _, loss in finite), max(loss for _, loss in finite)
-    low, high = math.log10(curve[0][0]), math.log10(curve[-1][0] * FACTOR**0.5)
-    span = max(top - bottom, 1e-3)
-
-    def at(rate: float, loss: float) -> tuple[float, float]:
-        x = MARGIN + (math.log10(rate) - low) / (high - low) * (WIDTH - 2 * MARGIN)
-        return x, HEIGHT - MARGIN - (loss - bottom) / span * (HEIGHT - 2 * MARGIN)
-
-    picture = Image.new("RGB", (WIDTH, HEIGHT), "white")
-    pen, font = ImageDraw.Draw(picture), ImageFont.load_default(size=13)
-    for rate, _ in curve:
-        x, y = at(rate, bottom)
-        pen.line([(x, MARGIN), (x, y)], fill="#e4e4e4")
-        pen.text((x, y + 8), _short(rate), fill="#444444", font=font, anchor="ma")
-    for part in range(5):
-        loss = bottom + span * part / 4
-        x, y = at(curve[0][0], loss)
-        pen.line([(x, y), (WIDTH - MARGIN, y)], fill="#e4e4e4")
-        pen.text((x - 8, y), f"{loss:.2f}", fill="#444444", font=font, anchor="rm")
-    best = suggestion(curve)
-    x, y = at(best, bottom)
-    pen.line([(x, MARGIN), (x, y)], fill="#d62728", width=2)
-    pen.text((x, MARGIN - 8), f"suggested {_short(best)}", fill="#d62728", font=font, anchor="mb")
-    pen.line([at(rate, loss) for rate, loss in finite], fill="#1f77b4", width=3)
-    for rate, loss in finite:
-        x, y = at(rate, loss)
-        pen.ellipse([x - 4, y - 4, x + 4, y + 4], fill="#1f77b4")
-    pen.text((WIDTH / 2, HEIGHT - 12), "learning rate", fill="#000000", font=font, anchor="mb")
-    pen.text((MARGIN, 14), "training loss at the end, nats per character", fill="#000000", font=font, anchor="lt")
-    return picture
-
-
-def _short(rate: float) -> str:
-    return f"{rate:.1e}".replace("e-0", "e-")
+def record(losses: Mapping[float, Sequence[float]], folder: Path) -> None:
+    """Write the losses of each rate, step by step, for TensorBoard. They replace those of an earlier sweep. Raises OSError."""
+    for old in folder.glob("rate-*/events.out.tfevents.*"):
+        old.unlink()
+    for rate, values in losses.items():
+        place = folder / f"rate-{rate:.4f}"
+        place.mkdir(parents=True, exist_ok=True)
+        events = EventFile(place / event_file_name(), purge_step=0)
+        with events.file:
+            for step, loss in enumerate(values, 1):
+                events.add(step, summary.scalar("find-lr/loss", loss))

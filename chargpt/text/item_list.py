@@ -97,21 +97,30 @@ def read_items(
     if not lines:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise UserError(f"{sources.label}: no item in it{why}; give a file with items")
-    counts = _counts(lines, has_labels=has_labels)
-    items = Counter(_item(line, has_labels) for line in lines)
+    item_of = {line: line.partition(TAB)[2] if has_labels else line for line in lines}
+    items = Counter(item_of[line] for line in lines)
+    by_label = Counter(line.partition(TAB)[0] for line in lines) if has_labels else Counter[str]()
+    counts = ItemCounts(
+        items=len(lines),
+        duplicates=len(lines) - len(items),
+        longest=max(map(len, items)),
+        longest_label=max(map(len, by_label), default=0),
+        labels=dict(by_label.most_common()),
+    )
     if config.val_text:
-        held_out = {_item(line, has_labels) for line in found[VAL]}
-        removed = sum(_item(line, has_labels) in held_out for line in found[TRAIN])
+        held_out = {item_of[line] for line in found[VAL]}
+        removed = sum(item_of[line] in held_out for line in found[TRAIN])
         notes += [f"items removed from the training text because they are validation items: {removed:,}"] * bool(removed)
-        lines = [line for line in found[TRAIN] if _item(line, has_labels) not in held_out] + found[VAL]
+        lines = [line for line in found[TRAIN] if item_of[line] not in held_out] + found[VAL]
     else:
         held_out = _held_out(items, config.val_fraction)
-    train, val = ([line for line in lines if (_item(line, has_labels) in held_out) == (split == VAL)] for split in (TRAIN, VAL))
+    train, val = ([line for line in lines if (item_of[line] in held_out) == (split == VAL)] for split in (TRAIN, VAL))
     if not train or not val:
         raise UserError(f"{sources.label}: {plural(len(items), 'different item')}; give two or more, so that one can validate")
-    uses_separator = any("\n" in line for line in lines) or SEPARATOR in ((tokenizer and tokenizer.characters) or known)
+    holds_newlines = any("\n" in line for line in lines)
+    uses_separator = holds_newlines or SEPARATOR in ((tokenizer and tokenizer.characters) or known)
     if uses_separator:
-        why = "items hold newlines" if any("\n" in line for line in lines) else "the vocabulary has it"
+        why = "items hold newlines" if holds_newlines else "the vocabulary has it"
         notes.append(f"{why}, so {character_name(SEPARATOR)} ends each of them for the model")
     return ItemList(
         train=_mixed(train),
@@ -158,29 +167,20 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
     """
     for origin, split, pieces in reader.documents():
         text = "".join(decoded(pieces))
-        _check_characters(text, origin)
+        for character in ("\0", SEPARATOR):
+            if (at := text.find(character)) >= 0:
+                where = f"{origin.source.label}: line {origin.line + text.count(chr(10), 0, at):,}"
+                raise UserError(f"{where}: {character_name(character)} in an item; remove it")
         for line in _items_in(text, origin, config):
             label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
-            if len(label) > MAX_LABEL or len(item) > MAX_ITEM:
-                raise UserError(_too_long(label, item, where=f"{origin.source.label}: line {origin.line:,}"))
+            where = f"{origin.source.label}: line {origin.line:,}"
+            if len(label) > MAX_LABEL:
+                what = f"a label of {len(label):,} characters, more than {MAX_LABEL}"
+                raise UserError(f"{where}: {what}; name a field in data.label that groups the items")
+            if len(item) > MAX_ITEM:
+                what = f"an item of {len(item):,} characters, more than {MAX_ITEM:,}"
+                raise UserError(f"{where}: {what}; split it, or train on it as a text, without --items")
             yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
-
-
-def _too_long(label: str, item: str, *, where: str) -> str:
-    """What is wrong with an item that is too long, or has such a label."""
-    if len(label) > MAX_LABEL:
-        what = f"a label of {len(label):,} characters, more than {MAX_LABEL}"
-        return f"{where}: {what}; name a field in data.label that groups the items"
-    what = f"an item of {len(item):,} characters, more than {MAX_ITEM:,}"
-    return f"{where}: {what}; split it, or train on it as a text, without --items"
-
-
-def _check_characters(text: str, origin: Origin) -> None:
-    """Raise UserError for a character that cannot be in an item."""
-    for character in ("\0", SEPARATOR):
-        if (at := text.find(character)) >= 0:
-            where = f"{origin.source.label}: line {origin.line + text.count(chr(10), 0, at):,}"
-            raise UserError(f"{where}: {character_name(character)} in an item; remove it")
 
 
 def _items_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
@@ -220,23 +220,6 @@ def _place(name: str, origin: Origin, given: str) -> str:
         raise UserError(f"data.label: {given!r} given, but {origin.source.label} is {what}; use {allowed}, or leave it out")
     path = path.absolute()
     return plain_name(path).stem if name == "file" else path.parent.name
-
-
-def _item(line: str, has_labels: bool) -> str:
-    return line.partition(TAB)[2] if has_labels else line
-
-
-def _counts(lines: Sequence[str], *, has_labels: bool) -> ItemCounts:
-    """What the list holds."""
-    labels = Counter(line.partition(TAB)[0] for line in lines) if has_labels else Counter[str]()
-    texts = [_item(line, has_labels) for line in lines]
-    return ItemCounts(
-        items=len(lines),
-        duplicates=len(lines) - len(set(texts)),
-        longest=max(map(len, texts)),
-        longest_label=max(map(len, labels), default=0),
-        labels=dict(labels.most_common()),
-    )
 
 
 def _held_out(items: Counter[str], fraction: float) -> set[str]:

@@ -3,8 +3,6 @@
 import bz2
 import gzip
 import lzma
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -32,18 +30,6 @@ def test_sizes_are_those_of_the_whole_text():
     assert sizes["xz -9e"] == len(lzma.compress(TEXT, preset=9 | lzma.PRESET_EXTREME))
 
 
-@pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the program zstd")
-def test_zstd_is_that_of_the_program():
-    packed = subprocess.run(["zstd", "-19", "-c", "-q"], input=TEXT, capture_output=True, check=True).stdout
-    assert abs(sizes_of(TEXT)["zstd -19"] - len(packed)) <= 8  # the package leaves out the checksum
-
-
-def test_without_zstd_it_is_not_present(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
-    assert sizes_of(TEXT)["zstd -19"] is None
-
-
 def test_the_ngram_loss_is_that_of_the_text_report(text, tmp_path):
     corpus = load_corpus([str(text)], DataConfig(), root=tmp_path, block_size=8)
     mark = NgramBits(lambda: corpus)
@@ -62,11 +48,3 @@ def test_without_the_training_text_there_is_no_mark():
     mark = NgramBits(gone)
     mark.add(np.zeros(100, np.int64))
     assert mark.bits(unknown=20.0) is None
-
-
-def test_a_program_that_fails_is_not_present(monkeypatch):
-    monkeypatch.setattr("importlib.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
-    monkeypatch.setattr(shutil, "which", lambda name: "zstd")
-    popen = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **rest: popen(["false"], **rest))
-    assert sizes_of(*[TEXT] * 100)["zstd -19"] is None

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from chargpt.analysis.item_labels import guess_labels
 from chargpt.commands.frame import corpus_of_run, load_run
-from chargpt.sampling.items import Tally, Wanted, write_items
+from chargpt.sampling.items import ItemFilter, ItemStats, write_items
 from chargpt.sampling.rules import Sampling
 from chargpt.text.items import Item, items_in
 
@@ -113,9 +113,9 @@ def measure_labels(run: str) -> None:
     print(json.dumps({"run": run, "items": len(val), "classifier": what, "accuracy": accuracy(independent, val)}), flush=True)
     known = frozenset(item.text for item in train)
     for label in corpus.items.labels:
-        generator, tally = loaded.text_generator(Sampling(temperature=0.8), length=1), Tally()
-        wanted = Wanted(count=SAMPLES, unique=True, new=True)
-        samples = list(write_items(generator, wanted, labels={label: 1}, seed=1, known=known, tally=tally))
+        generator, stats = loaded.text_generator(Sampling(temperature=0.8), length=1), ItemStats()
+        wanted = ItemFilter(count=SAMPLES, unique=True, new=True)
+        samples = list(write_items(generator, wanted, labels={label: 1}, seed=1, known=known, stats=stats))
         print(json.dumps({"run": run, "label": label, "samples": len(samples), "accuracy": accuracy(independent, samples)}))
 
 

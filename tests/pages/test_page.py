@@ -4,15 +4,19 @@ import base64
 import hashlib
 import html
 import json
+import math
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from chargpt.markup import escape
-from chargpt.pages.page import page, publish_page, render, source
+from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "\x1b[31m", "\u202eabc\u2066", "a\"b'c&d", "\0\x7f\u2028", "\ud800"]
 
@@ -92,3 +96,13 @@ def test_a_value_of_a_template_is_visible_and_escaped_without_being_asked(text):
 def test_a_value_that_a_template_misses_is_an_error():
     with pytest.raises(UndefinedError):
         render("attention.html.j2", about="")
+
+
+@given(st.lists(st.one_of(st.floats(0, 40), st.sampled_from([*LEVELS, math.nan])), max_size=40))
+def test_stretches_cover_the_text_once_and_each_has_one_level(bits):
+    found = stretches(np.array(bits))
+    assert [place for _, start, stop in found for place in range(start, stop)] == list(range(len(bits)))
+    for level, start, stop in found:
+        for value in bits[start:stop]:
+            assert level == (-1 if math.isnan(value) else sum(value >= least for least in LEVELS))
+    assert all(before != after for (before, *_), (after, *_) in zip(found, found[1:]))

@@ -1,18 +1,13 @@
 """The loss of each character: equal to the validation loss in its windows, and to one prediction at a time in any windows."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import surprisal
 from chargpt.sampling.surprisal import predictions_of, surprisals
-from chargpt.sampling.surprise import LEVELS, NOT_PREDICTED, level, stretches
 from chargpt.text import windows
 from chargpt.training.evaluation import evaluate
 
@@ -79,16 +74,3 @@ def test_the_most_likely_id_comes_with_each_loss(model):
     for t in range(1, len(ids)):
         start = 0 if t <= SIZE else -(-(t - SIZE) // 3) * 3
         assert best[t - 1] == model(torch.from_numpy(ids[None, start:t]))[0, -1].argmax()
-
-
-@given(st.lists(st.one_of(st.floats(0, 40), st.sampled_from([*LEVELS, math.nan])), max_size=40))
-def test_stretches_cover_the_text_once_and_each_has_one_level(bits):
-    found = stretches(np.array(bits))
-    assert [place for _, start, stop in found for place in range(start, stop)] == list(range(len(bits)))
-    assert all(level(bits[place]) == value for value, start, stop in found for place in range(start, stop))
-    assert all(before != after for (before, *_), (after, *_) in zip(found, found[1:]))
-
-
-def test_a_level_begins_at_its_bits():
-    assert [level(bits) for bits in LEVELS] == list(range(1, len(LEVELS) + 1)) and level(math.nan) == NOT_PREDICTED
-    assert [level(bits - 1e-9) for bits in LEVELS] == list(range(len(LEVELS)))

@@ -49,13 +49,13 @@ def on_a_terminal(
     return written.decode().replace("\r\n", "\n")  # the terminal's own line ends
 
 
-@pytest.mark.parametrize("options", [[], ["--surprise"], ["--json"], ["--samples", "2"], ["--interactive"]], ids=" ".join)
+@pytest.mark.parametrize("options", [[], ["--json"], ["--samples", "2"], ["--interactive"]], ids=" ".join)
 def test_no_control_character_reaches_the_terminal(programs, run, options):
     typed = f"{OSC_52}\\n\n/\x1b]0;a\x07\n/new \x9b1\n" if options == ["--interactive"] else ""
     given = ["--prompt", OSC_52, "--length", "300", "--temperature", "2", "--seed", "1"]
     written = on_a_terminal(programs, run, *given, *options, typed=typed)
-    if options in (["--surprise"], ["--interactive"]):
-        written = re.sub(r"\x1b\[(0|2|33|31|35)m", "", written)  # our own colours
+    if options == ["--interactive"]:
+        written = re.sub(r"\x1b\[(0|35)m", "", written)  # our own colours
     assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", written)
     escapes = ["\\u001b", "\\u0007", "\\u202e"] if options == ["--json"] else ["\\x1b", "\\x07", "\\u202e"]
     assert all(escape in written for escape in escapes)
@@ -75,16 +75,6 @@ def test_a_terminal_shows_the_words_of_the_model_in_another_colour(programs, tmp
     for variable in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert "\x1b" not in on_a_terminal(programs, *options, typed="ab\n", environment={**os.environ, **variable})
     assert "\x1b[35m" in on_a_terminal(programs, *options, typed="ab\n", environment={**os.environ, "NO_COLOR": ""})
-
-
-def test_surprise_has_colours_on_a_terminal_and_none_in_a_pipe(programs, run, tmp_path):
-    run = str(publish_run(tmp_path / "run"))
-    given = [run, "--prompt", "ab", "--length", "60", "--seed", "1"]
-    plain = programs.run("sample", *given).stdout.decode()
-    piped = programs.run("sample", *given, "--surprise")
-    assert piped.stdout.decode() == plain and piped.stderr.decode().count("without colours; --json writes the numbers") == 1
-    written = on_a_terminal(programs, *given, "--surprise")
-    assert re.sub(r"\x1b\[\d+m", "", written).count(plain) == 1 and "\x1b[33m" in written
 
 
 def test_a_pipe_gets_the_exact_text(programs, run):

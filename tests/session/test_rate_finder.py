@@ -1,4 +1,4 @@
-"""The search for a learning rate: where it looks, when it stops, what it suggests and draws."""
+"""The search for a learning rate: where it looks, when it stops, what it suggests and records."""
 
 import dataclasses
 import math
@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
 from chargpt.config import Config, TrainConfig
@@ -21,8 +21,6 @@ from chargpt.session.rate_finder import (
     HOPELESS,
     MAX_RATES,
     MIN_RATE,
-    draw,
-    record,
     short_config,
     suggestion,
     try_rates,
@@ -51,9 +49,11 @@ def tried(config: Config, interrupt: Interrupt | None = None) -> list[tuple[floa
     model, ids = GPT(config.model, 7), np.random.default_rng(0).integers(0, 7, 2000).astype(np.uint8)
     before = model.state_dict()["norm.weight"].clone()
     runtime = choose_runtime(config)
-    curve = list(try_rates(model, ids, short_config(config, steps=25), runtime=runtime, interrupt=interrupt or Interrupt()))
+    short = short_config(config, steps=25)
+    found = list(try_rates(model, ids, short, runtime=runtime, interrupt=interrupt or Interrupt()))
     assert torch.equal(before, model.state_dict()["norm.weight"])
-    return curve
+    assert all((len(losses) == 25) == (loss < math.inf) for _, loss, losses in found)
+    return [(rate, loss) for rate, loss, _ in found]
 
 
 def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before():
@@ -73,36 +73,29 @@ def test_a_training_that_diverges_is_too_high_a_rate():
     assert len(curve) == MAX_RATES and all(loss == math.inf for _, loss in curve)
     curve = [*valley(1e-2)[:4], (MIN_RATE * FACTOR**4, math.inf)]
     assert suggestion(curve) == curve[-2][0]
-    assert draw(curve).size == draw(curve[:-1]).size
 
 
 def test_where_every_rate_is_worse_than_the_lowest_it_suggests_the_lowest():
     assert suggestion(valley(1e-5, width=4)) == MIN_RATE
 
 
-def test_the_suggestion_is_marked_where_it_is(tmp_path):
-    path = tmp_path / "found.png"
-    record(valley(2.7e-3), path)
-    red = np.asarray(Image.open(path)).astype(int) @ [1, -1, -1] > 100
-    columns = np.flatnonzero(red.sum(axis=0) > 200)
-    curve = valley(2.7e-3)
-    low, high = math.log10(MIN_RATE), math.log10(curve[-1][0] * FACTOR**0.5)
-    expected = 64 + (math.log10(2.7e-3) - low) / (high - low) * (720 - 128)
-    assert len(columns) and abs(columns.mean() - expected) < 2
-
-
-def test_find_lr_suggests_a_rate_and_leaves_one_picture(text, tmp_path, capsys):
-    """TensorBoard shows every folder of checkpoints/ that has events, so there is no folder."""
+def test_find_lr_suggests_a_rate_and_leaves_a_curve_for_each_rate(text, tmp_path, capsys):
     arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/runs/found", f"data.cache={tmp_path}/cache"]
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "found-find-lr.png").write_text("of an earlier sweep, which is drawn over")
+    earlier = tmp_path / "runs" / "found-find-lr" / "rate-9.0000" / "events.out.tfevents.1"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("of an earlier sweep")
     assert train.main(arguments) == 0
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["found-find-lr.png"]
-    assert (tmp_path / "runs" / "found-find-lr.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["found-find-lr"] and not earlier.exists()
     printed = capsys.readouterr().out
     rates = [float(line.split()[1].rstrip(":")) for line in printed.splitlines() if line.startswith("rate ")]
     suggested = float(printed.split("optim.learning_rate=")[1].split()[0])
     assert min(rates) <= suggested <= max(rates)
+    for rate in rates:
+        (events,) = (tmp_path / "runs" / "found-find-lr" / f"rate-{rate:.4f}").iterdir()
+        recorded = EventAccumulator(str(events)).Reload().Scalars("find-lr/loss")
+        losses = [event.value for event in recorded]
+        assert [event.step for event in recorded] == list(range(1, 201))
+        assert f"{rate:.4f}: loss {sum(losses[-20:]) / 20:.3f}" in printed
     arguments.remove("--find-lr")
     assert train.main([*arguments, "train.max_steps=5"]) == 0  # the name is free
 
@@ -119,7 +112,7 @@ def test_a_name_that_is_none_is_refused_before_anything_is_tried(text, tmp_path,
         train.main([str(text), *SMALL, "--find-lr", "--run", name, f"data.cache={tmp_path}/cache"])
 
 
-def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capfd, monkeypatch):
+def test_a_signal_ends_the_sweep_and_what_there_is_is_recorded(text, tmp_path, capfd, monkeypatch):
     notice = rate_finder.notice
 
     def notice_and_stop(what: str, words: str) -> None:
@@ -130,7 +123,7 @@ def test_a_signal_ends_the_sweep_and_what_there_is_is_drawn(text, tmp_path, capf
     monkeypatch.setattr(rate_finder, "notice", notice_and_stop)
     arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     assert train.main(arguments) == 143
-    assert (tmp_path / "x-find-lr.png").exists()
+    assert len(list((tmp_path / "x-find-lr").glob("rate-*/events*"))) >= 3
     captured = capfd.readouterr()
     assert "suggested" in captured.out and "saved" not in captured.err
 
