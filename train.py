@@ -23,7 +23,6 @@ from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.session.processes import compare_options
 from chargpt.session.result import Result, conclude, give_up
-from chargpt.session.resumed import options_of_restart, read_resumed
 from chargpt.session.session import Session
 from chargpt.terminal import best_effort_output
 from chargpt.training.thread_spinning import ThreadSpinning
@@ -61,8 +60,12 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
     if not group.is_first:
         return Session.join(options, root=root, group=group, started=started)
     if group.restarted_after_save:  # torchrun has started the processes again: go on from the checkpoint
+        from chargpt.session.resumed import options_of_restart
+
         options = options_of_restart(options, root=root)
     if options.resume:
+        from chargpt.session.resumed import read_resumed
+
         return Session.resume(read_resumed(options, root=root), options, root=root, group=group, started=started)
     plan = make_plan(options, root=root, processes=group.size)  # encodes the text; times some steps to choose settings
     return Session.create(plan, options, root=root, group=group, started=started)

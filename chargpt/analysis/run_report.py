@@ -5,13 +5,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chargpt.analysis.copies import Copies, measure_copies
 from chargpt.analysis.heads import Heads, measure_attention
-from chargpt.analysis.item_report import ItemReport, measure_items
 from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
 from chargpt.analysis.metrics_log import MetricsLog, read_metrics
 from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
@@ -26,6 +25,9 @@ from chargpt.text.items import ItemMarks
 from chargpt.text.report import ngram_loss_of, split_problems
 from chargpt.text.suffix_array import SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # imported for a list alone
+    from chargpt.analysis.item_report import ItemReport
 
 # Characters of the training text that a report shows.
 EXCERPT = 250
@@ -95,7 +97,7 @@ class RunReport:
     best: list[Line] = field(default_factory=list)
     copies: Copies | None = None
     heads: Heads | None = None
-    items: ItemReport | None = None  # of a run on items
+    items: "ItemReport | None" = None  # of a run on items
     missing: list[str] = field(default_factory=list)
 
 
@@ -131,6 +133,8 @@ def measure_run(
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= _on_text(loaded, corpus, effort)
     if corpus.items is not None:
+        from chargpt.analysis.item_report import measure_items
+
         facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
     facts["ngram_loss"] = ngram_loss_of(corpus) if ngram_loss is None else ngram_loss
     if index is None:

@@ -15,14 +15,6 @@ import torch
 from chargpt.config import Config, apply_overrides, difference, to_dict
 from chargpt.model import GPT
 from chargpt.nanogpt_words import CHARACTERS, is_gpt2
-from chargpt.planning.adaptation import (
-    MeasuredStart,
-    adapt,
-    describe_adaptation,
-    describe_start,
-    has_seen_validation,
-    measure_start,
-)
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
@@ -127,14 +119,13 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     context = SHORTEST_CONTEXT if is_open and "model.block_size" not in settings.given else config.model.block_size
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     text = text_of(corpus)
-    measured = None if start is None else measure_start(start, corpus)
     check_teachers(teachers, corpus.tokenizer, context=context)
     settings = _with_batch_and_length(settings, options, corpus, is_open=is_open, processes=processes)
     notices += [*warnings, *_about_text(corpus, options), *_about_settings(settings, options, is_open=is_open)]
     notices += warnings_about(teachers, corpus.fingerprint)
 
     # The model and its training: chosen for the text and the time, as far as the user leaves it open.
-    choice = _choose(settings, corpus, text, options, measured, processes=processes, teachers=teachers)
+    choice = _choose(settings, corpus, text, options, start, root=root, processes=processes, teachers=teachers)
     config = _for_any_folder_and_length(choice, corpus)
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size)
@@ -143,7 +134,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     model = _first_model(config, corpus, start)
 
     # What to say of it.
-    choices = [*choice.notices, *_about_start(start, corpus, root=root)]
+    choices = [*choice.notices]
     may_follow = start is None and processes == 1
     choices += [*_about_student(config, settings, folder=folder, may_follow=may_follow), *_about_items(corpus, config)]
     if start is None and is_open:
@@ -280,8 +271,9 @@ def _choose(
     corpus: Corpus,
     text: Text,
     options: TrainOptions,
-    start: MeasuredStart | None,
+    start: Checkpoint | None,
     *,
+    root: Path,
     processes: int,
     teachers: tuple[Teacher, ...],
 ) -> Choice:
@@ -295,10 +287,13 @@ def _choose(
     if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
         config = apply_overrides(config, ["runtime.compile=off"])
     if start is not None:
+        from chargpt.planning.adaptation import adapt, describe_adaptation, describe_start, has_seen_validation, measure_start
+
+        measured = measure_start(start, corpus)
         config = adapt(
             config,
             corpus,
-            start,
+            measured,
             given=given if options.epochs is None else given - {"train.max_steps"},  # which --epochs has set
             keep=options.given if settings.is_preset else given,
             minutes=minutes,
@@ -307,7 +302,11 @@ def _choose(
             teachers=teachers,
         )
         about = describe_adaptation(config, characters=len(corpus.train))
-        notices = [describe_start(start, corpus, ngram_loss=text.ngram_loss), Notice("chosen", about, "detail")]
+        notices = [describe_start(measured, corpus, ngram_loss=text.ngram_loss), Notice("chosen", about, "detail")]
+        if has_seen_validation(start.state, corpus, root=root):
+            why = "it was trained on text that holds this validation split, so the losses will look too good"
+            what_to_do = "start from a run on other text, or give data.val_text"
+            notices.append(Notice("warning", f"{shown(start.path)}: {why}; {what_to_do}"))
         return Choice(config, limit, notices)
     if not chooses(given, minutes=minutes):
         return regularized(config, text, given=given)._replace(seconds=limit)
@@ -360,14 +359,6 @@ def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GP
     if start is not None:
         start_from(start, model, corpus.tokenizer)
     return model
-
-
-def _about_start(start: Checkpoint | None, corpus: Corpus, *, root: Path) -> list[Notice]:
-    """A warning if the run begins with weights that know the validation split."""
-    if start is None or not has_seen_validation(start.state, corpus, root=root):
-        return []
-    why = "it was trained on text that holds this validation split, so the losses will look too good"
-    return [Notice("warning", f"{shown(start.path)}: {why}; start from a run on other text, or give data.val_text")]
 
 
 def _about_items(corpus: Corpus, config: Config) -> list[Notice]:

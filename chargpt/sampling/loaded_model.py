@@ -21,7 +21,6 @@ from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder, ModelWriter
 from chargpt.sampling.loaded_run import LoadedRun, facts_of
-from chargpt.sampling.options import default_length
 from chargpt.sampling.printing import text_of, too_few_lines
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stored_weights import round_weights
@@ -150,7 +149,11 @@ class LoadedModel(LoadedRun):
                 raise UserError(f"{name}={_short(characters)}: use a str")
         lines = whole_number("lines", lines)
         first = secrets.randbits(32) if seed is None else whole_number("seed", seed, most=2**63)
-        length = default_length(lines, unique=unique) if length is None else whole_number("length", length)
+        if length is None:
+            from chargpt.sampling.options import default_length  # of the command line; a training imports this module too
+
+            length = default_length(lines, unique=unique)
+        length = whole_number("length", length)
         with python_errors():
             generator = self.text_generator(
                 Sampling(**numbers, top_k=whole_number("top_k", top_k)),

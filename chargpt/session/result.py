@@ -13,8 +13,8 @@ from chargpt.project import command
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import restore_model
-from chargpt.runs.starts import start_names
 from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.starts import start_names
 from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown
 from chargpt.text.corpus import Corpus

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -51,7 +52,6 @@ from chargpt.session.processes import (
     publish_decisions,
     read_decisions,
 )
-from chargpt.session.resumed import Resumed, what_differs
 from chargpt.session.student import (
     decided,
     describe_decision,
@@ -68,6 +68,9 @@ from chargpt.training.evaluation import validation_split
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
+
+if TYPE_CHECKING:  # imported for a run that continues alone
+    from chargpt.session.resumed import Resumed
 
 # Returns to a checkpoint in a run, at most.
 MAX_ROLLBACKS = 3
@@ -155,8 +158,10 @@ class Session:
         )
 
     @classmethod
-    def resume(cls, resumed: Resumed, options: TrainOptions, *, root: Path, group: Group, started: float) -> "Session":
+    def resume(cls, resumed: "Resumed", options: TrainOptions, *, root: Path, group: Group, started: float) -> "Session":
         """A run as its newest valid checkpoint left it. Raises UserError."""
+        from chargpt.session.resumed import what_differs
+
         config, corpus, checkpoint, teachers = resumed.config, resumed.corpus, resumed.checkpoint, models_of(resumed.teachers)
         journal = Journal(verbose=options.verbose)
         journal.add(resumed.notices)

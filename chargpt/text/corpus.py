@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
@@ -18,7 +18,6 @@ from chargpt.files import SyncedFile
 from chargpt.terminal import Notice, UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
-from chargpt.text.item_list import ItemList, read_items, reading_of_items
 from chargpt.text.items import TAB
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TRAIN, VAL, TextReader, with_split
@@ -26,6 +25,9 @@ from chargpt.text.source_bytes import Sources
 from chargpt.text.sources import absolute_text, run_name, select_sources
 from chargpt.text.structure import fields_of, may_have_fields, read_head, recognised, warnings_about
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
+
+if TYPE_CHECKING:  # the modules for lists are imported for lists alone
+    from chargpt.text.item_list import ItemList
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
 MAKE_ROOM = "free some space there, or name another folder in data.cache"
@@ -88,7 +90,11 @@ def load_corpus(
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
         check_effect(given, texts, config, sources)
-        reading = reading_of_items(config)
+        reading = config
+        if config.items:
+            from chargpt.text.item_list import reading_of_items
+
+            reading = reading_of_items(config)
         warnings = warnings_about(sources.train + sources.val, reading)
         divided = with_split(reading, sources)
         encoded = _find_or_encode(sources, divided, tokenizer, known, cache)
@@ -242,6 +248,8 @@ def _encode_items(
     signature: list[Any] | None,
 ) -> EncodedText:
     """The same for a list of items, which is read into memory."""
+    from chargpt.text.item_list import read_items
+
     with tqdm(desc="encoding", total=sources.size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
         found = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
     train_text, val_text = found.streams()
@@ -264,7 +272,7 @@ def _encode_items(
     return _published(cache, fingerprint)
 
 
-def _check_marks(found: ItemList, tokenizer: Tokenizer, config: DataConfig) -> None:
+def _check_marks(found: "ItemList", tokenizer: Tokenizer, config: DataConfig) -> None:
     """Raise UserError unless the characters that end items and labels have ids of their own."""
     marks = found.end + TAB * bool(found.counts.labels)
     ids = tokenizer.ids_of(marks)

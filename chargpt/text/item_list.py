@@ -55,8 +55,6 @@ class ItemList:
 
 def reading_of_items(config: DataConfig) -> DataConfig:
     """`config` for a reader of the documents that hold the items: with data.items as the field, if that is what it names."""
-    if not config.items:
-        return config
     newlines = "fold" if config.newlines == "auto" else config.newlines
     config = dataclasses.replace(config, newlines=newlines, split="position")
     if config.items in (LINE, PARAGRAPH, FILE):

@@ -18,11 +18,9 @@ from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.charsets import byte_order_mark, undecodable, why_not_utf8
 from chargpt.text.formats import is_binary
-from chargpt.text.json_lines import json_documents, json_list_documents
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source_bytes import Source, Sources
 from chargpt.text.structure import JSON, JSON_LINES, Structure, fields_of
-from chargpt.text.tables import table_documents
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
@@ -156,11 +154,18 @@ class TextReader:
         """The text in the field of each record, normalised: the line where the record begins, and its pieces."""
         field, label, labels = self.config.field, source.label, self.config.label_fields
         setting = "data.items" if self.config.items else "data.field"  # which names the field
+        # The readers of records are imported for them alone.
         if structure.kind == JSON_LINES:
+            from chargpt.text.json_lines import json_documents
+
             documents = json_documents(pieces, field=field, label=label, labels=labels, setting=setting)
         elif structure.kind == JSON:
+            from chargpt.text.json_lines import json_list_documents
+
             documents = json_list_documents(pieces, field=field, label=label, labels=labels, setting=setting)
         else:
+            from chargpt.text.tables import table_documents
+
             documents = table_documents(pieces, field=field, structure=structure, label=label, labels=labels, setting=setting)
         for line, text in documents:
             self.records[structure.kind] += 1
