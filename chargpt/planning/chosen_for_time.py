@@ -230,11 +230,13 @@ def _two_runs(
         others = f", {plural(teachers - 1, 'run')} like it {'follows' if teachers == 2 else 'follow'}"
     whose = "its predictions" if teachers == 1 else f"the predictions of {'both' if teachers == 2 else f'all {teachers}'}"
     said = f"one run would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
-    about = Notice(runs_in_all(teachers), f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}")
+    about = f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}"
     chosen = best._replace(config=config, seen=seen)
     notices = _described(chosen, candidates, text, given=given)
+    is_expected = any(label == "expected" for label, *_ in notices)
+    notices.insert(0, Notice(runs_in_all(teachers), about, "detail" if is_expected else "line"))
     end = _end(teachers * first + second, seconds, given=given, epochs=law.ENOUGH_EPOCHS, what="each run")
-    return Choice(config, longest, [about, *notices, *end])
+    return Choice(config, longest, [*notices, *end])
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
@@ -272,7 +274,7 @@ def _end(
     """A notice if the run needs less than its time, and the user has not chosen when it ends."""
     if used >= seconds or "train.max_epochs" in given:
         return []
-    return [Notice("note", f"{what} ends after {epochs} passes over this text: more of them do not lower the loss", kind)]
+    return [Notice("note", f"{what} ends after {epochs} passes over this text; more would not help", kind)]
 
 
 def _candidates(
@@ -393,7 +395,8 @@ def _described(best: Candidate, candidates: list[Candidate], text: Text, *, give
     if not any(key.startswith(DECIDES_LOSS) for key in given):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
-        notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}), {ngram}"))
+        last = f" of the last of {best.teachers + 1} models, which learns from the others" if best.teachers else ""
+        notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
     others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
     return [*notices, *[Notice("considered", others, "detail")] * bool(others)]
 

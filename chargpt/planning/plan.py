@@ -139,6 +139,11 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     choices += [*_about_student(config, settings, folder=folder, may_follow=may_follow), *_about_items(corpus, config)]
     if start is None and is_open:
         choices += _about_shape(config, settings)
+    notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
+    notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
+    choices += [Notice("note", "; ".join(note.text for note in notes))] * bool(
+        notes
+    )  # one line: few come before the first step
     return Plan(
         config=config,
         corpus=corpus,
@@ -411,4 +416,5 @@ def _about_shape(config: Config, settings: Settings) -> list[Notice]:
     if not given or not also:
         return []
     fix = "to compare runs, give these too, or --config cpu, so that all have the same shape"
-    return [Notice("note", f"{', '.join(given)} given; {', '.join(also)} chosen by the speed of this moment; {fix}")]
+    said = f"{', '.join(given)} given; {', '.join(also)} chosen by the speed of this moment; {fix}"
+    return [Notice("note", said)]
