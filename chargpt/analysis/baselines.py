@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chargpt.text.cache import EncodedText
-from chargpt.text.report import TRAIN_SAMPLE, VAL_SAMPLE, ngram_order_and_bits, repeated_lines, sample
+from chargpt.text.facts import TRAIN_SAMPLE, VAL_SAMPLE, ngram_order_and_bits, repeated_lines, sample
 
 
 class Baselines:

@@ -22,7 +22,7 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import ItemMarks
-from chargpt.text.report import ngram_loss_of, split_problems
+from chargpt.text.report import split_problems
 from chargpt.text.suffix_array import SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
 
@@ -108,12 +108,8 @@ def measure_run(
     folder: Path,
     index: SuffixIndex | None,
     effort: Effort,
-    ngram_loss: float | None = None,
 ) -> RunReport:
-    """Everything about the run in `folder` and its model. What needs its `corpus` or its `index` is left out without it.
-
-    `ngram_loss` is the loss of an n-gram model, if it is known already.
-    """
+    """Everything about the run in `folder` and its model. What needs its `corpus` or its `index` is left out without it."""
     is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
     facts: dict[str, Any] = {
         "name": loaded.run,
@@ -136,7 +132,7 @@ def measure_run(
         from chargpt.analysis.item_report import measure_items
 
         facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
-    facts["ngram_loss"] = ngram_loss_of(corpus) if ngram_loss is None else ngram_loss
+    facts["ngram_loss"] = corpus.facts.ngram_loss
     if index is None:
         why = f"there is no index of the training text; {command('trace')} makes it"
         return RunReport(**facts, missing=[f"what it copies: {why}"])

@@ -63,19 +63,18 @@ CHARTS = (
 )
 
 
-def write_final_report(folder: Path, corpus: Corpus, *, device: str, ngram_loss: float, if_stopped: str) -> tuple[str, str]:
+def write_final_report(folder: Path, corpus: Corpus, *, device: str, if_stopped: str) -> tuple[str, str]:
     """Write report.html on the run in `folder`, of its best checkpoint. Returns a notice: its label, and what it says.
 
     It measures less than `python -m chargpt report` does, so that it takes a few seconds. A signal meanwhile prints
-    `if_stopped` and ends the program. `ngram_loss` is the loss of an n-gram model of the text. Nothing that goes wrong here may
-    fail a finished training.
+    `if_stopped` and ends the program. Nothing that goes wrong here may fail a finished training.
     """
     path = folder / REPORT
     try:
         with ending_at_once(notice=f"{if_stopped}\n"):
             loaded, _ = load_model(os.path.abspath(folder), folder, device=device)
             effort, index = quick(loaded.model, corpus.val), index_for_training(corpus)
-            run = measure_run(loaded, corpus, folder=folder, index=index, effort=effort, ngram_loss=ngram_loss)
+            run = measure_run(loaded, corpus, folder=folder, index=index, effort=effort)
             content = report_page([run])
         publish_page(path, content)
     except Exception as problem:  # no kind of failure here may end a run

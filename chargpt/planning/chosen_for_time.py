@@ -33,7 +33,6 @@ from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import Kind, Notice, clock, plural
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import is_split_harder, ngram_loss_and_copying
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
@@ -345,15 +344,8 @@ def context_of_items(corpus: Corpus) -> int:
 
 def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
-    ngram_loss, copying = ngram_loss_and_copying(corpus)
-    vocabulary, is_harder = corpus.tokenizer.vocab_size, is_split_harder(corpus)
-    return Text(len(corpus.train), entropy_of(corpus), ngram_loss, vocabulary, copying, is_harder)
-
-
-def entropy_of(corpus: Corpus) -> float:
-    """The loss of a model that knows the frequencies of the characters alone, nats per character."""
-    shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    facts, vocabulary = corpus.facts, corpus.tokenizer.vocab_size
+    return Text(len(corpus.train), facts.entropy, facts.ngram_loss, vocabulary, facts.copying, facts.is_split_harder)
 
 
 def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] = ()) -> float:

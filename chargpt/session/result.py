@@ -18,7 +18,6 @@ from chargpt.runs.starts import start_names
 from chargpt.session.session import Session
 from chargpt.terminal import escape_controls, log, notice, plural, shown
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import ngram_loss_of
 from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import never_falls
 from chargpt.training.trainer import NotFinite
@@ -69,7 +68,7 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
             per_item = f", {bits * characters:.2f} per item"
     reached = f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best_of(progress, trainer.config)}"
     notice("done", f"{reached}{why_early(progress, trainer.config)}")
-    ngram_loss = ngram_loss_of(session.corpus)
+    ngram_loss = session.corpus.facts.ngram_loss
     notice("result", what_happened(progress, trainer.config, ngram_loss=ngram_loss, train_loss=session.journal.train_loss))
     if not train.student_minutes and (better := better_way(session.options, trainer.config, session.corpus)):
         notice("better", better)
@@ -78,7 +77,7 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     if not interrupt.came_here:
         device, sample = str(trainer.runtime.device), f"{command('sample')} {name}{second}"
         ends = f"stopped while the report was written: the run is complete; write text with: {sample}"
-        notice(*write_final_report(run.folder, session.corpus, device=device, ngram_loss=ngram_loss, if_stopped=ends))
+        notice(*write_final_report(run.folder, session.corpus, device=device, if_stopped=ends))
     is_stopped = interrupt.came_here  # after this, a signal stops the run that follows
     notice("sample", f"{command('sample')} {name}{second if is_stopped else ''}")
     code = interrupt.exit_code if is_stopped and train.student_minutes else 0

@@ -1,7 +1,8 @@
 """Encoded texts on disk. The name of an entry is a hash of the content and the settings, so an entry is never out of date.
 
     FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards
-                             and train.suffixes, an index that is made when it is first needed (suffix_array.py)
+                             and, made when they are first needed: train.suffixes, an index (suffix_array.py), and facts.json,
+                             what was measured of the text (facts.py)
     FOLDER/seen/<request>    the fingerprint that belongs to a request: files with their inode, size and times, and settings
     FOLDER/.lock             held while an entry is written
 
@@ -51,6 +52,7 @@ class EncodedText:
     distinct: int  # characters before any were folded
     notes: list[str]  # what the user should know about how the text was read
     items: ItemCounts | None = None  # of a list of items; None for any other text
+    folder: Path | None = None  # of the entry; None for a text that is in no cache
 
     @property
     def marks(self) -> ItemMarks | None:
@@ -102,6 +104,7 @@ class Cache:
                 distinct=meta["distinct"],
                 notes=meta["notes"],
                 items=ItemCounts.from_json(meta.get("items")),
+                folder=folder,
             )
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import shutil
 import sys
 import unicodedata
@@ -18,6 +19,7 @@ from chargpt.files import SyncedFile
 from chargpt.terminal import Notice, UserError, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
+from chargpt.text.facts import TextFacts, facts_of
 from chargpt.text.items import TAB
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TRAIN, VAL, TextReader, with_split
@@ -44,6 +46,11 @@ class Corpus(EncodedText):
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
     warnings: list[str] = field(default_factory=list)  # structured files that are read as they are
     other_split: str = ""  # the data.split that validates on text from all over, if this one does not
+
+    @functools.cached_property
+    def facts(self) -> TextFacts:
+        """What was measured of the text, now or by an earlier program."""
+        return facts_of(self)
 
     def describe_briefly(self) -> str:
         """What and how much it is, for a line."""

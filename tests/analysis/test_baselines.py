@@ -11,7 +11,6 @@ from chargpt.analysis.baselines import Baselines, NgramBits
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
-from chargpt.text.report import ngram_loss_of
 
 TEXT = b"The sea is calm tonight. The tide is full.\n" * 50
 
@@ -36,7 +35,7 @@ def test_the_ngram_loss_is_that_of_the_text_report(text, tmp_path):
     mark.add(np.asarray(corpus.val[:100], np.int64))
     mark.add(np.asarray(corpus.val[100:], np.int64))
     order, bits = mark.bits(unknown=20.0)
-    assert order == 3 and bits * np.log(2) == pytest.approx(ngram_loss_of(corpus))
+    assert order == 3 and bits * np.log(2) == pytest.approx(corpus.facts.ngram_loss)
     mark.add(np.full(len(corpus.val), -1))
     assert mark.bits(unknown=20.0)[1] == pytest.approx((bits + 20) / 2)
 

@@ -44,7 +44,6 @@ from chargpt.planning.chosen_for_time import choose, text_of, training_speed  # 
 from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
 from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
-from chargpt.text.report import ngram_loss_and_copying  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.initialisation import initial_model  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
@@ -92,7 +91,7 @@ def experiment(line: str, folder: str) -> dict:
         "experiment": line,
         "train": len(corpus.train),
         "vocabulary": corpus.tokenizer.vocab_size,
-        "baseline": round(math.prod(ngram_loss_and_copying(corpus)), 4),
+        "baseline": round(corpus.facts.ngram_loss * corpus.facts.copying, 4),
         "parameters": model.parameter_count(),
         "seen": trainer.progress.step * config.chars_per_step,
         "points": points,

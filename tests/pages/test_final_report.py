@@ -12,17 +12,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_report_is_in_the_run(run, corpus):
-    label, said = write_final_report(run, corpus, device="cpu", ngram_loss=1.0, if_stopped="stopped")
+    label, said = write_final_report(run, corpus, device="cpu", if_stopped="stopped")
     assert label == "report" and said.endswith("report.html")
     assert "What it copies" in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_failure_is_one_warning(run, corpus):
     (run / "report.html").mkdir()
-    label, said = write_final_report(run, corpus, device="cpu", ngram_loss=1.0, if_stopped="stopped")
+    label, said = write_final_report(run, corpus, device="cpu", if_stopped="stopped")
     assert label == "warning" and "report.html: not written" in said and "\n" not in said
     assert not list(run.glob(".*tmp*"))
-    label, said = write_final_report(run / "nothing", corpus, device="cpu", ngram_loss=1.0, if_stopped="stopped")
+    label, said = write_final_report(run / "nothing", corpus, device="cpu", if_stopped="stopped")
     assert label == "warning" and "the run is complete without it" in said
 
 
@@ -31,7 +31,7 @@ def test_a_full_disk_is_one_warning(run, corpus, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    assert write_final_report(run, corpus, device="cpu", ngram_loss=1.0, if_stopped="stopped")[0] == "warning"
+    assert write_final_report(run, corpus, device="cpu", if_stopped="stopped")[0] == "warning"
     assert not (run / "report.html").exists()
 
 
@@ -44,7 +44,7 @@ from chargpt.pages import report_page
 from chargpt.interrupt import Interrupt
 report_page.load_model = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
 with Interrupt():
-    report_page.write_final_report(Path({str(run)!r}), None, device="cpu", ngram_loss=1.0, if_stopped="stopped")
+    report_page.write_final_report(Path({str(run)!r}), None, device="cpu", if_stopped="stopped")
 print("went on")
 """
     done = programs.run(code=code)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from chargpt.text import report
+from chargpt.text import facts
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import examine, is_split_harder, ngram_loss_and_copying, ngram_loss_of
+from chargpt.text.report import examine
 
 
 @pytest.fixture
@@ -148,10 +148,10 @@ def test_the_marks_of_shakespeare_are_plausible(load_string, corpora):
 
 def test_a_long_text_is_judged_by_a_sample_and_says_so(load_string, monkeypatch):
     assert "estimated" not in line(load_string(words(2000)), "repeats")
-    monkeypatch.setattr(report, "TRAIN_SAMPLE", 1000)
-    assert "(estimated from 6,9" in line(load_string(words(2000)), "repeats")
+    monkeypatch.setattr(facts, "TRAIN_SAMPLE", 1000)
+    assert "(estimated from 6,9" in line(load_string(words(2001)), "repeats")
     ids = np.arange(10**6)
-    sample = report.sample(ids, 1000)
+    sample = facts.sample(ids, 1000)
     assert 900 <= len(sample) <= 1000 and sample[0] == 0 and sample[-1] == 10**6 - 1 and len(set(sample)) == len(sample)
 
 
@@ -169,17 +169,16 @@ def test_a_part_of_a_few_characters_has_a_mark(before, ids, load_string):
     corpus = load_string(words(10)[: before + ids], val_fraction=ids / (before + ids), block_size=1)
     assert (
         (len(corpus.train), len(corpus.val)) == (before, ids)
-        and math.isfinite(ngram_loss_of(corpus))
+        and math.isfinite(corpus.facts.ngram_loss)
         and "nan" not in line(corpus, "to beat")
     )
-    assert all(map(math.isfinite, ngram_loss_and_copying(corpus)))
+    assert math.isfinite(corpus.facts.copying)
 
 
-def test_the_mark_is_that_of_the_report_and_lower_with_copies_where_a_text_repeats(load_string):
+def test_the_mark_is_lower_with_copies_where_a_text_repeats(load_string):
     plain, doubled = words(3000), " ".join(2 * (words(3, seed) + " ") for seed in range(1000))
-    (_, once), (_, twice) = (ngram_loss_and_copying(load_string(content)) for content in (plain, doubled))
-    corpus = load_string(plain)
-    assert ngram_loss_and_copying(corpus)[0] == pytest.approx(ngram_loss_of(corpus)) and twice < 0.75 * once <= 0.75
+    once, twice = (load_string(content).facts.copying for content in (plain, doubled))
+    assert twice < 0.75 * once <= 0.75
 
 
 def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_the_mend(load_string, tmp_path):
@@ -193,10 +192,10 @@ def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_th
     harder = load_string(verse + other, val_fraction=len(other) / len(verse + other))
     said = warning(harder)
     assert "the validation split is harder than the rest" in said and said.endswith("add data.split=blocks")
-    assert is_split_harder(harder)
+    assert harder.facts.is_split_harder
     known = "abcd " * 400
     easier = load_string(known + verse + known, val_fraction=len(known) / len(known + verse + known))
-    assert "the validation split is easier than the rest" in warning(easier) and not is_split_harder(easier)
+    assert "the validation split is easier than the rest" in warning(easier) and not easier.facts.is_split_harder
     own, spread = map(float, re.findall(r"\d+\.\d\d", said))
     assert own > spread + 0.5 and spread == pytest.approx(1.4, abs=0.2)
     same = " ".join("".join(random.Random(n).choices("abcd", k=4)) for n in range(4000, 4400))

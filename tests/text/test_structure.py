@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import chargpt.text.report
+import chargpt.text.facts
 import model
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
@@ -50,7 +50,7 @@ PLAIN = {
     "a list": "\n".join(f"Anna{n}" for n in range(100)),
     "verses with two commas each": "the sea, the stone, the wind,\n" * 40,
     "Python": inspect.getsource(model),
-    "Python without strings at the margin": inspect.getsource(chargpt.text.report),
+    "Python without strings at the margin": inspect.getsource(chargpt.text.facts),
     "indented numbers": "  1,  2,  3\n" * 40,
     "a dictionary in Python": "{'a': 1, 'b': 2}\n",
     "braces": "{ the sea }\n[ the stone ]\n",

@@ -1,0 +1,252 @@
+"""Facts about a text that planning, the report of a run and the verb `text` use: measured once, and kept beside the text.
+
+They are in facts.json in the text's entry of the cache. What is missing, damaged or of another version is measured again; where
+the file cannot be written, the facts stay in memory. No fingerprint depends on it.
+"""
+
+import contextlib
+import dataclasses
+import gzip
+import json
+import lzma
+import math
+import re
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chargpt.files import publish_file
+from chargpt.text.cache import EncodedText
+from chargpt.text.items import ItemMarks
+from chargpt.text.ngram import copying, ngram_probabilities
+from chargpt.text.tokenizer import Tokenizer
+
+FACTS = "facts.json"
+VERSION = 1  # of the facts; increase it whenever one is measured in another way
+LARGEST = 10_000  # bytes of the file
+TRAIN_SAMPLE = 2_000_000  # characters of the training split; a longer one is judged by pieces from all over it
+VAL_SAMPLE = 250_000  # characters of the validation split, likewise
+COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
+COPIED_SAMPLE = 50_000  # characters of the validation split that may be copies
+COPIED_WINDOW = 128  # characters: how far back a copy is looked for
+SPLIT_SAMPLE = 500_000  # characters of the training split on which an n-gram model compares the validation split
+SPLIT_VAL_SAMPLE = 50_000  # the same of the validation split
+SPLIT_PIECES = 16  # pieces of other text, spread over the training split
+OTHER_TEXT = 1.15  # factor between the two losses above which the validation split is another kind of text
+OTHER_NATS = 0.3  # their difference then at least, in nats per character
+SURE = 3.0  # standard errors of their difference, at least
+LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line does not count
+LIST_LINES = 2000  # lines of a text that are looked at to tell whether it is a list
+FEWEST_LINES = 20  # lines that a list has at least
+LIST_LINE = 60  # characters; most lines of a list are no longer
+LIST_NAME = 20  # characters of a line that a message shows
+SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, above which a list is sorted
+# UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
+GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFacts:
+    """What was measured of a text. Losses are in nats per character of the validation split, by models of the training split.
+
+    A long text is judged by pieces from all over it.
+    """
+
+    entropy: float  # the loss of a model that knows the frequencies of the characters alone
+    ngram_order: int
+    ngram_loss: float  # of an n-gram model
+    copying: float  # factor on this loss if the n-gram model also copies from the last characters
+    own_loss: float  # of an n-gram model on the validation split, for the comparison of the splits
+    spread_loss: float  # the same on as much text from all over the training split, which it has not counted
+    split_error: float  # the standard error of the difference of these two
+    repeated: float  # share of the training split that is lines which it already contains
+    shared: float  # share of the validation split that is lines of the training split
+    sorted_from: str  # of a sorted list: the first line of the validation split; empty for any other text
+    sorted_to: str  # the last one
+    garbled: int  # places in the training split that look like UTF-8 decoded with another encoding
+    gzip_bits: float  # what gzip needs for a character of the validation split after the training split
+    xz_bits: float  # the same of xz
+    sampled: int  # characters of the pieces, or of the whole text
+
+    @property
+    def is_split_other(self) -> bool:
+        """Whether the validation split is another kind of text than the training split."""
+        is_far = self.own_loss < self.spread_loss / OTHER_TEXT or self.own_loss > self.spread_loss * OTHER_TEXT
+        return is_far and abs(self.own_loss - self.spread_loss) >= max(OTHER_NATS, SURE * self.split_error)
+
+    @property
+    def is_split_harder(self) -> bool:
+        """Whether it is a harder kind of text."""
+        return self.own_loss > self.spread_loss and self.is_split_other
+
+
+def facts_of(corpus: EncodedText) -> TextFacts:
+    """The facts about a text, from its entry of the cache if they are there."""
+    path = None if corpus.folder is None else corpus.folder / FACTS
+    key = {"version": VERSION, "n_train": len(corpus.train), "n_val": len(corpus.val)}
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            if path.is_file() and path.stat().st_size <= LARGEST:
+                found = json.loads(path.read_text(encoding="utf-8"))
+                if {name: found.pop(name) for name in key} == key:
+                    return _checked(found)
+    facts = measure(corpus)
+    if path is not None:
+        with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
+            publish_file(path, json.dumps(key | dataclasses.asdict(facts)).encode())
+    return facts
+
+
+def _checked(found: dict[str, Any]) -> TextFacts:
+    """The facts in the content of a file. Raises ValueError or TypeError for anything else."""
+    facts = TextFacts(**found)
+    for field in dataclasses.fields(facts):
+        value = getattr(facts, field.name)
+        kinds: Any = (int, float) if field.type is float else field.type
+        if not isinstance(value, kinds) or (isinstance(value, float) and math.isnan(value)):
+            raise ValueError(f"{field.name}: {value!r}")
+    return facts
+
+
+def measure(corpus: EncodedText) -> TextFacts:
+    """The facts about a text. This takes up to a second."""
+    train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
+    train_text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
+    seen, content = (_content(ids, corpus.tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
+    with ThreadPoolExecutor() as pool:  # compressing lets other threads run, and takes most of the time
+        packed = [[pool.submit(pack, part) for part in (seen + content, seen)] for pack in (gzip.compress, _xz)]
+        order = _order(corpus.tokenizer.vocab_size, train, val)
+        probability = ngram_probabilities(train, val, vocab_size=corpus.tokenizer.vocab_size, order=order)
+        part = sample(np.arange(len(probability)), COPIED_SAMPLE)
+        own_loss, spread_loss, split_error = _split_losses(corpus)
+        repeated, shared = repeated_lines(train_text, val_text)
+        sorted_from, sorted_to = _sorted_list(train_text, val_text)
+        shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
+        # What the text adds to the compressed size of `seen` is its size for a program that knows `seen`.
+        gzip_bits, xz_bits = (8 * (len(both.result()) - len(alone.result())) / len(val) for both, alone in packed)
+    return TextFacts(
+        entropy=float(-(shares * np.log(shares)).sum()),
+        ngram_order=order,
+        ngram_loss=float(-np.log(_counted(probability, val, corpus.marks)).mean()),
+        copying=copying(val[order:][part], probability[part], window=COPIED_WINDOW),
+        own_loss=own_loss,
+        spread_loss=spread_loss,
+        split_error=split_error,
+        repeated=repeated,
+        shared=shared,
+        sorted_from=sorted_from,
+        sorted_to=sorted_to,
+        garbled=len(GARBLED.findall(train_text)),
+        gzip_bits=gzip_bits,
+        xz_bits=xz_bits,
+        sampled=len(train) + len(val),
+    )
+
+
+def sample(ids: np.ndarray, size: int, *, pieces: int = 16) -> np.ndarray:
+    """All of `ids`, or about `size` of them in pieces from all over."""
+    if len(ids) <= size:
+        return np.asarray(ids)
+    starts = np.linspace(0, len(ids) - size // pieces, pieces).astype(np.int64)
+    return np.concatenate([ids[start : start + size // pieces] for start in starts])
+
+
+def repeated_lines(train: str, val: str) -> tuple[float, float]:
+    """The share of the training split that is lines which it already contains, and the share of the validation split that is
+    lines of the training split. The first are learned twice; the second lower the validation loss."""
+    lines, val_lines = (text.split("\n") for text in (train, val))
+    some = _some(lines)
+    shortest = 1 if _is_list(some) and np.median([len(line) for line in some]) < LONG_LINE else LONG_LINE
+    lines, val_lines = ([line for line in part if len(line) >= shortest] for part in (lines, val_lines))
+    distinct = set(lines)
+    repeated = sum(map(len, lines)) - sum(map(len, distinct))
+    shared = sum(len(line) for line in val_lines if line in distinct)
+    return repeated / max(1, len(train)), shared / max(1, len(val))
+
+
+def _some(lines: list[str]) -> list[str]:
+    """At most LIST_LINES of the lines that are not empty, from all over, without what is at their ends."""
+    filled = [line for line in map(str.strip, lines) if line]
+    return filled[:: max(1, len(filled) // LIST_LINES)]
+
+
+def _is_list(lines: list[str]) -> bool:
+    """Whether `lines` are those of a list: most of them short, and few of them equal."""
+    short = sum(len(line) <= LIST_LINE for line in lines)
+    return len(lines) >= FEWEST_LINES and short > 0.9 * len(lines) and len(set(lines)) > len(lines) / 2
+
+
+def _sorted_list(train: str, val: str) -> tuple[str, str]:
+    """The first and the last line of the validation split if the text is a list in alphabetical order, so that this split has
+    other initials; both are empty if not.
+
+    Case and accents do not count, and the order need not be perfect.
+    """
+    lines, val_lines = _some(train.split("\n")), _some(val.split("\n")[1:])
+    if not (_is_list(lines) and val_lines):
+        return "", ""
+    names, places = np.unique([_sort_key(line) for line in lines], return_inverse=True)
+    correlation = 0.0 if len(names) < 2 else float(np.corrcoef(places, np.arange(len(places)))[0, 1])
+    if abs(correlation) < SORTED:
+        return "", ""
+    after = [_sort_key(line) > names[-1 - len(names) // 10] for line in val_lines]
+    before = [_sort_key(line) < names[len(names) // 10] for line in val_lines]
+    if np.mean(after if correlation > 0 else before) < SORTED:
+        return "", ""
+    first, last = (line if len(line) <= LIST_NAME else line[: LIST_NAME - 3] + "..." for line in (val_lines[0], val_lines[-1]))
+    return first, last
+
+
+def _sort_key(line: str) -> str:
+    """`line` without case and accents."""
+    return "".join(c for c in unicodedata.normalize("NFKD", line.casefold()) if not unicodedata.combining(c))
+
+
+def _split_losses(corpus: EncodedText) -> tuple[float, float, float]:
+    """The loss of an n-gram model on the validation split, that on as much text that is spread over the training split and left
+    out of what it counts, and the standard error of their difference; nats per character."""
+    train, val = sample(corpus.train, SPLIT_SAMPLE), sample(corpus.val, SPLIT_VAL_SAMPLE)
+    size = max(1, min(len(val), len(train) // 4) // SPLIT_PIECES)
+    starts = np.linspace(0, len(train) - size, SPLIT_PIECES).astype(np.int64)
+    places = np.minimum((starts[:, None] + np.arange(size)).ravel(), len(train) - 1)
+    counted = np.delete(train, places)
+    order = _order(corpus.tokenizer.vocab_size, counted, val)
+    if order < 1 or size <= order:
+        return 0.0, 0.0, math.inf
+    both = np.concatenate([val, train[places]])
+    loss = -np.log(ngram_probabilities(counted, both, vocab_size=corpus.tokenizer.vocab_size, order=order))
+    losses = [loss[: len(val) - order], loss[len(val) :]]
+    pieces = [[piece.mean() for piece in np.array_split(loss, SPLIT_PIECES)] for loss in losses]
+    error = math.sqrt(sum(np.var(means, ddof=1) / SPLIT_PIECES for means in pieces))
+    return float(losses[0].mean()), float(losses[1].mean()), error
+
+
+def ngram_order_and_bits(
+    train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer, *, marks: ItemMarks | None = None
+) -> tuple[int, float]:
+    """The order of the n-gram model for this vocabulary, and its bits per character; with `marks`, labels do not count."""
+    order = _order(tokenizer.vocab_size, train, val)
+    probability = ngram_probabilities(train, val, vocab_size=tokenizer.vocab_size, order=order)
+    return order, float(-np.log2(_counted(probability, val, marks)).mean())
+
+
+def _counted(probability: np.ndarray, val: np.ndarray, marks: ItemMarks | None) -> np.ndarray:
+    """The probabilities, of the last ids of `val`, that count: with `marks`, not those of labels."""
+    counted = None if marks is None else marks.counted(val)[len(val) - len(probability) :]
+    return probability if counted is None or not counted.any() else probability[counted]
+
+
+def _order(vocab_size: int, train: np.ndarray, val: np.ndarray) -> int:
+    return min(3 if vocab_size**4 < 2**63 else 2, len(train) - 1, len(val) - 1)
+
+
+def _content(ids: np.ndarray, tokenizer: Tokenizer) -> bytes:
+    return ids.tobytes() if tokenizer.characters is None else tokenizer.decode(ids).encode()
+
+
+def _xz(data: bytes) -> bytes:
+    """What xz compresses with, without the padding of its files to whole groups of four bytes."""
+    return lzma.compress(data, lzma.FORMAT_ALONE)
