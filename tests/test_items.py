@@ -318,7 +318,7 @@ def test_an_item_longer_than_an_evaluation_has_a_loss(tmp_path):
     assert last["val/loss"] > 0.5 and "val/bits_per_item" not in last
 
 
-@pytest.mark.parametrize("target", ["hf", "gguf", "onnx"])
+@pytest.mark.parametrize("target", ["hf", "gguf"])
 def test_another_program_computes_a_run_on_items(target, run, tmp_path, capsys):
     """Each export compares itself with the run, on validation items, if its program is installed."""
     if package := TARGETS[target].package:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # torch takes seconds; --help needs the table alone
 # The command that installs what exports need.
 INSTALL = f"{sys.executable} -m pip install"
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
-WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf|onnx)")
+WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf)")
 # Added to the name of an earlier export while the new one takes its place.
 OLD = ".old"
 # The first bytes of a file. They hold PAGE or WEIGHTS if it is an earlier export.
@@ -50,17 +50,15 @@ class Target(NamedTuple):
     package: str = ""  # that it needs besides those of requirements.txt: also in requirements-export.txt and pyproject.toml
 
 
-# The kinds of positions that each of four formats can compute. A kind that only some of them can compute is not added here:
+# The kinds of positions that each format can compute. A kind that only some of them can compute is not added here:
 # those get a tuple of their own in TARGETS.
 KNOWN = ("learned", "sinusoidal", "rotary")
 FOLDER = "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"
-GRAPH = "a folder with an ONNX graph, for onnxruntime and browsers"
 # A format of one file also needs its mark in `_is_export`, and a folder with a new kind of file its name in WRITTEN: otherwise
 # --force does not replace an earlier export.
 TARGETS = {
     "hf": Target("chargpt.exchange.hugging_face", "-hf", FOLDER, KNOWN),
     "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", KNOWN, "gguf"),
-    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", GRAPH, KNOWN, "onnx"),
     "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline", KNOWN),
     "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone", ()),
 }

@@ -125,7 +125,7 @@ def _check_size(model: GPT) -> None:
     cached = 6 * config.n_layer * config.block_size * config.n_embd  # keys, values and queries, twice
     numbers = model.parameter_count() + cached
     if numbers > MAX_NUMBERS:
-        raise UserError(f"model: {numbers:,} weights, keys and values; a page can hold {MAX_NUMBERS:,}; use --to onnx")
+        raise UserError(f"model: {numbers:,} weights, keys and values; a page can hold {MAX_NUMBERS:,}; use --to gguf")
 
 
 @torch.inference_mode()

@@ -25,7 +25,6 @@ TARGETS = {  # the module of each export, and what finds the program that checks
     "safetensors": ("weights_file", None),
     "hf": ("hugging_face", "installed"),
     "gguf": ("gguf_model", "installed"),
-    "onnx": ("onnx_model", "installed"),
     "html": ("html", "find_node"),
 }
 IMPORTS = ("gpt2", "starcoder2", "nanogpt")

@@ -27,7 +27,6 @@ VOCABULARIES = {
 SHAPE = ["--config", "tiny", "model.n_embd=64", "model.n_head=4", "model.block_size=64", "train.sample_length=0"]
 TARGETS = {
     "hf": ("chargpt.exchange.hugging_face", "transformers"),
-    "onnx": ("chargpt.exchange.onnx_model", "onnxruntime"),
     "gguf": ("chargpt.exchange.gguf_model", "xllamacpp"),
 }
 
