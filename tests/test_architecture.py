@@ -160,10 +160,6 @@ def test_given_folders_hold_no_code():
 def test_a_package_needs_what_a_checkout_needs():
     """The requirements have an upper limit for torch, the newest one with which the tests ran."""
     project = tomllib.loads(PYPROJECT.read_text())["project"]
-    for needed, file in (
-        (project["dependencies"], "requirements.txt"),
-        (project["optional-dependencies"]["export"], "requirements-export.txt"),
-    ):
-        lines = [line.partition(" #")[0].strip() for line in (ROOT / file).read_text().splitlines()]
-        same = [re.sub(r"^(torch>=[0-9.]+),<[0-9.]+$", r"\1", line) for line in lines if line and not line.startswith("#")]
-        assert same == needed
+    lines = [line.partition(" #")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
+    same = [re.sub(r"^(torch>=[0-9.]+),<[0-9.]+$", r"\1", line) for line in lines if line and not line.startswith("#")]
+    assert same == project["dependencies"]
