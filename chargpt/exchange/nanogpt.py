@@ -12,17 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chargpt.aliases import ALIASES
 from chargpt.config import ModelConfig
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
 from chargpt.exchange.torch_file import MAX_PICKLED, SavedTensor, read_torch_file, unpickled
-from chargpt.nanogpt_words import CHECKPOINT, TRAINING
 from chargpt.runs.checkpoint_schema import MAX_STEPS
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import read_bounded
 from chargpt.terminal import UserError, one_line, shell_word, shown
+from chargpt.text.formats import CHECKPOINT
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 
 VOCABULARY = "meta.pkl"
@@ -37,6 +38,9 @@ torch.save({'model': {k: v.detach().clone() for k, v in c['model'].items()}, 'mo
 if type(v) in (bool, int, float, str)}}, p + '.new'); os.replace(p + '.new', p)" """
 CLEAN_VOCABULARY = """python -c "import pickle, sys; p = sys.argv[1]; m = pickle.load(open(p, 'rb')); \
 pickle.dump({'stoi': {str(c): int(i) for c, i in m['stoi'].items()}}, open(p, 'wb'))" """
+# Its settings that mean what ours mean.
+SETTINGS = """dropout batch_size gradient_accumulation_steps max_iters eval_interval log_interval learning_rate weight_decay
+    grad_clip warmup_iters""".split()
 # nanoGPT's name of the weights that make the logits.
 OUTPUT = "lm_head.weight"
 # Our name of the same weights.
@@ -151,10 +155,10 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The settings of the training in our names, unchecked, and what could not be kept."""
     config = _plain(config) if isinstance(config, Mapping) else {}
     settings: dict[str, dict[str, Any]] = {"model": {}, "train": {}, "optim": {"name": "adamw"}}
-    for theirs, ours in TRAINING.items():
-        if theirs in config:
-            section, _, key = ours.partition(".")
-            settings[section][key] = config[theirs]
+    for name in SETTINGS:
+        if name in config:
+            section, _, key = ALIASES[name].partition(".")
+            settings[section][key] = config[name]
     optim = settings["optim"]
     notes: list[str] = []
     if "beta1" in config and "beta2" in config:
