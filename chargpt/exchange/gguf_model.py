@@ -14,7 +14,6 @@ from torch import Tensor
 from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.layouts import EPSILON, THETA, architecture, bias_or_zeros, layers, layers_split, renamed
 from chargpt.exchange.model_card import write_card
-from chargpt.exchange.tensor_file import PlannedTensor, planned
 from chargpt.exchange.tokenizer_json import FOLDED_NAME
 from chargpt.model import GPT
 from chargpt.sampling.loaded_model import LoadedModel
@@ -69,8 +68,8 @@ def write_gguf(path: Path, model: GPT, tokenizer: Tokenizer) -> None:
         kinds[-1] = gguf.TokenType.UNKNOWN
         writer.add_unk_token_id(len(tokens) - 1)
     writer.add_token_types(kinds)
-    for plan in gguf_tensors(model):
-        writer.add_tensor(plan.name, plan.make().detach().numpy())
+    for name, tensor in gguf_tensors(model).items():
+        writer.add_tensor(name, tensor.detach().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -89,17 +88,17 @@ def gguf_tokens(tokenizer: Tokenizer) -> list[str]:
     return [*tokens, *[FOLDED_NAME] * tokenizer.folded]
 
 
-def gguf_tensors(model: GPT) -> list[PlannedTensor]:
+def gguf_tensors(model: GPT) -> dict[str, Tensor]:
     """The weights by the names of GGUF, with zeros for missing biases."""
-    plans = [planned("token_embd.weight", model.token_embedding.weight)]
+    tensors = {"token_embd.weight": model.token_embedding.weight}
     named: Iterable[tuple[str, Tensor, Tensor | None]] = layers_split(model)
     if architecture(model.config) == "gpt2":
-        plans.append(planned("position_embd.weight", model.position_table(model.config.block_size)))
+        tensors["position_embd.weight"] = model.position_table(model.config.block_size)
         named = layers(model)
     for name, weight, bias in named:
         theirs = "output_norm" if name == "norm" else renamed(name, "blk", NAMES)
-        plans += [planned(f"{theirs}.weight", weight), bias_or_zeros(f"{theirs}.bias", weight, bias)]
-    return plans
+        tensors |= {f"{theirs}.weight": weight, f"{theirs}.bias": bias_or_zeros(weight, bias)}
+    return tensors
 
 
 def _notes(loaded: LoadedModel) -> list[str]:

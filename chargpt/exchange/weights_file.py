@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from chargpt.exchange.export import ExportOptions
-from chargpt.exchange.tensor_file import planned, write_tensors
+from chargpt.exchange.tensor_file import write_tensors
 from chargpt.sampling.loaded_model import LoadedModel
 
 
@@ -13,4 +13,4 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     """Write the file; see `chargpt/exchange/export.py`."""
     shape, vocabulary = dataclasses.asdict(loaded.model.config), loaded.tokenizer.to_json()
     metadata = {"format": "pt", "model": json.dumps(shape), "vocabulary": json.dumps(vocabulary)}
-    write_tensors(path, [planned(name, tensor) for name, tensor in loaded.model.state_dict().items()], metadata)
+    write_tensors(path, loaded.model.state_dict(), metadata)
