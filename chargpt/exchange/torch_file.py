@@ -24,7 +24,7 @@ from chargpt.terminal import UserError, shown
 
 # Bytes of a pickle, without the numbers of tensors.
 MAX_PICKLED = 32 << 20
-# Instructions of a pickle, of which each takes at most some hundred bytes of memory; a vocabulary has about ten for a character.
+# Instructions of a pickle. Each takes at most some hundred bytes of memory; a vocabulary has about ten for a character.
 MAX_INSTRUCTIONS = 2_000_000
 # Entries of a zip file: tensors and others.
 MAX_ENTRIES = 100_000
