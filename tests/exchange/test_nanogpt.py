@@ -140,6 +140,7 @@ def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("trained", [True], indirect=True)
 def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
     """A path and a counter are no plain values, and they are left out."""
     model, optimizer, expected = trained
