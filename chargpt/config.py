@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from chargpt.nanogpt_words import TRAIN
+from chargpt.aliases import alias
 from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
 
 POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, without its import of torch
@@ -384,7 +384,8 @@ def _tree_of(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
         key, equals, value = override.partition("=")
         section, dot, name = key.strip().partition(".")
         if not (equals and dot and section and name):
-            raise UserError(f"{override}: not a setting; write section.key=value, for example train.max_steps=500")
+            example = "write section.key=value, for example train.max_steps=500"
+            raise UserError(f"{override}: not a setting; {_elsewhere(key.strip()) or example}")
         is_separator = (section, name) == ("data", "separator")  # it may be spaces
         tree.setdefault(section, {})[name] = _FromCommandLine(value if is_separator else value.strip())
     return tree
@@ -455,10 +456,8 @@ def _elsewhere(key: str) -> str:
     """A hint if `key` is a setting of some section or an option; empty if not."""
     sections = [section.name for section in dataclasses.fields(Config) if key in typing.get_type_hints(section.default_factory)]
     names = [f"{section}.{key}" for section in sections]
-    if not names and "." in (usual := TRAIN.get(key, "")):  # another program's name for it
-        names = [usual.partition("=")[0]]
-    elif not names and usual.startswith("--"):
-        return f"write {usual.partition(' ')[0]} on the command line"
+    if not names and (ours := alias(key)):  # another program's name for it
+        names = [ours]
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 

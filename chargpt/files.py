@@ -223,12 +223,3 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def leb128(value: int) -> bytes:
-    """A whole number of 0 or more: seven bits in a byte, the lowest first, and the highest bit set in all but the last."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, TextIO
 
+from chargpt.aliases import alias
 from chargpt.project import is_checkout
 
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
@@ -319,6 +320,12 @@ class Parser(argparse.ArgumentParser):
         message = message.removeprefix("argument ")
         _, unknown, words = message.partition("unrecognized arguments: -")
         if unknown:
+            given = [word.split("=")[0] for word in f"-{words}".split(" ") if word.startswith("-")]
+            program = f" of {self.prog.split(' ')[-1]}"
+            ours = {word: name.removesuffix(program) for word in given if (name := alias(word))}  # of another program
+            if given[0] in ours:
+                options = "no such option" if len(ours) == 1 else "no such options"
+                raise UserError(f"{', '.join(ours)}: {options}; did you mean {'; '.join(ours.values())}?")
             word = f"-{words.split(' ')[0]}"  # what follows may be words that are right
             raise UserError(f"{word}: no such option; {self._nearest(word.lstrip('-').split('=')[0])}")
         if message.endswith("expected one argument"):

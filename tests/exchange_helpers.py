@@ -1,5 +1,6 @@
-"""What the tests of exports and imports call: small models with random weights, biases included, and options."""
+"""What the tests of exports and imports call: small models with random weights, biases included, and a comparison with them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +35,48 @@ def publish_model(folder: Path, *, positions: str = "learned", bias: bool = True
 
 
 def options_of(loaded: LoadedModel, **changes: object) -> ExportOptions:
-    """Options with 60 random ids as the text."""
-    top = loaded.model.vocab_size - loaded.tokenizer.folded
-    if loaded.tokenizer.characters is None:
-        top = 128  # so that every text is UTF-8
-    ids = np.random.default_rng(0).integers(0, top, 60)
-    options = {"name": loaded.run, "texts": ["poems.txt"], "ids": ids, "ids_from": "60 random characters"}
-    return ExportOptions(**{**options, **changes})
+    """The options of an export."""
+    return ExportOptions(**{"name": loaded.run, "texts": ["poems.txt"], **changes})
+
+
+def ids_of(loaded: LoadedModel, length: int = 60) -> np.ndarray:
+    """Random ids, (length,) int64, whose text is UTF-8."""
+    top = 128 if loaded.tokenizer.characters is None else loaded.model.vocab_size - loaded.tokenizer.folded
+    return np.random.default_rng(0).integers(0, top, length)
+
+
+@torch.inference_mode()
+def check_same(
+    loaded: LoadedModel,
+    logits_of: Callable[[np.ndarray], np.ndarray],
+    *,
+    tolerance: float = 1e-5,
+    longest: int | None = None,
+    log_probabilities: bool = False,
+) -> None:
+    """An export computes what its run does: the same logits at every position, and the same greedy text.
+
+    `logits_of` maps ids (B, T), T at most `longest` (None: the context), to logits (B, T, V), or to their logarithms of
+    probabilities. Logits may differ by `tolerance` times the largest one, which counts as at least 10: float32 has 7 digits,
+    and a model adds up thousands of products. Greedy texts may differ from where two characters are as likely within that.
+    """
+    longest, ids, bound = longest or loaded.model.config.block_size, ids_of(loaded), 10 * tolerance
+    half = min(len(ids), longest) // 2
+    windows = [ids[None, start : start + longest] for start in range(0, len(ids), longest)]
+    for window in [*windows, np.stack((ids[:half], ids[-half:]))]:
+        expected = loaded.model(torch.from_numpy(window))
+        bound = max(bound, tolerance * expected.abs().max().item())
+        expected = expected.log_softmax(dim=-1) if log_probabilities else expected
+        found = torch.from_numpy(np.array(logits_of(window), np.float32))
+        assert found.shape == expected.shape
+        assert (found - expected).abs().max().item() <= bound  # false for what is no number
+    text = ids[:half]
+    for _ in range(longest - half):
+        expected = loaded.model(torch.from_numpy(text[None]))[0, -1]
+        found = torch.from_numpy(np.array(logits_of(text[None])[0, -1], np.float32))
+        for logits in (expected, found):
+            logits[list(loaded.tokenizer.never_sampled)] = float("-inf")
+        if expected.argmax() != found.argmax():
+            assert expected.max() - expected[found.argmax()] <= 2 * bound
+            return
+        text = np.append(text, expected.argmax().item())

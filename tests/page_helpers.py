@@ -1,5 +1,7 @@
 """What the tests of exported pages call: tiny models with uneven weights, and their pages."""
 
+import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -39,13 +41,9 @@ def new_model(folder: Path, tokenizer: Tokenizer, *, name: str = "sea", **shape:
     return load_model(str(run), folder, device="cpu")[0]
 
 
-def page_of(
-    loaded: LoadedModel, path: Path, *, weights: str = "float16", name: str | None = None, **options: object
-) -> list[str]:
-    """Write the page of a model, and return the lines about it."""
-    ids = loaded.tokenizer.encode_known(TEXT)[0]
-    about = {"name": name or loaded.run, "texts": ["sea.txt"], "ids": ids, "ids_from": "a text of the tests", **options}
-    return html.write(loaded, path, ExportOptions(weights=weights, **about))
+def page_of(loaded: LoadedModel, path: Path, *, weights: str = "float16", name: str | None = None, **options: object) -> None:
+    """Write the page of a model."""
+    html.write(loaded, path, ExportOptions(**{"name": name or loaded.run, "texts": ["sea.txt"], "weights": weights, **options}))
 
 
 def packed(model: GPT, weights: str) -> GPT:
@@ -64,3 +62,19 @@ def greedy(loaded: LoadedModel, model: GPT, prompt: list[int], length: int) -> l
     """What `sample.py --temperature 0` continues `prompt` with."""
     settings = {"overflow": "refill", "generator": torch.Generator(), "never_sampled": loaded.tokenizer.never_sampled}
     return [int(token_id) for token_id in stream(model, torch.tensor([prompt]), length, Sampling(temperature=0.0), **settings)]
+
+
+def run_engine(
+    page: Path, windows: list[list[int]], *, vocab_size: int, length: int, engine: str = "WebAssembly"
+) -> tuple[np.ndarray, list[int]]:
+    """What the engine of a page computes under Node.js: logits, and `length` ids that greedily continue the first of `windows`.
+
+    The logits, float32, have a row for each id of each window. `engine` is "WebAssembly" or "JavaScript".
+    """
+    question = {"windows": windows, "prompt": windows[0], "length": length, "webAssembly": engine == "WebAssembly"}
+    command = ["node", str(Path(__file__).parent / "exchange" / "page_check.js"), str(page)]
+    done = subprocess.run(command, input=json.dumps(question).encode(), capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stderr.decode()
+    rows = sum(map(len, windows))
+    logits = np.frombuffer(done.stdout, "<f4", rows * vocab_size).reshape(rows, vocab_size)
+    return logits, np.frombuffer(done.stdout, "<i4", offset=logits.nbytes).tolist()

@@ -127,7 +127,8 @@ def test_nothing_that_executes_data(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     assert not calls & {"eval", "exec", "torch.save", "yaml.safe_load", "np.load", "pickle.load", "pickle.loads"}
-    assert not {"marshal", "shelve", "dill", "pickle"} & imported(path) and "torch.load" not in calls
+    allowed = {"pickle"} if path.name == "torch_file.py" else set()  # whose reader finds no class that a file names
+    assert not ({"marshal", "shelve", "dill", "pickle"} - allowed) & imported(path) and "torch.load" not in calls
     # yaml.load only with the strict loader, which is SafeLoader with less.
     loads = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "yaml.load"]
     assert all(ast.unparse(node.args[1]) == "_StrictLoader" for node in loads)
@@ -158,10 +159,6 @@ def test_given_folders_hold_no_code():
 def test_a_package_needs_what_a_checkout_needs():
     """The requirements have an upper limit for torch, the newest one with which the tests ran."""
     project = tomllib.loads(PYPROJECT.read_text())["project"]
-    for needed, file in (
-        (project["dependencies"], "requirements.txt"),
-        (project["optional-dependencies"]["export"], "requirements-export.txt"),
-    ):
-        lines = [line.partition(" #")[0].strip() for line in (ROOT / file).read_text().splitlines()]
-        same = [re.sub(r"^(torch>=[0-9.]+),<[0-9.]+$", r"\1", line) for line in lines if line and not line.startswith("#")]
-        assert same == needed
+    lines = [line.partition(" #")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
+    same = [re.sub(r"^(torch>=[0-9.]+),<[0-9.]+$", r"\1", line) for line in lines if line and not line.startswith("#")]
+    assert same == project["dependencies"]

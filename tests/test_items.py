@@ -17,7 +17,6 @@ import train
 from chargpt.__main__ import main
 from chargpt.analysis.copies import write_samples
 from chargpt.analysis.run_report import Effort, measure_run
-from chargpt.exchange.export import TARGETS
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import corpus_in_cache
 from chargpt.sampling.loaded_model import load_model
@@ -298,12 +297,8 @@ def test_an_item_longer_than_an_evaluation_has_a_loss(tmp_path):
     assert last["val/loss"] > 0.5 and "val/bits_per_item" not in last
 
 
-@pytest.mark.parametrize("target", ["hf", "gguf", "onnx"])
-def test_another_program_computes_a_run_on_items(target, run, tmp_path, capsys):
-    """Each export compares itself with the run, on validation items, if its program is installed."""
-    if package := TARGETS[target].package:
-        pytest.importorskip(package, reason="needs requirements-export.txt")
-    assert main(["export", str(run), "--to", target, f"{tmp_path}/out"]) == 0
+def test_the_card_of_an_export_says_how_to_write_an_item(run, tmp_path):
+    assert main(["export", str(run), "--to", "hf", f"{tmp_path}/out"]) == 0
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "begin with a newline, the label and a tab" in card and "The labels: elf, orc, ent." in card
 

@@ -122,6 +122,7 @@ def test_help_needs_no_torch(words, tmp_path):
     "words, says",
     [
         (["train.py", "--resum"], "--resum: no such option; did you mean --resume?"),
+        (["train.py", "--batch_size=3"], "--batch_size: no such option; did you mean train.batch_size?"),
         (["train.py", "train.seed"], "train.seed: a setting without a value"),
         (["train.py", "train.max_step=5"], "command line: train.max_step: no such key; did you mean train.max_steps?"),
         (["train.py", "train.max_steps=five"], "command line: train.max_steps: 'five' given; use a whole number"),

@@ -147,7 +147,7 @@ def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.positions])
 def test_an_export_that_does_not_know_new_positions_refuses_them(ramp, text, tmp_path, monkeypatch, name):
-    if name in ("gguf", "onnx"):
+    if name == "gguf":
         pytest.importorskip(name)
     run = trained(text, tmp_path, f"model.positions={ramp}")
     monkeypatch.chdir(tmp_path)

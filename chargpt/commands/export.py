@@ -1,7 +1,7 @@
 """`python -m chargpt export RUN --to TARGET [DIR]`: a run in the format of another program.
 
-Each format is a module with a function `write` (see `chargpt/exchange/export.py`). This module finds the run and a text to
-check with, calls that function on a path aside, and publishes the result whole or not at all.
+Each format is a module with a function `write` (see `chargpt/exchange/export.py`). This module finds the run, calls that
+function on a path aside, and publishes the result whole or not at all.
 """
 
 import importlib
@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 from chargpt.commands.frame import load_run, run_verb, verb_parser
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_positions, publish, require
 from chargpt.project import project_root
-from chargpt.terminal import UserError, notice, one_line, shown
+from chargpt.terminal import UserError, notice, shell_word, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.sampling.loaded_model import LoadedModel
-
-CHECKED_IDS = 4096  # of a real text; an export is compared with the run on these
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,7 +28,6 @@ def main(argv: Sequence[str]) -> int:
 def export(options: Namespace) -> None:
     """Export the run."""
     from chargpt.device import one_thread
-    from chargpt.exchange.certificate import reference_text
 
     target = TARGETS[options.to]
     if target.package:
@@ -41,22 +38,15 @@ def export(options: Namespace) -> None:
     check_destination(destination, is_folder=is_folder, force=options.force)
     check_positions(loaded.model.config.positions, options.to)
     notice("run", loaded.describe())
+    names = [Path(text).name or text for text in loaded.texts]
+    weights = options.weights or "float16"
+    export_options = ExportOptions(name=loaded.run, texts=names, labels=_labels(loaded), weights=weights)
+    write = importlib.import_module(target.module).write
     with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
-        ids, ids_from = reference_text(loaded, root=project_root(), length=CHECKED_IDS)
-        names = [Path(text).name or text for text in loaded.texts]
-        export_options = ExportOptions(
-            name=loaded.run,
-            texts=names,
-            ids=ids,
-            ids_from=ids_from,
-            labels=_labels(loaded),
-            weights=options.weights or "float16",
-        )
-        write = importlib.import_module(target.module).write
-        lines = publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
-    for line in lines:
-        print(one_line(line))
-    notice("written", shown(destination))
+        publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
+    path = shown(destination)
+    notice("written", path)
+    notice("use", target.use.format(path=path, word=shell_word(path)))
 
 
 def parse_options(argv: Sequence[str]) -> Namespace:
@@ -64,7 +54,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     parser = verb_parser(
         "export",
         "RUN --to TARGET [DIR] [--force]",
-        "Write a run in the format of another program, and compare the two on real text.",
+        "Write a run in the format of another program.",
     )
     parser.add_argument("run", metavar="RUN", help="the name of a run, its path, or the path of one of its checkpoints")
     targets = "; ".join(f"{name}: {target.what}" for name, target in TARGETS.items())
@@ -75,8 +65,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     parser.add_argument(
         "--weights",
         choices=("float16", "int8"),
-        help="html: how the page holds the weights; int8 halves its size and costs a little of the quality, which is measured "
-        "(default: float16)",
+        help="html: how the page holds the weights; int8 halves its size and costs a little of the quality (default: float16)",
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
     options = parser.parse_intermixed_args(argv)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.commands.frame import run_verb, verb_parser
-from chargpt.nanogpt_words import CHECKPOINT, checkpoint_folder
 from chargpt.planning.cli import texts_and_settings
 from chargpt.project import project_root
 from chargpt.terminal import UserError, shown
+from chargpt.text.formats import CHECKPOINT
 
 
 def main(argv: Sequence[str]) -> int:
@@ -26,7 +26,8 @@ def import_model(options: Namespace) -> None:
     from chargpt.exchange.importing import save_run
     from chargpt.exchange.nanogpt import read_nanogpt
 
-    folder = checkpoint_folder(Path(options.folder)) or Path(options.folder)
+    folder = Path(options.folder)
+    folder = folder.parent if folder.name == CHECKPOINT else folder
     if (folder / CHECKPOINT).exists():
         model = read_nanogpt(folder, meta=None if options.meta is None else Path(options.meta))
     elif options.meta is not None:

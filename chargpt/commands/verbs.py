@@ -3,7 +3,7 @@
 VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "train": ("chargpt.commands.train", "a model of your own text"),
     "sample": ("chargpt.commands.sample", "text that a trained model writes"),
-    "export": ("chargpt.commands.export", "a run in the format of another program: Hugging Face, GGUF, ONNX"),
+    "export": ("chargpt.commands.export", "a run in the format of another program: Hugging Face, GGUF, a web page"),
     "import": ("chargpt.commands.import_run", "a run from a model of transformers or nanoGPT"),
     "text": ("chargpt.commands.text", "what a text is like, and what to expect of a model trained on it"),
     "runs": ("chargpt.commands.runs", "a list of the runs: text, size, loss, date, and how far each one is"),

@@ -12,32 +12,24 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_synced
 from chargpt.interrupt import ending_at_once
-from chargpt.project import is_checkout
 from chargpt.terminal import UserError, shown
 
 if TYPE_CHECKING:  # torch takes seconds; --help needs the table alone
-    import numpy as np
-
     from chargpt.sampling.loaded_model import LoadedModel
 
-# The command that installs what exports need.
-INSTALL = f"{sys.executable} -m pip install"
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
-WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf|onnx)")
+WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf)")
 # Added to the name of an earlier export while the new one takes its place.
 OLD = ".old"
 # The first bytes of a file. They hold PAGE or WEIGHTS if it is an earlier export.
 START = 4096
 PAGE = b"`python -m chargpt export RUN --to html`"
 WEIGHTS = b'"block_size'
-
-Result = TypeVar("Result")
 
 
 class Target(NamedTuple):
@@ -47,22 +39,45 @@ class Target(NamedTuple):
     suffix: str  # of the default destination: the name of the run and this; with a dot, it is a file and not a folder
     what: str  # for --help
     positions: tuple[str, ...]  # the kinds that it can compute; () for weights alone, which are of any kind
-    package: str = ""  # that it needs besides those of requirements.txt: also in requirements-export.txt and pyproject.toml
+    use: str  # what to do with it, for a format string with `path`, and `word`, which is the path as a word of a shell
+    package: str = ""  # that it needs besides those of requirements.txt
 
 
-# The kinds of positions that each of four formats can compute. A kind that only some of them can compute is not added here:
+# The kinds of positions that each format can compute. A kind that only some of them can compute is not added here:
 # those get a tuple of their own in TARGETS.
 KNOWN = ("learned", "sinusoidal", "rotary")
-FOLDER = "a folder for transformers: AutoModelForCausalLM, AutoTokenizer"
-GRAPH = "a folder with an ONNX graph, for onnxruntime and browsers"
 # A format of one file also needs its mark in `_is_export`, and a folder with a new kind of file its name in WRITTEN: otherwise
 # --force does not replace an earlier export.
 TARGETS = {
-    "hf": Target("chargpt.exchange.hugging_face", "-hf", FOLDER, KNOWN),
-    "gguf": Target("chargpt.exchange.gguf_model", "-gguf", "a folder with a GGUF file for llama.cpp", KNOWN, "gguf"),
-    "onnx": Target("chargpt.exchange.onnx_model", "-onnx", GRAPH, KNOWN, "onnx"),
-    "html": Target("chargpt.exchange.html", ".html", "one page that writes text in any browser, offline", KNOWN),
-    "safetensors": Target("chargpt.exchange.weights_file", ".safetensors", "one file with the weights alone", ()),
+    "hf": Target(
+        "chargpt.exchange.hugging_face",
+        "-hf",
+        "a folder for transformers: AutoModelForCausalLM, AutoTokenizer",
+        KNOWN,
+        use='in Python: transformers.pipeline("text-generation", model={path!r})',
+    ),
+    "gguf": Target(
+        "chargpt.exchange.gguf_model",
+        "-gguf",
+        "a folder with a GGUF file for llama.cpp",
+        KNOWN,
+        use='llama-completion -m {word}/model.gguf -p "PROMPT" --temp 0.8 -no-cnv',
+        package="gguf",
+    ),
+    "html": Target(
+        "chargpt.exchange.html",
+        ".html",
+        "one page that writes text in any browser, offline",
+        KNOWN,
+        use="open it in a browser; it needs no network",
+    ),
+    "safetensors": Target(
+        "chargpt.exchange.weights_file",
+        ".safetensors",
+        "one file with the weights alone",
+        (),
+        use="in Python: safetensors.torch.load_file({path!r}); the names are those of model.py",
+    ),
 }
 
 
@@ -72,8 +87,6 @@ class ExportOptions:
 
     name: str  # of the run, for titles and file names inside the export; it may contain any character that a file name may
     texts: list[str]  # the names of the training texts, without folders
-    ids: np.ndarray  # ids of a real text for comparing logits and measuring losses, (n,) int64, n >= 2
-    ids_from: str  # where `ids` come from, in words
     labels: tuple[str, ...] = ()  # of a run on items, most frequent first
     weights: str = "float16"  # or "int8": how a page holds the weights
 
@@ -81,13 +94,12 @@ class ExportOptions:
 class ExportWriter(Protocol):
     """The function `write` in the module of a format."""
 
-    def __call__(self, loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
-        """Write the export of `loaded` (on the CPU, in evaluation mode) to `path`; returns the lines to print.
+    def __call__(self, loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
+        """Write the export of `loaded` (on the CPU, in evaluation mode) to `path`.
 
         `path` does not exist yet; it becomes a file or a folder, as the format needs. The caller gives it its final name. When
         the writer raises, nothing is published. Files are synced (`chargpt.files.SyncedFile` or `write_synced`). Raises
-        UserError if the format cannot hold the model, or if the export, loaded again in its program, differs from the model by
-        more than a bound.
+        UserError if the format cannot hold the model.
         """
         ...
 
@@ -106,19 +118,8 @@ def installed(package: str) -> bool:
 
 def require(package: str, *, target: str) -> None:
     """Raise UserError, with what to run, unless `package` is installed, which `--to target` needs."""
-    wanted = "-r requirements-export.txt" if is_checkout() else "'chargpt[export]'"
     if not installed(package):
-        raise UserError(f"--to {target}: needs the package {package}; run {INSTALL} {wanted}")
-
-
-def not_checked(program: str) -> str:
-    """The sentence for an export that could not be loaded again, because its program is not installed."""
-    return f"Not checked with {program}, which is not installed (requirements-export.txt)."
-
-
-def version_of(package: str) -> str:
-    """The version of an installed package."""
-    return version(package)
+        raise UserError(f"--to {target}: needs the package {package}; run {sys.executable} -m pip install {package}")
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
@@ -151,8 +152,8 @@ def _is_export(path: Path) -> bool:
     return (start.startswith(b"<!doctype html>") and PAGE in start) or (start[8:24] == b'{"__metadata__":' and WEIGHTS in start)
 
 
-def publish(destination: Path, write: Callable[[Path], Result], *, is_folder: bool, force: bool) -> Result:
-    """Call `write` with a free path beside `destination`, then give what it wrote that name. Returns what `write` returns.
+def publish(destination: Path, write: Callable[[Path], object], *, is_folder: bool, force: bool) -> None:
+    """Call `write` with a free path beside `destination`, then give what it wrote that name.
 
     When `write` raises, or a signal ends the program, nothing is left and `destination` is as it was. What a killed export of
     this name left is removed. Raises UserError if it cannot be written, and as `check_destination` does, also for a destination
@@ -170,7 +171,7 @@ def publish(destination: Path, write: Callable[[Path], Result], *, is_folder: bo
     with ending_at_once(undo):
         try:
             with publishing(destination) as path:
-                result = write(path)
+                write(path)
                 if path.is_dir():
                     sync_folder(path)
                 check_destination(destination, is_folder=is_folder, force=force)
@@ -183,4 +184,3 @@ def publish(destination: Path, write: Callable[[Path], Result], *, is_folder: bo
         finally:
             undo()
     remove_left_behind(destination.parent, re.compile(re.escape(destination.name + OLD)))
-    return result

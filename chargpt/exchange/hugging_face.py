@@ -8,13 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from chargpt.config import ModelConfig
-from chargpt.exchange.certificate import certify
-from chargpt.exchange.export import ExportOptions, installed, not_checked, version_of, write_json
+from chargpt.exchange.export import ExportOptions, write_json
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import (
     EPSILON,
@@ -40,7 +38,7 @@ print(write("PROMPT", do_sample=True, temperature=0.8)[0]["generated_text"])
 ```"""
 
 
-def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
+def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     """Write the folder; see `chargpt/exchange/export.py`."""
     os.mkdir(path)
     write_json(path / "tokenizer.json", to_tokenizer_json(loaded.tokenizer))
@@ -48,9 +46,7 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> list[str]:
     write_json(path / "generation_config.json", _generation_config(loaded))
     write_json(path / "tokenizer_config.json", _tokenizer_config(loaded))
     write_tensors(path / "model.safetensors", transformers_tensors(loaded.model), {"format": "pt"})
-    checked = _check(loaded, path, options)
-    write_card(path / "README.md", loaded, options, library="transformers", usage=USAGE, notes=_notes(loaded), checks=[checked])
-    return [f"checked     {checked}"]
+    write_card(path / "README.md", loaded, options, library="transformers", usage=USAGE, notes=_notes(loaded))
 
 
 def _generation_config(loaded: LoadedModel) -> dict[str, Any]:
@@ -72,29 +68,6 @@ def _notes(loaded: LoadedModel) -> list[str]:
     unknown = "become the id of folded characters" if loaded.tokenizer.folded else "vanish without a message"
     notes = [] if loaded.tokenizer.characters is None else [f"Characters that are not in the vocabulary {unknown}."]
     return [*notes, 'A text without a prompt begins after a newline: give the prompt "\\n".']
-
-
-def _check(loaded: LoadedModel, path: Path, options: ExportOptions) -> str:
-    """Load the folder with transformers and compare; the result as a sentence. Raises UserError if they differ."""
-    if not installed("transformers"):
-        return not_checked("transformers")
-    # These take seconds.
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    text = loaded.tokenizer.decode(options.ids)
-    if tokenizer(text, verbose=False)["input_ids"] != loaded.tokenizer.encode(text).tolist():
-        raise UserError("transformers: its tokenizer gives other ids; nothing was written")
-    model = AutoModelForCausalLM.from_pretrained(path, local_files_only=True, dtype=torch.float32).eval()
-
-    def logits_of(ids: np.ndarray) -> np.ndarray:
-        return model(input_ids=torch.from_numpy(ids), use_cache=False).logits.numpy()
-
-    target = f"transformers {version_of('transformers')} ({type(model).__name__})"
-    certificate = certify(loaded, logits_of, options, target=target)
-    return f"{certificate.describe()}. AutoTokenizer gives the same ids."
 
 
 # Settings that an architecture must have, in addition to its shape: the name in config.json, the default of transformers, and

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.config import ModelConfig
-from chargpt.exchange.tensor_file import PlannedTensor, TensorSource, planned, transposed, zeros
+from chargpt.exchange.tensor_file import TensorSource
 from chargpt.model import GPT, GPTConfig
 
 # The epsilon of every LayerNorm.
@@ -113,30 +113,30 @@ def layers_split(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
             yield name.removesuffix("qkv") + letter, one, its_bias
 
 
-def transformers_tensors(model: GPT) -> list[PlannedTensor]:
-    """The weights as transformers stores them for `transformers_config`."""
+def transformers_tensors(model: GPT) -> dict[str, Tensor]:
+    """The weights as transformers stores them for `transformers_config`; those of the model itself, not copies."""
     if architecture(model.config) == "gpt2":
-        plans = [
-            planned("transformer.wte.weight", model.token_embedding.weight),
-            planned("transformer.wpe.weight", model.position_table(model.config.block_size)),
-        ]
+        tensors = {
+            "transformer.wte.weight": model.token_embedding.weight,
+            "transformer.wpe.weight": model.position_table(model.config.block_size),
+        }
         for name, weight, bias in layers(model):
             theirs = "transformer.ln_f" if name == "norm" else renamed(name, "transformer.h", GPT2)
-            matrix = transposed if weight.dim() == 2 else planned  # GPT-2's linear layers hold the transpose
-            plans += [matrix(f"{theirs}.weight", weight), bias_or_zeros(f"{theirs}.bias", weight, bias)]
-        return plans
-    plans = [planned("model.embed_tokens.weight", model.token_embedding.weight)]
+            tensors[f"{theirs}.weight"] = weight.t()  # GPT-2's linear layers hold the transpose
+            tensors[f"{theirs}.bias"] = bias_or_zeros(weight, bias)
+        return tensors
+    tensors = {"model.embed_tokens.weight": model.token_embedding.weight}
     for name, weight, bias in layers_split(model):
         theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
-        plans.append(planned(f"{theirs}.weight", weight))
+        tensors[f"{theirs}.weight"] = weight
         if weight.dim() == 1 or bias is not None:
-            plans.append(bias_or_zeros(f"{theirs}.bias", weight, bias))
-    return plans
+            tensors[f"{theirs}.bias"] = bias_or_zeros(weight, bias)
+    return tensors
 
 
-def bias_or_zeros(name: str, weight: Tensor, bias: Tensor | None) -> PlannedTensor:
-    """The plan for the bias of a layer whose weight is `weight` (outputs first)."""
-    return zeros(name, weight.size(0)) if bias is None else planned(name, bias)
+def bias_or_zeros(weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The bias of a layer whose weight is `weight` (outputs first)."""
+    return torch.zeros(weight.size(0)) if bias is None else bias
 
 
 def renamed(name: str, blocks: str, names: Mapping[str, str]) -> str:

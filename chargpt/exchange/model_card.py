@@ -51,17 +51,14 @@ def write_card(
     library: str,
     usage: str,
     notes: Sequence[str],
-    checks: Sequence[str],
 ) -> None:
-    """Write a new README.md. `usage`, `notes` and `checks` are Markdown without any name from the run. Raises OSError."""
+    """Write a new README.md. `usage` and `notes` are Markdown without any name from the run. Raises OSError."""
     sections = [
         FRONT_MATTER.format(library=library) + f"# {markdown(options.name)}",
         _introduction(loaded, options),
         "## Use",
         usage,
         *[bullets(notes)] * bool(notes),
-        "## Compared with the run",
-        bullets(checks),
         "## A sample",
         f"At temperature 0.8, {_what(loaded)}, {SAMPLE_LENGTH} characters at most:",
         block(_sample(loaded, options)),

@@ -1,57 +1,46 @@
 """Reads a checkpoint of nanoGPT: ckpt.pt, and meta.pkl with its characters.
 
-Both are pickles, which can hold code. `plain_pickle` builds what they describe without running any. A ckpt.pt is a zip file of
-a pickle and the numbers of its tensors, which stay in the file until they are used.
+Both are pickles, which can hold code. `torch_file.py` reads them without running any.
 """
 
-import math
 import re
-import struct
-import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from chargpt.aliases import ALIASES
 from chargpt.config import ModelConfig
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import weights_from_gpt2
-from chargpt.exchange.plain_pickle import Name, build
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
-from chargpt.nanogpt_words import CHECKPOINT, TRAINING
+from chargpt.exchange.torch_file import MAX_PICKLED, SavedTensor, read_torch_file, unpickled
 from chargpt.runs.checkpoint_schema import MAX_STEPS
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import read_bounded
-from chargpt.terminal import UserError, one_line, shown
+from chargpt.terminal import UserError, one_line, shell_word, shown
+from chargpt.text.formats import CHECKPOINT
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 
 VOCABULARY = "meta.pkl"
 # Bytes of a checkpoint: the weights, and two moments of each.
 MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)
-# Records of a checkpoint: tensors and others.
-MAX_RECORDS = 100_000
-MAX_DIMENSIONS = 8
-# Bytes of a pickle without the tensors: every character of Unicode fits.
-MAX_PICKLED = 32 << 20
 # The first bytes of a zip file.
 ZIP_START = b"PK\x03\x04"
-# The header of a record in a zip file: the lengths of the name and of the extra field, which follow it.
-LOCAL_HEADER = struct.Struct("<26x2H")
-DTYPES = {
-    "torch FloatStorage": torch.float32,
-    "torch HalfStorage": torch.float16,
-    "torch BFloat16Storage": torch.bfloat16,
-    "torch DoubleStorage": torch.float64,
-    "torch LongStorage": torch.int64,
-    "torch IntStorage": torch.int32,
-    "torch ByteStorage": torch.uint8,
-    "torch BoolStorage": torch.bool,
-}
+# Commands that write a file anew with what is needed of it; they run whatever code is in it.
+CLEAN_CHECKPOINT = """python -c "import os, sys, torch; p = sys.argv[1]; c = torch.load(p, 'cpu', weights_only=False); \
+torch.save({'model': {k: v.detach().clone() for k, v in c['model'].items()}, 'model_args': dict(c['model_args']), \
+'iter_num': int(c['iter_num']), 'optimizer': c.get('optimizer'), 'config': {k: v for k, v in c.get('config', {}).items() \
+if type(v) in (bool, int, float, str)}}, p + '.new'); os.replace(p + '.new', p)" """
+CLEAN_VOCABULARY = """python -c "import pickle, sys; p = sys.argv[1]; m = pickle.load(open(p, 'rb')); \
+pickle.dump({'stoi': {str(c): int(i) for c, i in m['stoi'].items()}}, open(p, 'wb'))" """
+# Its settings that mean what ours mean.
+SETTINGS = """dropout batch_size gradient_accumulation_steps max_iters eval_interval log_interval learning_rate weight_decay
+    grad_clip warmup_iters""".split()
 # nanoGPT's name of the weights that make the logits.
 OUTPUT = "lm_head.weight"
 # Our name of the same weights.
@@ -70,7 +59,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     numbers = 12 * shape.n_layer * shape.n_embd**2 + (shape.block_size + len(ids)) * shape.n_embd
     if 2 * numbers > path.stat().st_size:  # otherwise a small file could name the same numbers for every layer
         raise UserError(f"{where}: {path.stat().st_size:,} bytes, too few for a model of {numbers:,} weights; copy it again")
-    source = TensorSource(where, {name: (tensor.shape, tensor.detach) for name, tensor in tensors.items()})
+    source = TensorSource(where, {name: (tensor.shape, tensor.read) for name, tensor in tensors.items()})
     weights = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
     if OUTPUT in source and not torch.equal(source.read(OUTPUT, (len(ids), shape.n_embd)), weights["token_embedding.weight"]):
         raise UserError(f"{where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
@@ -102,99 +91,50 @@ def read_characters(path: Path) -> dict[str, int]:
         )
     check_file(path, most=MAX_PICKLED)
     try:
-        found = dict(build(read_bounded(path, limit=MAX_PICKLED))["stoi"])
+        found = dict(unpickled(read_bounded(path, limit=MAX_PICKLED))["stoi"])
     except UserError:
         raise
     except Exception as error:  # any kind of invalid pickle is reported in the same way
-        raise UserError(f"{shown(path)}: not the vocabulary of a character model ({one_line(error):.200})") from None
+        raise _refused(path, "the vocabulary of a character model", error, CLEAN_VOCABULARY) from None
     if len(found) > CODE_POINTS or {i for i in found.values() if type(i) is int} != set(range(len(found))):
         raise UserError(f"{shown(path)}: its ids are not 0, 1, 2 and so on; prepare the text as characters")
     return found
 
 
 def _plain(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """The texts and numbers among `values`. Tensors and lists have comparisons of their own, which may fail or never end."""
+    """The texts and numbers among `values`. Comparisons of lists may never end."""
     kinds = (str, int, float, type(None))
     return {key: value for key, value in values.items() if type(key) is str and isinstance(value, kinds)}
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """The dictionary in a checkpoint. Its tensors are mapped from the file, and read when they are used."""
+    """The dictionary in a checkpoint. Its tensors are read when they are used."""
     check_file(path, most=MAX_BYTES)
     try:
-        with zipfile.ZipFile(path) as archive:
-            checkpoint = _read_archive(path, archive)
+        checkpoint = read_torch_file(path)
     except UserError:
         raise
     except Exception as error:  # any kind of invalid file is reported in the same way
-        if isinstance(error, zipfile.BadZipFile) and _begins_as_zip(path):
+        with open(path, "rb") as file:
+            cut = isinstance(error, zipfile.BadZipFile) and file.read(len(ZIP_START)) in (ZIP_START, b"")
+        if cut:
             raise UserError(f"{shown(path)}: damaged or incomplete, its end is missing; copy the file again") from None
-        raise UserError(f"{shown(path)}: not a checkpoint of tensors and plain containers ({one_line(error):.200})") from None
+        raise _refused(path, "a checkpoint of tensors and plain values", error, CLEAN_CHECKPOINT) from None
     if not isinstance(checkpoint, dict):
         raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; give the folder that its train.py wrote")
     return checkpoint
 
 
-def _begins_as_zip(path: Path) -> bool:
-    """Whether the file at `path` begins as a zip file, or is empty: then a copy of it has not come to its end."""
-    with open(path, "rb") as file:
-        return file.read(len(ZIP_START)) in (ZIP_START, b"")
+def _refused(path: Path, what: str, error: Exception, clean: str) -> UserError:
+    """The error for a pickle with anything else in it, with the command that writes a clean one."""
+    to_do = f"if you trust the file, make a clean one of it with {clean}{shell_word(shown(path))}"
+    return UserError(f"{shown(path)}: not {what} ({one_line(error):.200}); {to_do}")
 
 
-def _read_archive(path: Path, archive: zipfile.ZipFile) -> Any:
-    """What torch.save has written into a zip file. Raises anything if the file is not valid."""
-    records = {record.filename: record for record in archive.infolist()}
-    # A packed record could grow without limit when it is read, and so could records that share their bytes.
-    plain = len(records) == len(archive.infolist()) <= MAX_RECORDS
-    plain = plain and all(record.compress_type == zipfile.ZIP_STORED for record in records.values())
-    plain = plain and sum(record.file_size for record in records.values()) <= path.stat().st_size
-    pickles = [name for name in records if re.fullmatch("[^/]+/data.pkl", name)]
-    if not plain or len(pickles) != 1 or records[pickles[0]].file_size > MAX_PICKLED:
-        raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
-    if damaged := archive.testzip():
-        raise UserError(f"{shown(path)}: damaged, the checksum of {damaged:.80} differs; copy the file again")
-    prefix = pickles[0].removesuffix("data.pkl")
-    order = archive.read(f"{prefix}byteorder").decode() if f"{prefix}byteorder" in records else sys.byteorder
-    if order != sys.byteorder:
-        raise UserError(f"{shown(path)}: saved on a machine with another byte order; load and save it there in safetensors")
-    whole, storages = np.memmap(path, np.uint8, mode="c"), {}
-
-    def numbers(reference: Any) -> Tensor:
-        """All numbers of a record, as a vector: the storage that one tensor or several use."""
-        _, kind, key, _, count = reference
-        record, dtype = records[f"{prefix}data/{key}"], DTYPES[kind.text]
-        if type(count) is not int or record.file_size != count * dtype.itemsize:
-            raise ValueError(f"the size of the record {key!r} differs from that of its tensor")
-        if key not in storages:
-            name, extra = LOCAL_HEADER.unpack_from(whole.data, record.header_offset)
-            start = record.header_offset + LOCAL_HEADER.size + name + extra
-            if start % dtype.itemsize:
-                raise ValueError(f"the record {key!r} begins at byte {start:,}")
-            storages[key] = torch.from_numpy(whole[start : start + record.file_size])
-        return storages[key].view(dtype)
-
-    makers: dict[str, Callable[..., Any]] = {
-        "collections OrderedDict": lambda: {},
-        "torch._utils _rebuild_tensor_v2": _tensor,
-        "torch._utils _rebuild_parameter": lambda tensor, *_: tensor,
-        **{name: Name for name in DTYPES},  # only named
-    }
-    return build(archive.read(pickles[0]), makers=makers, refer=numbers)
-
-
-def _tensor(numbers: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> Tensor:
-    """A tensor with numbers of its own. With a stride of 0, a few bytes could be a tensor of any size."""
-    if not all(type(number) is int and number >= 0 for number in (offset, *shape, *strides)):
-        raise ValueError("a tensor whose shape is not one of whole numbers")
-    if math.prod(shape) > len(numbers) or len(shape) > MAX_DIMENSIONS:
-        raise ValueError(f"a tensor of {math.prod(shape):,} numbers in a record of {len(numbers):,}")
-    return numbers.as_strided(shape, strides, offset)
-
-
-def _tensors(model: object, where: str) -> dict[str, Tensor]:
+def _tensors(model: object, where: str) -> dict[str, SavedTensor]:
     """The tensors of the model in their order, without the prefix that torch.compile adds."""
     found: Mapping[Any, Any] = model if isinstance(model, Mapping) else {None: None}
-    if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in found.items()):
+    if not all(isinstance(name, str) and isinstance(tensor, SavedTensor) for name, tensor in found.items()):
         raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in found.items()}
 
@@ -215,10 +155,10 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The settings of the training in our names, unchecked, and what could not be kept."""
     config = _plain(config) if isinstance(config, Mapping) else {}
     settings: dict[str, dict[str, Any]] = {"model": {}, "train": {}, "optim": {"name": "adamw"}}
-    for theirs, ours in TRAINING.items():
-        if theirs in config:
-            section, _, key = ours.partition(".")
-            settings[section][key] = config[theirs]
+    for name in SETTINGS:
+        if name in config:
+            section, _, key = ALIASES[name].partition(".")
+            settings[section][key] = config[name]
     optim = settings["optim"]
     notes: list[str] = []
     if "beta1" in config and "beta2" in config:
@@ -235,23 +175,23 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     return settings, notes
 
 
-def _moments(optimizer: Any, tensors: dict[str, Tensor], shape: ModelConfig, ids: list[int]) -> dict[str, Tensor] | None:
+def _moments(optimizer: Any, tensors: dict[str, SavedTensor], shape: ModelConfig, ids: list[int]) -> dict[str, Tensor] | None:
     """The state of nanoGPT's AdamW in our names; None if it is not as its train.py writes it.
 
     Its parameters are numbered: first the matrices and embeddings in the order of the model, then all others.
     """
     names = [name for name in tensors if name != OUTPUT and not re.fullmatch(BUFFERS, name)]
-    names = [name for name in names if tensors[name].dim() >= 2] + [name for name in names if tensors[name].dim() < 2]
+    names.sort(key=lambda name: len(tensors[name].shape) < 2)
     try:
         states = [optimizer["state"][number] for number in range(len(names))]
-        steps = {float(state["step"]) for state in states}
-        step = steps.pop()
-        if steps or not (step.is_integer() and 0 <= step < MAX_STEPS):
+        counts = [state["step"] for state in states]
+        (step,) = {float(count.read() if isinstance(count, SavedTensor) else count) for count in counts}
+        if not (step.is_integer() and 0 <= step < MAX_STEPS):
             return None
         moments = {"step": torch.tensor(step)}
         for quantity in ("exp_avg", "exp_avg_sq"):
             found = {name: state[quantity] for name, state in zip(names, states)}
-            source = TensorSource(quantity, {name: (tensor.shape, tensor.detach) for name, tensor in found.items()})
+            source = TensorSource(quantity, {name: (tensor.shape, tensor.read) for name, tensor in found.items()})
             ours = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
             ours[EMBEDDING] = ours[EMBEDDING][ids]
             moments |= {f"{name}/{quantity}": tensor for name, tensor in ours.items()}

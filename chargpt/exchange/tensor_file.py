@@ -3,8 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,50 +21,14 @@ HEADER_LIMIT = 2 << 20
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-@dataclass(frozen=True)
-class PlannedTensor:
-    """A float32 tensor of an export: its name, its shape, and how to make it."""
-
-    name: str
-    shape: tuple[int, ...]
-    make: Callable[[], Tensor]
-
-
-def planned(name: str, tensor: Tensor) -> PlannedTensor:
-    """The plan to write `tensor` as it is."""
-    return PlannedTensor(name, tuple(tensor.shape), lambda: tensor)
-
-
-def transposed(name: str, tensor: Tensor) -> PlannedTensor:
-    """The plan to write the transpose of a matrix."""
-    return PlannedTensor(name, tuple(reversed(tensor.shape)), lambda: tensor.t())
-
-
-def zeros(name: str, *shape: int) -> PlannedTensor:
-    """The plan to write zeros."""
-    return PlannedTensor(name, shape, lambda: torch.zeros(shape))
-
-
-def content(plan: PlannedTensor) -> memoryview:
-    """The bytes of a planned tensor: float32, little-endian, row by row."""
-    tensor = plan.make().detach().to(torch.float32).contiguous()
-    assert tuple(tensor.shape) == plan.shape, plan
-    return tensor.numpy().astype("<f4", copy=False).data.cast("B")
-
-
-def size(plan: PlannedTensor) -> int:
-    """The number of bytes in `content`."""
-    return 4 * torch.Size(plan.shape).numel()
-
-
-def write_tensors(path: Path, plans: Iterable[PlannedTensor], metadata: Mapping[str, str]) -> None:
-    """Write a new safetensors file; at most one tensor more than the model is in memory. Raises OSError."""
-    plans = list(plans)
-    header = tensor_header(((plan.name, torch.float32, plan.shape) for plan in plans), metadata)
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a new safetensors file in float32; at most one of `tensors` is copied at a time. Raises OSError."""
+    header = tensor_header(((name, torch.float32, tensor.shape) for name, tensor in tensors.items()), metadata)
     with SyncedFile(path) as file:
         file.write(memoryview(header))
-        for plan in plans:
-            file.write(content(plan))
+        for tensor in tensors.values():
+            numbers = tensor.detach().to(torch.float32).contiguous().numpy()
+            file.write(numbers.astype("<f4", copy=False).data.cast("B"))
 
 
 class TensorSource:

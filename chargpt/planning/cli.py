@@ -7,9 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chargpt import nanogpt_words
 from chargpt.config import check_overrides
-from chargpt.nanogpt_words import check_words, config_and_flags, refuse_config
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
 
@@ -139,15 +137,12 @@ def _parser(program: str, more: str, description: str) -> Parser:
 
 def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     argv = sys.argv[1:] if argv is None else argv
-    _refuse_config(parser, argv)
-    check_words(argv, nanogpt_words.TRAIN, known=parser.options())
     words = vars(parser.parse_intermixed_args(argv))
     if is_setting(words["items"] or ""):  # --items train.seed=1
         words["words"].append(words["items"])
         words["items"] = "line"
     given = {name: words[name] for name in OPTIONS}
     texts, settings = texts_and_settings(words["words"])
-    check_words(settings, nanogpt_words.TRAIN, known=(), bare=settings)
     if not texts and words["items"] is not None and os.path.exists(words["items"]):  # --items names.txt
         texts, words["items"] = [words["items"]], "line"
     for name, setting in SAME_SETTINGS.items():
@@ -174,23 +169,6 @@ class _Once(argparse.Action):
         if before is not None:
             raise UserError(f"{option_string}: given twice, {before} and {values}; give it once")
         setattr(namespace, self.dest, values)
-
-
-def _refuse_config(parser: Parser, argv: Sequence[str]) -> None:
-    """Raise UserError if a configuration of nanoGPT is given, after the whole command in our words is printed."""
-    path, flags, ours = config_and_flags(argv, known=parser.options())
-    if path is None:
-        return
-    given = vars(parser.parse_intermixed_args(ours))
-    decided = {f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False)}
-    decided |= given_in([word for word in given["words"] if is_setting(word)])
-    if not all(is_setting(word) for word in given["words"]):
-        decided.add("TEXT")
-    if "runtime.device" in decided:
-        decided.add("--device")
-    if decided & {"--epochs", "--minutes"}:
-        decided.add("train.max_steps")
-    refuse_config(path, flags=flags, ours=ours, decided=decided)
 
 
 def is_setting(word: str) -> bool:

@@ -14,7 +14,6 @@ import torch
 
 from chargpt.config import Config, apply_overrides, difference, to_dict
 from chargpt.model import GPT
-from chargpt.nanogpt_words import CHARACTERS, is_gpt2
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
@@ -35,7 +34,7 @@ from chargpt.planning.teachers import (
     teacher_folders,
     warnings_about,
 )
-from chargpt.project import command, presets_folder
+from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size
@@ -173,13 +172,7 @@ def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice]) -
     """The checkpoint of --init-from or --vocab-from; its warnings are added to `notices`."""
     if name is None:
         return None
-    try:
-        checkpoint, warnings = find_checkpoint(name, checkpoints)
-    except UserError:
-        if not is_gpt2(name):
-            raise
-        what_to_do = f"leave --init-from out, or give a run of yours, or one that {command('import')} has made of a model"
-        raise UserError(f"--init-from: {name} is {CHARACTERS}; {what_to_do} of characters") from None
+    checkpoint, warnings = find_checkpoint(name, checkpoints)
     notices += [Notice("warning", warning) for warning in warnings]
     return checkpoint
 

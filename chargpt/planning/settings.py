@@ -9,7 +9,6 @@ from typing import Any
 
 from chargpt.config import RENAMED, Config, DataConfig, apply, apply_overrides
 from chargpt.device import choose_device
-from chargpt.nanogpt_words import refuse_config
 from chargpt.planning.chosen_for_time import chooses
 from chargpt.terminal import WHOLE_NUMBER, UserError, shown
 from chargpt.yaml_settings import read_yaml
@@ -43,8 +42,6 @@ def load_settings(
     """
     device = apply_overrides(Config(), [override for override in overrides if override.startswith("runtime.")]).runtime.device
     path = _find_preset(name, choose_device(device).type, presets)
-    if path is not None and name is not None:
-        refuse_config(path)
     tree = {} if path is None else read_yaml(path)
     by_user = {} if name is None else _flat(tree)
     typed = {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}
@@ -107,6 +104,9 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | No
         if not presets.is_dir():
             return None
         return presets / ("gpu.yaml" if device_type == "cuda" else "cpu.yaml")
+    if name.endswith(".py"):  # a configuration of nanoGPT
+        what_to_do = "write its settings as section.key=value, such as train.max_steps=5000, or in a YAML file"
+        raise UserError(f"--config: {name} is Python code, which is not run; {what_to_do}")
     for path in (Path(name), presets / name, presets / f"{name}.yaml"):
         if path.is_file():
             return path

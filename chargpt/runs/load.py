@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.config import Config
-from chargpt.nanogpt_words import refuse_checkpoint
 from chargpt.project import command
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, has_steps, load, newest, steps
 from chargpt.runs.checkpoint_schema import NO_TEXT
@@ -48,6 +47,8 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
     if name:
+        from chargpt.text.formats import refuse_checkpoint  # only a mistake needs the decompressors
+
         refuse_checkpoint(Path(name))
         for folder in candidates:
             if (folder / "config.yaml").is_file() and not folder.with_name(f"{folder.name}{TEACHER}").exists():

@@ -55,7 +55,9 @@ def read_card(name: str) -> StartCard:
         close = difflib.get_close_matches(name, names, n=1)
         what_to_do = f"use {close[0] if close else ', '.join(names)}" if names else "this copy of the program has none"
         what = f"--start: {name!r} given, but there is no start of that name"
-        raise UserError(f"{what}; {what_to_do}; a run is named with train.py --init-from RUN, or sample.py RUN")
+        raise UserError(
+            f"{what}; {what_to_do}; for a run, write train.py --init-from RUN or sample.py RUN, and --prompt for a prompt"
+        )
     path = STARTS / name / CARD
     try:
         found = json.loads(read_bounded(path, limit=JSON_LIMIT))

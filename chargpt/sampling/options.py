@@ -2,14 +2,12 @@
 
 import argparse
 import dataclasses
-import os
 import re
 import secrets
 import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from chargpt.nanogpt_words import SAMPLE, check_words
 from chargpt.project import command
 from chargpt.terminal import Parser, UserError, number, numbers, shell_word, whole_number
 
@@ -88,9 +86,6 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     _add_sampling_options(parser.add_argument_group("how the next character is chosen, in this order"))
     _add_output_options(parser.add_argument_group("how it is printed"))
     argv = sys.argv[1:] if argv is None else argv
-    bare = [word for before, word in zip(["", *argv], argv) if not before.startswith("-") and not os.path.exists(word)]
-    known = [option for option in parser.options() if option != "--start" or _is_start(argv)]
-    check_words(argv, SAMPLE, known=known, bare=bare)
     given, more = parser.parse_known_args(argv)
     if more and not more[0].startswith("-"):
         raise UserError(f"{more[0]}: given after RUN; a prompt is given with --prompt {shell_word(more[0])}")
@@ -111,11 +106,6 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
 def default_length(lines: int, *, unique: bool = False) -> int:
     """The most characters of a text for which no length is given."""
     return (1000 * lines or 500) + MORE_FOR_UNIQUE * unique
-
-
-def _is_start(argv: list[str]) -> bool:
-    """Whether --start names a start; nanoGPT's --start is a prompt."""
-    return re.search(r"(^|\0)--start[=\0][a-z][a-z0-9-]*(\0|$)", "\0".join(argv)) is not None
 
 
 def _check_combination(options: SampleOptions) -> None:

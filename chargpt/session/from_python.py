@@ -1,16 +1,15 @@
 """`chargpt.train`: from arguments of Python to the command line of train.py, and from how it ended to a run or an error."""
 
-import contextlib
 import difflib
-import io
 import numbers
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from chargpt.arguments import in_python, notice_in_python, python_errors
+from chargpt.aliases import alias
+from chargpt.arguments import in_python, python_errors
 from chargpt.config import RENAMED, Config, to_dict
-from chargpt.nanogpt_words import TRAIN, UNUSED
 from chargpt.planning.cli import check_command_line
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import steps
@@ -20,13 +19,7 @@ from chargpt.terminal import UserError, shown
 from chargpt.text.sources import DEFAULT, NAMES, run_name
 
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
-ARGUMENTS = {  # by our names and by nanoGPT's
-    **{
-        name: name
-        for name in ("text", "minutes", "epochs", "run", "resume", "config", "start", "init_from", "vocab_from", "device")
-    },
-    **{"dataset": "text", "out_dir": "run", "wandb_run_name": "run"},
-}
+ARGUMENTS = ("text", "minutes", "epochs", "run", "resume", "config", "start", "init_from", "vocab_from", "device")
 
 PathLike = str | os.PathLike[str]
 
@@ -60,7 +53,8 @@ def train_run(
         else:
             folder = folder_of(run_name(texts) if name is None else name, checkpoints)
     arguments = command_line(texts, settings=settings or {}, resume=resume, options={"run": name, **options})
-    _check_arguments(arguments)
+    with python_errors():
+        check_command_line(arguments)
     ended = train_in_child(arguments)
     if ended.code == 2:
         raise UserError(in_python(ended.error))
@@ -76,17 +70,6 @@ def train_run(
         raise RuntimeError(in_python(reason) + saved)
     assert trained is not None, folder
     return trained
-
-
-def _check_arguments(arguments: Sequence[str]) -> None:
-    """Raise UserError for a mistake in the arguments of train.py; for a file of nanoGPT, with the call that it means."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        try:
-            check_command_line(arguments)
-        except UserError as error:
-            call = notice_in_python(out.getvalue().strip())
-            message = in_python(str(error))
-            raise UserError(message.replace("the command above", call) if call else message) from None
 
 
 def _check_types(options: Mapping[str, object], settings: object) -> None:
@@ -153,12 +136,13 @@ def command_line(
 def _instead(key: object) -> str:
     """What to write in place of a key of `settings` that is not one of ours."""
     name = str(key).rpartition(".")[2]
-    if name in ARGUMENTS:
-        return f"use the argument {ARGUMENTS[name]}"
-    if "." in TRAIN.get(name, ""):  # otherwise an option that the library does not have
-        return f"use {TRAIN[name].partition('=')[0]!r}"
-    if name in UNUSED:
-        return f"leave it out: {UNUSED[name]}"
+    theirs = alias(name)
+    ours = re.split("[ ,]", theirs or name)[0]
+    argument = ours.removeprefix("--").replace("-", "_").lower()
+    if argument in ARGUMENTS:
+        return f"use the argument {argument}"
+    if theirs:
+        return f"use {ours!r}" if ours in KEYS else f"use {theirs}"
     same = [known for known in KEYS if known.endswith(f".{name}")]
     close = same or (difflib.get_close_matches(str(key), KEYS, n=1) if "." in str(key) else []) or _close_names(name)
     return f"use {' or '.join(map(repr, close))}" if close else "use section.key, for example {'train.max_steps': 500}"

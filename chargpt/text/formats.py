@@ -8,7 +8,8 @@ import zlib
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from chargpt.terminal import UserError, shell_word
+from chargpt.project import command
+from chargpt.terminal import UserError, shell_word, shown
 
 # How to get the text of a document. {file} is its name and {text} that of the text.
 OFFICE = "in Word or LibreOffice, save it as plain text (UTF-8), or: pandoc {file} -t plain --wrap=none -o {text}"
@@ -42,9 +43,17 @@ ZIP_CONTENTS = {  # what the beginning of a zip archive contains if it is a docu
     b"word/": ".docx",
 }
 TAR_OFFSET = 257  # of the mark in the header of a tar archive
-
+CHECKPOINT = "ckpt.pt"  # in the folder that nanoGPT's train.py writes
 
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # how the name of a file ends that is read decompressed
+
+
+def refuse_checkpoint(path: Path) -> None:
+    """Raise UserError, which says how to make a run of it, if `path` is a checkpoint of nanoGPT or its folder."""
+    folder = path.parent if path.name == CHECKPOINT else path
+    if (folder / CHECKPOINT).is_file():
+        words = f"{command('import')} {shell_word(shown(folder))} --run NAME"
+        raise UserError(f"{shown(path)}: a checkpoint of nanoGPT; make a run of it with {words}")
 
 
 def is_compressed(path: Path) -> bool:

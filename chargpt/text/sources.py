@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chargpt.files import WINDOWS, portable, publish_file
-from chargpt.nanogpt_words import CHECKPOINT, refuse_checkpoint
 from chargpt.terminal import UserError, log, shell_word, shown
 from chargpt.text.duplicates import duplicates
-from chargpt.text.formats import DOCUMENTS, plain_name
+from chargpt.text.formats import CHECKPOINT, DOCUMENTS, plain_name, refuse_checkpoint
 from chargpt.text.source_bytes import Source, Sources, walk
 
 DEFAULT = "python-docs"

@@ -2,9 +2,8 @@
 
     python tests/benchmarks/export_memory.py [--width 640]
 
-Makes a run with random weights, converts it in a process of its own for each format, without and with the check by the other
-program, and prints the largest resident memory above that of the process before it loads anything, as a multiple of the
-weights' bytes. Each process converts a tiny run first, so that libraries are loaded. Needs requirements-export.txt and Node.js.
+Makes a run with random weights, converts it in a process of its own for each format, and prints the largest resident memory above that of the process before it loads anything, as a multiple of the
+weights' bytes. Each process converts a tiny run first, so that libraries are loaded. Needs the package gguf.
 """
 
 import argparse
@@ -21,13 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LARGE = {"n_layer": 6, "n_head": 10, "n_embd": 640, "block_size": 256}  # 30 million parameters
 TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16}
-TARGETS = {  # the module of each export, and what finds the program that checks it
-    "safetensors": ("weights_file", None),
-    "hf": ("hugging_face", "installed"),
-    "gguf": ("gguf_model", "installed"),
-    "onnx": ("onnx_model", "installed"),
-    "html": ("html", "find_node"),
-}
+TARGETS = {"safetensors": "weights_file", "hf": "hugging_face", "gguf": "gguf_model", "html": "html"}  # and their modules
 IMPORTS = ("gpt2", "starcoder2", "nanogpt")
 
 
@@ -76,7 +69,6 @@ def make_foreign(folder: Path, name: str) -> None:
     from chargpt.exchange.layouts import GPT2, layers, renamed
     from chargpt.sampling.loaded_model import load_model
 
-    hugging_face.installed = lambda package: False
     for positions, kind in (("learned", "gpt2"), ("rotary", "starcoder2")):
         loaded, _ = load_model(str(folder / f"{name}-{positions}"), folder, device="cpu")
         hugging_face.write(loaded, folder / f"{name}-{kind}", options_of(loaded))
@@ -112,27 +104,21 @@ def make_foreign(folder: Path, name: str) -> None:
 
 
 def options_of(loaded: object) -> object:
-    """Options with two contexts of random ids as the text."""
-    import numpy as np
-
+    """The options of an export."""
     from chargpt.exchange.export import ExportOptions
 
-    ids = np.random.default_rng(0).integers(0, loaded.model.vocab_size, 2 * loaded.model.config.block_size)
-    return ExportOptions(name="run", texts=[], ids=ids, ids_from="random characters")
+    return ExportOptions(name="run", texts=[])
 
 
-def measure_export(folder: Path, target: str, *, checked: bool) -> dict[str, int]:
-    """The peak of loading a run, and of loading and writing it."""
+def measure_export(folder: Path, target: str) -> dict[str, int]:
+    """The peak of loading a run and writing it."""
     from chargpt.sampling.loaded_model import load_model
 
-    module_name, program = TARGETS[target]
-    module = importlib.import_module(f"chargpt.exchange.{module_name}")
-    if program and not checked:
-        setattr(module, program, lambda *_: None)
+    module = importlib.import_module(f"chargpt.exchange.{TARGETS[target]}")
 
     def export(name: str) -> None:
         loaded, _ = load_model(str(folder / f"{name}-learned"), folder, device="cpu")
-        module.write(loaded, folder / f"{name}-{target}-{checked}", options_of(loaded))
+        module.write(loaded, folder / f"{name}-{target}", options_of(loaded))
 
     export("tiny")
     return {"export": peak(lambda: export("large"))}
@@ -160,40 +146,33 @@ def measure_import(folder: Path, kind: str) -> dict[str, int]:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--child", nargs=3, metavar=("FOLDER", "WHAT", "CHECKED"), help="measure one conversion in this process"
-    )
+    parser.add_argument("--child", nargs=2, metavar=("FOLDER", "WHAT"), help="measure one conversion in this process")
     parser.add_argument(
         "--width", type=int, default=LARGE["n_embd"], help="of the model, a multiple of 10 (default: %(default)s)"
     )
     options = parser.parse_args(argv)
     LARGE["n_embd"] = options.width
     if options.child:
-        folder, what, checked = options.child
-        if what in TARGETS:
-            found = measure_export(Path(folder), what, checked=checked == "yes")
-        else:
-            found = measure_import(Path(folder), what)
-        print(json.dumps(found))
+        folder, what = options.child
+        print(json.dumps((measure_export if what in TARGETS else measure_import)(Path(folder), what)))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         size = make_runs(Path(folder))
         make_foreign(Path(folder), "tiny")
         make_foreign(Path(folder), "large")
-        print(f"weights: {size / 1e6:.0f} MB\n| | without the check | with the check |\n|---|---|---|")
+        print(f"weights: {size / 1e6:.0f} MB\n| | |\n|---|---|")
         for target in TARGETS:
-            rows = [child(folder, target, checked)["export"] / size for checked in ("no", "yes")]
-            print(f"| export --to {target} | {rows[0]:.2f} | {rows[1]:.2f} |", flush=True)
+            print(f"| export --to {target} | {child(folder, target)['export'] / size:.2f} |", flush=True)
         print("\n| | read | read and saved |\n|---|---|---|")
         for kind in IMPORTS:
-            found = child(folder, kind, "no")
+            found = child(folder, kind)
             print(f"| import, {kind} | {found['read'] / size:.2f} | {found['saved'] / size:.2f} |", flush=True)
     return 0
 
 
-def child(folder: str, what: str, checked: str) -> dict[str, int]:
+def child(folder: str, what: str) -> dict[str, int]:
     """What a process of its own measures."""
-    command = [sys.executable, __file__, "--child", folder, what, checked]
+    command = [sys.executable, __file__, "--child", folder, what]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 

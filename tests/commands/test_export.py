@@ -11,16 +11,14 @@ from exchange_helpers import publish_model
 from helpers import publish_run
 
 from chargpt.commands import export
-from chargpt.exchange import hugging_face
 from chargpt.model import GPTConfig
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
 
 @pytest.fixture
-def run(installed, tmp_path, monkeypatch):
-    """A run in checkpoints/, with nothing to check exports with."""
-    monkeypatch.setattr(hugging_face, "installed", lambda package: False)
+def run(installed, tmp_path):
+    """A run in checkpoints/."""
     return publish_model(tmp_path / "checkpoints" / "my run", tokenizer=Tokenizer("\n abc"))
 
 
@@ -29,8 +27,9 @@ def test_the_destination_is_named_after_the_run(run, tmp_path, capsys):
     assert json.loads((tmp_path / "my-run-hf" / "config.json").read_text())["vocab_size"] == 5
     assert export.main([str(run), "--to", "safetensors"]) == 0
     assert (tmp_path / "my-run.safetensors").is_file()
-    said = capsys.readouterr().out
-    assert "written     my-run-hf\n" in said and "parameters" in said
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said] == ["run", "written", "use"] * 2
+    assert "parameters" in said[0] and said[1] == "written     my-run-hf" and "model='my-run-hf'" in said[2]
 
 
 def test_an_earlier_export_is_replaced_only_by_force(run, tmp_path):
@@ -69,7 +68,7 @@ def test_every_target_needs_only_its_own_package(run, tmp_path, target, monkeypa
         export.main(["my run", "--to", target])
 
 
-# Without the checks by other programs, which hold a model of their own. The warm-up is in measure_export.
+# The warm-up is in measure_export.
 MEMORY = """
 import pathlib, sys
 sys.path[:0] = [".", "tests/benchmarks"]
@@ -80,7 +79,7 @@ export_memory.LARGE = {"n_layer": 4, "n_head": 4, "n_embd": 256, "block_size": 6
 model_card.SAMPLE_LENGTH = 5
 folder = pathlib.Path(sys.argv[1])
 size = export_memory.make_runs(folder)
-print(*(export_memory.measure_export(folder, target, checked=False)["export"] / size for target in sys.argv[2:]))
+print(*(export_memory.measure_export(folder, target)["export"] / size for target in sys.argv[2:]))
 """
 
 
@@ -103,8 +102,6 @@ def test_an_export_starts_no_threads(programs, tmp_path, target):
     code = f"""
 import os, torch
 from chargpt.commands import export
-from chargpt.exchange import hugging_face
-hugging_face.installed = lambda package: False
 torch.set_num_threads(2)
 def threads(): return len(os.listdir("/proc/self/task"))
 before = threads()

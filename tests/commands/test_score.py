@@ -165,7 +165,7 @@ def test_memory_does_not_depend_on_the_length(run, tmp_path, capsys):
 
 def test_the_loss_is_that_of_transformers_on_the_exported_model(tmp_path, capsys, monkeypatch):
     """The windows of the validation loss, half windows and the rest: exactly what score reads, by another program."""
-    transformers = pytest.importorskip("transformers", reason="needs the package transformers (requirements-export.txt)")
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers")
     monkeypatch.setattr("chargpt.exchange.hugging_face.installed", lambda package: False)  # its own check takes time
     shape = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=16, bias=True)
     run = publish_run(tmp_path / "poems", shape=shape)

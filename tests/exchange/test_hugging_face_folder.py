@@ -17,12 +17,6 @@ from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
 
 
-@pytest.fixture(autouse=True)
-def without_transformers(monkeypatch):
-    """Importing transformers takes seconds, and reading a folder does not need it."""
-    monkeypatch.setattr(hugging_face, "installed", lambda package: False)
-
-
 @pytest.fixture
 def exported(tmp_path, make_model, make_options):
     """Called with the arguments of make_model: the LoadedModel, and its folder."""
@@ -40,7 +34,6 @@ def good_folders(tmp_path_factory):
     """An export with learned and one with rotary positions, by these names; tests change copies."""
     root = tmp_path_factory.mktemp("good")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hugging_face, "installed", lambda package: False)
         patch.setattr(model_card, "SAMPLE_LENGTH", 20)
         for positions in ("learned", "rotary"):
             run = publish_model(root / "runs" / positions, positions=positions, tokenizer=VOCABULARIES["characters"])

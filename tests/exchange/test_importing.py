@@ -48,8 +48,7 @@ def save(model, root, texts=(), **changes):
     )
 
 
-def test_without_a_text_it_is_sampled_from_and_started_from(tmp_path, root, make_model, text, capsys, monkeypatch):
-    monkeypatch.setattr(hugging_face, "installed", lambda package: False)
+def test_without_a_text_it_is_sampled_from_and_started_from(tmp_path, root, make_model, text, capsys):
     loaded = make_model()
     hugging_face.write(loaded, tmp_path / "hf", options_of(loaded))
     save(read_folder(tmp_path / "hf"), root)

@@ -14,8 +14,8 @@ from chargpt.exchange.tensor_file import TensorSource
 
 
 def source_of(model) -> TensorSource:
-    plans = transformers_tensors(model)
-    return TensorSource("x", {plan.name: (plan.shape, plan.make) for plan in plans})
+    tensors = transformers_tensors(model)
+    return TensorSource("x", {name: (tensor.shape, lambda tensor=tensor: tensor) for name, tensor in tensors.items()})
 
 
 def test_there_and_back_is_the_same_model(make_model, each_shape):

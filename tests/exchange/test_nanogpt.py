@@ -1,15 +1,20 @@
 """nanoGPT's checkpoints: equal logits, its optimizer's state, its settings; and no pickle runs code or fills the memory."""
 
+import collections
 import os
 import pickle
+import shlex
 import subprocess
+import sys
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 from nanogpt_files import SETTINGS, SHAPE, Model, new_optimizer, take_step, write_files
 
 from chargpt.exchange.nanogpt import read_characters, read_nanogpt
+from chargpt.exchange.torch_file import read_torch_file
 from chargpt.runs.blank_model import blank_model
 from chargpt.terminal import UserError
 
@@ -133,6 +138,36 @@ def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
     with pytest.raises(UserError, match=problem) as raised:
         read_nanogpt(folder, meta=None)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("trained", [True], indirect=True)
+def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
+    """A path and a counter are no plain values, and they are left out."""
+    model, optimizer, expected = trained
+    bias = "transformer.ln_f.bias" in model.state_dict()
+    config = {**SETTINGS, "where": tmp_path}
+    folder = write_files(tmp_path / "a b", model, optimizer, CHARACTERS, step=3, bias=bias, config=config)
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"stoi": collections.Counter({c: i for i, c in enumerate(CHARACTERS)})}))
+    for name in ("pathlib", "collections Counter"):
+        with pytest.raises(UserError, match=f"names {name}") as raised:
+            read_nanogpt(folder, meta=None)
+        words = shlex.split(str(raised.value).partition("make a clean one of it with ")[2])
+        assert words[0] == "python"
+        subprocess.run([sys.executable, *words[1:]], check=True, timeout=100)
+    found, expected = read_nanogpt(folder, meta=None), read_nanogpt(expected, meta=None)
+    assert found.settings == expected.settings and found.step == 3 and found.tokenizer == expected.tokenizer
+    for quantities, others in ((found.weights, expected.weights), (found.moments, expected.moments)):
+        assert quantities.keys() == others.keys() and all(torch.equal(quantities[name], others[name]) for name in others)
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_numbers_of_numpy_and_a_namespace_are_plain_values(tmp_path, protocol):
+    import argparse
+
+    config = argparse.Namespace(**SETTINGS, best=np.float64(0.5), half=np.float32(0.5), whole=np.int64(-3), on=np.bool_(True))
+    torch.save({"config": config, "bytes": 1}, tmp_path / "ckpt.pt", pickle_protocol=protocol)
+    found = read_torch_file(tmp_path / "ckpt.pt")["config"]
+    assert found == {**SETTINGS, "best": 0.5, "half": 0.5, "whole": -3, "on": True}
 
 
 def nested(times: int) -> list:
@@ -265,7 +300,24 @@ HOSTILE = {
     "a call that asks for memory": b"c__builtin__\nbytearray\n" + whole(10**15) + b"\x85R.",
     "a name that takes any argument": b"ccollections\nOrderedDict\n" + b"]" + TUPLES_OF_TUPLES + b"N\x86a\x85R.",
     "a key whose hash takes forever": b"}" + TUPLES_OF_TUPLES + b"Ns.",
-    "more tuples than any checkpoint has": b"(" + b")" * 2_000_000 + b"t.",
+    "more instructions than any checkpoint has": b"(" + b"}\x94" * 1_100_000 + b"t.",
+    "an object with the largest number": b"}r\xff\xff\xff\xffcos\nsystem\n.",
+    "bytes of any size": b"\x96" + (2**40).to_bytes(8, "little") + b".",
+    "a frame of any size": b"\x95" + (2**40).to_bytes(8, "little") + b"cos\nsystem\n.",
+    "a call with a text of a million characters, again and again": b"c_codecs\nencode\nq\x00("
+    + text("x" * 10**6)
+    + text("latin1")
+    + b"tq\x01R"
+    + b"h\x00h\x01R" * 100_000
+    + b"cos\nsystem\n.",
+    "a name of a storage that is endless as text": b"("
+    + text("storage")
+    + b"ctorch\nFloatStorage\n"
+    + b"]r\x00\x00\x00\x00"
+    + b"".join(b"(h\x00h\x00lr\x00\x00\x00\x00" for _ in range(60))
+    + text("cpu")
+    + whole(1)
+    + b"tQ.",
     "a tensor with strides of 0": tensor(whole(10**9) + b"\x85", whole(0) + b"\x85") + b".",
     "a tensor of more numbers than it has": tensor(whole(17) + b"\x85", whole(1) + b"\x85") + b".",
     "a tensor beyond its record": tensor(whole(2) + b"\x85", whole(16) + b"\x85") + b".",
@@ -282,24 +334,22 @@ HOSTILE = {
     "no value": b".",
     "an instruction without its values": b"\x86.",
     "a text in the place of a function": text("os system") + b")R.",
-    "attributes of a number": whole(1) + b"}b.",
     "an instance of a class": b"(ios\nsystem\n.",
     "an extension": b"\x82\x01.",
     "a text that cannot be shown": b"c\x1b[31m\nred\n.",
 }
 
 
-@pytest.mark.parametrize("pickled", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_pickle_is_one_line_at_once(tmp_path, pickled, recwarn, capfd):
-    """In a second and without memory: every one of these files is shorter than three megabytes, and most than 700 bytes."""
+@pytest.mark.parametrize("pickled", [pickled for pickled in HOSTILE.values() if len(pickled) < 1000])
+def test_a_hostile_pickle_is_one_line(tmp_path, pickled, recwarn, capfd):
     archive(tmp_path, b"\x80\x02" + pickled)
     with pytest.raises(UserError, match="ckpt.pt: not a checkpoint of tensors") as raised:
         read_nanogpt(tmp_path, meta=None)
     assert str(raised.value).isprintable() and not recwarn.list and capfd.readouterr() == ("", "")
 
 
-def test_a_hostile_pickle_takes_no_memory_and_no_time(tmp_path, programs):
-    """As a program with 1 GiB beyond what it has after its imports, and 10 seconds of a processor."""
+def test_no_hostile_pickle_takes_memory_or_time(tmp_path, programs):
+    """As a program with 1 GiB beyond what it has after its imports, and 30 seconds of a processor."""
     code = """
 import resource, sys
 from pathlib import Path
@@ -308,20 +358,23 @@ from chargpt.terminal import UserError
 now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (now + 2**30, now + 2**30))
 used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
-resource.setrlimit(resource.RLIMIT_CPU, (used + 10, used + 10))
-try:
-    nanogpt.read_nanogpt(Path(sys.stdin.readline().strip()), meta=None)
-except UserError as error:
-    print(error)
+resource.setrlimit(resource.RLIMIT_CPU, (used + 30, used + 30))
+for folder in Path(sys.stdin.readline().strip()).iterdir():
+    try:
+        nanogpt.read_nanogpt(folder, meta=None)
+    except UserError as error:
+        print(error)
 """
     if not os.path.exists("/proc/self/statm"):
         pytest.skip("needs /proc, which Linux has")
-    for name in ("a call that asks for memory", "a key whose hash takes forever", "a name that takes any argument"):
-        archive(tmp_path, b"\x80\x02" + HOSTILE[name])
-        with programs.start(code=code, stdin=subprocess.PIPE) as running:
-            running.stdin.write(f"{tmp_path}\n".encode())
-            out, err = running.communicate(timeout=60)
-        assert running.returncode == 0 and b"not a checkpoint of tensors" in out and not err, err
+    for number, pickled in enumerate(HOSTILE.values()):
+        (tmp_path / str(number)).mkdir()
+        archive(tmp_path / str(number), b"\x80\x02" + pickled)
+    with programs.start(code=code, stdin=subprocess.PIPE) as running:
+        running.stdin.write(f"{tmp_path}\n".encode())
+        out, err = running.communicate(timeout=100)
+    assert running.returncode == 0 and not err, err
+    assert out.count(b"not a checkpoint of tensors") == len(HOSTILE) and b"MemoryError" not in out
 
 
 def test_a_small_file_cannot_name_the_same_numbers_for_a_large_model(tmp_path):
@@ -373,7 +426,7 @@ def test_records_that_share_their_bytes_are_refused(folder):
 
 @pytest.mark.parametrize(
     "pickled, problem",
-    [(HOSTILE["a key whose hash takes forever"], "it has a key of type tuple"), (b"}r\xff\xff\xff\x7f.", "'stoi'")],
+    [(HOSTILE["a key whose hash takes forever"], "unhashable"), (b"}r\xff\xff\xff\x7f.", "'stoi'")],
     ids=["a key whose hash takes forever", "an object with the largest number"],
 )
 def test_a_hostile_vocabulary_is_one_line(tmp_path, pickled, problem):

@@ -2,32 +2,26 @@
 
 import itertools
 import json
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
 import torch
-from page_helpers import TEXT, VOCABULARIES, greedy, logits_of, new_model, packed, page_of
+from page_helpers import TEXT, VOCABULARIES, greedy, logits_of, new_model, packed, page_of, run_engine
+from scripts import needs_node
 
 from chargpt.exchange import html
-from chargpt.exchange.html import find_node, run_engine
 from chargpt.model import POSITIONS
 from chargpt.sampling.rules import NEVER, Sampling, distribution
-from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
-
-node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 
 
 @pytest.fixture
-def page(tmp_path, monkeypatch):
-    """A function that writes a page without the check that `html.write` makes, and returns its path."""
+def page(tmp_path):
+    """A function that writes a page and returns its path."""
 
     def write(loaded, weights: str = "float16"):
-        with monkeypatch.context() as patch:
-            patch.setattr(html, "find_node", lambda: None)
-            page_of(loaded, tmp_path / "page.html", weights=weights)
+        page_of(loaded, tmp_path / "page.html", weights=weights)
         return tmp_path / "page.html"
 
     return write
@@ -37,7 +31,7 @@ KINDS = list(itertools.product(POSITIONS, [False, True], VOCABULARIES))
 EVERY_KIND = [0, 10, 17]  # every kind of positions, every vocabulary, with and without biases; the others are nightly
 
 
-@node
+@needs_node
 @pytest.mark.parametrize(
     ("positions", "bias", "vocabulary"),
     [pytest.param(*kind, marks=[] if i in EVERY_KIND else pytest.mark.nightly) for i, kind in enumerate(KINDS)],
@@ -46,7 +40,7 @@ def test_logits_and_greedy_text_are_those_of_pytorch(tmp_path, page, positions, 
     loaded = new_model(tmp_path, VOCABULARIES[vocabulary], positions=positions, bias=bias)
     ids = loaded.tokenizer.encode_known(TEXT)[0].tolist()
     windows = [ids[:21], ids[21:28], ids[28:29]]  # a full context, groups and single positions, one position
-    logits, written = run_engine(find_node(), page(loaded), windows, vocab_size=loaded.tokenizer.vocab_size, length=60)
+    logits, written = run_engine(page(loaded), windows, vocab_size=loaded.tokenizer.vocab_size, length=60)
     same_weights = packed(loaded.model, "float16")
     np.testing.assert_allclose(logits, logits_of(same_weights, windows), atol=2e-5)
     np.testing.assert_allclose(logits, logits_of(loaded.model, windows), atol=1e-2)
@@ -54,7 +48,7 @@ def test_logits_and_greedy_text_are_those_of_pytorch(tmp_path, page, positions, 
     assert written == greedy(loaded, same_weights, windows[0], 60)
 
 
-@node
+@needs_node
 @pytest.mark.parametrize(
     "shape", [{}, {"n_embd": 10, "n_head": 2, "block_size": 1}, {"n_embd": 32, "n_head": 1, "block_size": 40}]
 )
@@ -62,16 +56,16 @@ def test_logits_and_greedy_text_are_those_of_pytorch(tmp_path, page, positions, 
 def test_both_kernels_compute_models_of_any_shape(tmp_path, page, engine, shape):
     loaded = new_model(tmp_path, Tokenizer("ab"), bias=True, **shape)
     windows = [([0, 1, 1, 0, 1] * 10)[: loaded.model.config.block_size]]
-    logits, written = run_engine(find_node(), page(loaded), windows, vocab_size=2, length=30, engine=engine)
+    logits, written = run_engine(page(loaded), windows, vocab_size=2, length=30, engine=engine)
     np.testing.assert_allclose(logits, logits_of(packed(loaded.model, "float16"), windows), atol=2e-5)
     assert len(written) == 30
 
 
-@node
+@needs_node
 def test_int8_weights_are_computed_as_they_are_packed(tmp_path, page):
     loaded = new_model(tmp_path, VOCABULARIES["characters"], bias=True)
     windows = [loaded.tokenizer.encode(TEXT)[:21].tolist()]
-    logits, _ = run_engine(find_node(), page(loaded, "int8"), windows, vocab_size=loaded.tokenizer.vocab_size, length=0)
+    logits, _ = run_engine(page(loaded, "int8"), windows, vocab_size=loaded.tokenizer.vocab_size, length=0)
     np.testing.assert_allclose(logits, logits_of(packed(loaded.model, "int8"), windows), atol=2e-5)
     assert np.abs(logits - logits_of(loaded.model, windows)).max() > 1e-3  # int8 is not float16
 
@@ -87,14 +81,14 @@ console.log(JSON.stringify({ drawn, top: prediction(Float32Array.from(logits), 0
 """
 
 
-@node
+@needs_node
 def test_draws_follow_the_probabilities_of_the_most_likely_characters():
     torch.manual_seed(0)
     logits, count = torch.randn(12), 2000
     cases = list(itertools.product([0.5, 1, 2], [0, 1, 3, 11, 12, 99], [-1, int(logits.argmax())]))
     question = {"logits": logits.tolist(), "count": count}
     question["cases"] = [{"temperature": t, "topK": k, "never": never} for t, k, never in cases]
-    command = [find_node(), "-e", DRAW, str(html.TEMPLATE.with_name("engine.js"))]
+    command = ["node", "-e", DRAW, str(html.TEMPLATE.with_name("engine.js"))]
     answer = json.loads(subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True).stdout)
     for (temperature, top_k, never), drawn in zip(cases, answer["drawn"]):
         allowed = logits.clone()
@@ -107,22 +101,3 @@ def test_draws_follow_the_probabilities_of_the_most_likely_characters():
     most_likely = logits.softmax(0).topk(8)
     assert [token_id for token_id, _ in answer["top"]] == most_likely.indices.tolist()
     np.testing.assert_allclose([share for _, share in answer["top"]], most_likely.values, rtol=1e-5)
-
-
-@node
-def test_a_failing_node_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="ENOENT.*remove it from PATH"):
-        run_engine(find_node(), tmp_path / "no page.html", [[0]], vocab_size=2, length=0)
-
-
-@node
-def test_the_check_notices_an_engine_that_computes_something_else(tmp_path, monkeypatch):
-    loaded = new_model(tmp_path, VOCABULARIES["characters"])
-    for name in (html.TEMPLATE.name, *html.SCRIPTS.values()):
-        source = html.TEMPLATE.with_name(name).read_text(encoding="utf-8")
-        wrong = source.replace("0.5 * (1 + erf(", "0.501 * (1 + erf(")
-        assert (wrong != source) == (name == "engine.js")
-        (tmp_path / name).write_text(wrong, encoding="utf-8")
-    monkeypatch.setattr(html, "TEMPLATE", tmp_path / html.TEMPLATE.name)
-    with pytest.raises(UserError, match="logits differ from PyTorch's"):
-        page_of(loaded, tmp_path / "out.html")

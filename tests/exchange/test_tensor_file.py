@@ -13,19 +13,15 @@ from chargpt.exchange.tensor_file import (
     TensorSource,
     check_file,
     open_tensors,
-    planned,
-    transposed,
     write_tensors,
-    zeros,
 )
 from chargpt.terminal import UserError
 
 
 def test_the_library_reads_what_is_written(tmp_path):
     a, b = torch.randn(3, 5), torch.randn(4)
-    write_tensors(
-        tmp_path / "x.safetensors", [planned("a", a), transposed("t", a), planned("b", b), zeros("z", 2)], {"format": "pt"}
-    )
+    tensors = {"a": a, "t": a.t(), "b": torch.nn.Parameter(b), "z": torch.zeros(2)}
+    write_tensors(tmp_path / "x.safetensors", tensors, {"format": "pt"})
     found = safetensors.torch.load_file(tmp_path / "x.safetensors")
     assert {name: tensor.tolist() for name, tensor in found.items()} == {
         "a": a.tolist(),
@@ -90,7 +86,7 @@ def test_tensors_without_a_place_are_named():
 
 
 def test_damaged_files_are_one_line(tmp_path):
-    write_tensors(tmp_path / "good", [planned("a", torch.randn(4, 4))], {})
+    write_tensors(tmp_path / "good", {"a": torch.randn(4, 4)}, {})
     data = (tmp_path / "good").read_bytes()
     generator = np.random.default_rng(0)
     for case in range(60):

@@ -86,7 +86,7 @@ def test_the_byte_alphabet_is_printable_and_without_repetition():
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS, ids=str)
 def test_the_tokenizers_library_gives_the_same_ids_and_text(normalizer):
-    library = pytest.importorskip("tokenizers", reason="needs requirements-export.txt")
+    library = pytest.importorskip("tokenizers", reason="needs the package tokenizers")
     known = normalizer.apply(TEXT)
     for tokenizer in (
         Tokenizer("".join(sorted(set(known))), normalizer=normalizer),
@@ -102,7 +102,7 @@ def test_the_tokenizers_library_gives_the_same_ids_and_text(normalizer):
 @pytest.mark.nightly
 def test_the_tokenizers_library_changes_every_character_in_the_same_way():
     """Except for rare characters that came to Unicode after the tables of the library, such as U+32FF."""
-    library = pytest.importorskip("tokenizers", reason="needs requirements-export.txt")
+    library = pytest.importorskip("tokenizers", reason="needs the package tokenizers")
     characters = [chr(point) for point in range(sys.maxunicode + 1)]
     characters = [character for character in characters if unicodedata.category(character) not in ("Cn", "Cs")]
     for normalizer in NORMALIZERS[1:]:
