@@ -15,7 +15,6 @@ from chargpt.files import (
     SyncedFile,
     aside,
     discard,
-    leb128,
     publish_file,
     publishing,
     remove_left_behind,
@@ -157,9 +156,3 @@ def test_an_error_names_the_file_itself_not_the_hidden_one_beside_it(tmp_path):
         with pytest.raises(OSError) as error:
             make(tmp_path / "absent" / "file")
         assert error.value.filename == str(tmp_path / "absent" / "file") and ".tmp-" not in str(error.value)
-
-
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**21 - 1, 2**35])
-def test_numbers_in_leb128_are_those_of_protobuf(value):
-    encoder = pytest.importorskip("google.protobuf.internal.encoder")
-    assert leb128(value) == encoder._VarintBytes(value)

@@ -9,7 +9,7 @@ train.py on a generated text of so many MB). Each point is a process of its own,
 a JSON object for each point as soon as it is measured; a second call goes on with the points that are not in it. `--budget` ends
 a call after so many seconds, before the next point. With `--processor`, times are processor seconds of one thread: on a machine
 that other programs use too, these change less. `show` prints the tables, and `picture` draws them, which needs matplotlib. The
-formula for memory is that of the `outlook` that train.py prints, and what a process with torch takes without a model is left out
+formula for memory is that of the `estimate` in details.txt, and what a process with torch takes without a model is left out
 of the measured memory.
 """
 

@@ -29,9 +29,7 @@ class Result(NamedTuple):
     loss: float  # of the best checkpoint, nats per character
     start: float | None  # before the first step, of a run from a start
     mark: float  # of an n-gram model
-    expected: float  # as printed before the first step
     seconds: float
-    better: bool  # whether another command was named before the first step
 
 
 def train(text: Path, words: list[str], *, seed: int, settings: list[str]) -> Result:
@@ -47,13 +45,10 @@ def train(text: Path, words: list[str], *, seed: int, settings: list[str]) -> Re
         said = re.sub(r"\s+", " ", done.stdout)
         lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         losses = [values["val/loss"] for line in lines if "val/loss" in (values := json.loads(line))]
-        mark, expected = (
-            float(re.search(pattern, said)[1]) for pattern in (r"n-gram model has ([\d.]+)", r" expected \D*([\d.]+)")
-        )
+        mark = float(re.search(r"n-gram model\D*([\d.]+)", said)[1])
         shutil.rmtree(run)
         start = losses[0] if "--init-from" in words else None
-        better = re.search(r"^better ", done.stdout, re.MULTILINE) is not None
-        return Result(min(losses), start, mark, expected, seconds, better)
+        return Result(min(losses), start, mark, seconds)
 
 
 def row(text: Path, way: str, results: list[Result]) -> str:
@@ -62,19 +57,9 @@ def row(text: Path, way: str, results: list[Result]) -> str:
     mean = statistics.mean(result.loss for result in results)
     starts = [result.start for result in results if result.start is not None]
     start = f"{statistics.mean(starts):.3f}" if starts else ""
-    seconds, expected = (statistics.median(getattr(result, name) for result in results) for name in ("seconds", "expected"))
-    named = "yes" if all(result.better for result in results) else "no"
-    cells = (
-        text.stem,
-        f"{text.stat().st_size:,}",
-        way,
-        start,
-        f"{mean:.3f}",
-        losses,
-        f"{expected:.2f}",
-        f"{results[0].mark:.2f}",
-    )
-    return f"| {' | '.join(cells)} | {named} | {seconds:.0f} |"
+    seconds = statistics.median(result.seconds for result in results)
+    cells = text.stem, f"{text.stat().st_size:,}", way, start, f"{mean:.3f}", losses, f"{results[0].mark:.2f}"
+    return f"| {' | '.join(cells)} | {seconds:.0f} |"
 
 
 def main() -> None:
@@ -87,8 +72,8 @@ def main() -> None:
     texts = [Path(word) for word in options.words if "=" not in word]
     settings = [word for word in options.words if "=" in word]
     ways = [way for way in options.ways.split(",") if way != "start" or options.init_from]
-    print("| text | bytes | training | start | loss, mean | losses | expected | n-gram | better named | seconds |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("| text | bytes | training | start | loss, mean | losses | n-gram | seconds |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     for text in texts:
         for way in ways:
             words = WAYS[way] + ([options.init_from] if way == "start" else [])

@@ -69,6 +69,8 @@ from chargpt.training.trainer import Step, Trainer  # noqa: E402
 SPEED = 33_000
 # The power with which the speed falls as the parameters grow.
 SPEED_POWER = 0.7
+# The speed with Muon and rotary positions, as a share of that with AdamW and learned positions; about.
+MUON_SPEED = 0.8
 # Characters after a text on which the models are tried too.
 FOLLOWING = 20_000
 # Characters of a text that is made here, at most: it has no characters that follow.
@@ -264,7 +266,7 @@ class Machine:
 def speed(config: Config) -> float:
     """Characters a second of training."""
     parameters = blank_model(config.model, VOCABULARY).parameter_count()
-    factor = 1.0 if config.optim.name == "muon" else 1 / chosen_for_time.MUON_SPEED
+    factor = 1.0 if config.optim.name == "muon" else 1 / MUON_SPEED
     factor /= 1 + chosen_for_time.TEACHER_TIME * len(config.train.teacher_names)
     return factor * SPEED * (1e6 / parameters) ** SPEED_POWER
 
@@ -402,7 +404,7 @@ def run(
 
 
 def summary(results: Path) -> None:
-    """Print the regret of the texts that are held out and of the others, and how often the loss was in its range.
+    """Print the regret of the texts that are held out and of the others.
 
     The best of several recipes is partly the one with luck. So the second figure compares the means of all seeds of a recipe.
     """

@@ -145,7 +145,7 @@ def test_what_else_of_the_shape_is_chosen_is_said_when_a_part_of_it_is_given(tex
 
 
 def test_forecasts_of_time_agree(text, tmp_path, steady):
-    """The steps of the choice are those that are announced with and without details."""
+    """The steps of the choice are those that are printed with and without details."""
     plan = planned(text, tmp_path, "--minutes", "0.2", "--dry-run")
     lines = plan.describe().splitlines()
     (estimate,) = [line for line in lines if line.startswith("estimate")]
