@@ -190,13 +190,6 @@ def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
         train.main(["--resume", *place, "--epochs", "0.01"])
 
 
-def test_weights_of_gpt2_are_not_a_start(text, tmp_path):
-    with pytest.raises(
-        UserError, match="--init-from: gpt2 is a model of tokens, .* read and write characters; leave --init-from out"
-    ):
-        begin(text, tmp_path / "run", "--init-from", "gpt2")
-
-
 def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path):
     words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1"]
     config = make_plan(parse_options([str(text), *words]), root=project_root(), processes=64).config
