@@ -61,6 +61,7 @@ def describe_training(
                 steps=done + known.steps,
                 parameters=trainer.model.parameter_count(),
                 may_change_model=may_change_model,
+                processes=trainer.group.size,
             ),
         ]
     if trainer.runtime.slower:
@@ -154,10 +155,9 @@ def step_times(trainer: Trainer) -> StepTimes:
     This takes some seconds at most, and with compiling about a minute, which the first step then does not need. Of a large
     batch on a CPU, MOST_TIMED characters are computed.
     """
-    train, chunks = trainer.config.train, max(1, trainer.config.train.chunks)
-    timed = windows = train.batch_size // chunks  # of a chunk
+    timed = windows = trainer.rows.stop - trainer.rows.start
     if trainer.runtime.device.type == "cpu" and not trainer.runtime.compile:
-        timed = max(1, min(windows, MOST_TIMED // (chunks * trainer.config.model.block_size)))
+        timed = max(1, min(windows, MOST_TIMED // trainer.config.model.block_size))
     gradients: list[float] = []
     updates: list[float] = []
     with ThreadSpinning(trainer.runtime):
@@ -168,7 +168,7 @@ def step_times(trainer: Trainer) -> StepTimes:
             gradients.append(_seconds(lambda: trainer.rehearse(timed)))
         while _wants_another(updates):
             updates.append(_seconds(trainer.rehearse_update))
-    return StepTimes(min(gradients) * windows / timed * train.accumulate, min(updates))
+    return StepTimes(min(gradients) * windows / timed * trainer.config.train.accumulate, min(updates))
 
 
 def _wants_another(seconds: list[float]) -> bool:
@@ -181,10 +181,12 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def outlook(corpus: EncodedText, config: Config, *, steps: int, parameters: int, may_change_model: bool = True) -> Notice:
+def outlook(
+    corpus: EncodedText, config: Config, *, steps: int, parameters: int, may_change_model: bool = True, processes: int = 1
+) -> Notice:
     """Whether this many steps in all will overfit, and the memory that they take; a line if a setting would help."""
     epochs = steps * config.chars_per_step / len(corpus.train)
-    memory = memory_needed(config, parameters=parameters, vocab_size=corpus.tokenizer.vocab_size)
+    memory = memory_needed(config, parameters=parameters, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
     text = Text(len(corpus.train), 0.0, ngram_loss=0.0, vocabulary=corpus.tokenizer.vocab_size)
     helps, what = overfitting(text, config, epochs=epochs, parameters=parameters, may_change_model=may_change_model)
     about = f"{epochs:.1f} epochs for {parameters:,} parameters: {what}; about {max(memory, 1e8) / 1e9:.1f} GB"

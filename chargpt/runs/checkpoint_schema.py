@@ -113,7 +113,7 @@ class SavedState:
             texts=[_text(text, "texts") for text in _list(state["texts"], "texts")],
             fingerprint=_fingerprint(state["fingerprint"]),
             progress=_progress(state["progress"]),
-            environment=_environment(state["environment"]),
+            environment=_environment(_with_processes(state["environment"], state["config"])),
             seconds_left=None if left is None else _number(left, "seconds_left", most=MAX_SECONDS),
         )
 
@@ -134,10 +134,7 @@ def _from_format_1(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_format_2(data: dict[str, Any]) -> dict[str, Any]:
-    """Format 2 knew one process, whose batch is one chunk."""
-    config = data.get("config")
-    if isinstance(config, dict) and isinstance(config.get("train"), dict):
-        data["config"] = {**config, "train": {**config["train"], "chunks": 1}}
+    """Format 2 knew one process."""
     return data
 
 
@@ -166,6 +163,18 @@ def _from_format_5(data: dict[str, Any]) -> dict[str, Any]:
 
 
 MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3, 4: _from_format_4, 5: _from_format_5}
+
+
+def _with_processes(environment: object, config: dict[str, Any]) -> object:
+    """The environment of a run that was saved before the processes were counted.
+
+    Its batch was cut into `train.chunks`; only those of one chunk go on with the same bits.
+    """
+    if not isinstance(environment, dict) or not environment or "processes" in environment:
+        return environment
+    train = config.get("train")
+    chunks = train.get("chunks", 1) if isinstance(train, dict) else 1
+    return {**environment, "processes": 1 if chunks in (0, 1) else f"with train.chunks={chunks!s:.10}"}
 
 
 def _object(value: object, name: str, keys: set[str]) -> dict[str, Any]:

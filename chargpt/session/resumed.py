@@ -32,7 +32,7 @@ from chargpt.text.tokenizer import UnknownCharacters
 # Where a resumed run reads and writes its text; the text itself stays.
 PLACES = ("data.cache", "data.val_text")
 # A resumed run may not change these: they decide the model, or which text a step reads.
-FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "train.start", "optim.name")
+FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
 
 
 @dataclass(frozen=True, kw_only=True)
