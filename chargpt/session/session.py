@@ -138,9 +138,7 @@ class Session:
             runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
             check_other_run(plan.folder)
             run = Run(check_free(plan.folder, checkpoints))
-            check_free(
-                plan.folder, checkpoints
-            )  # both again, now that it is locked: another process may have made it meanwhile
+            check_free(plan.folder, checkpoints)  # both again, now that it is locked: another program may have made it
             check_other_run(run.folder)
             keep_teachers(plan.teachers, run.folder)
             trainer = Trainer(

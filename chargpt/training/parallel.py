@@ -88,7 +88,7 @@ class Group:
             return dist.destroy_process_group()
         if isinstance(error, PeerFailed):
             message = str(error) if self.is_first else ""
-            time.sleep(1)  # the one that has failed reports it, before torchrun ends it because this one has ended
+            time.sleep(0 if message else 1)  # the one that has failed reports it, before torchrun ends it as this one has ended
         elif message is None:
             sys.__excepthook__(type(error), error, trace)
             message = f"{type(error).__name__}, see above"
@@ -206,4 +206,5 @@ def _noticing_loss() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200]
+    """What an error of torch says first, without its places in the source."""
+    return re.sub(r"\[[^]]*\](:\d+)?", "", str(error)).strip().partition("\n")[0].partition(". ")[0][:200].strip()
