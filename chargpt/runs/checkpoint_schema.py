@@ -113,7 +113,7 @@ class SavedState:
             texts=[_text(text, "texts") for text in _list(state["texts"], "texts")],
             fingerprint=_fingerprint(state["fingerprint"]),
             progress=_progress(state["progress"]),
-            environment=_environment(_with_processes(state["environment"], state["config"])),
+            environment=_environment(_with_chunks(state["environment"], state["config"])),
             seconds_left=None if left is None else _number(left, "seconds_left", most=MAX_SECONDS),
         )
 
@@ -165,16 +165,16 @@ def _from_format_5(data: dict[str, Any]) -> dict[str, Any]:
 MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3, 4: _from_format_4, 5: _from_format_5}
 
 
-def _with_processes(environment: object, config: dict[str, Any]) -> object:
-    """The environment of a run that was saved before the processes were counted.
+def _with_chunks(environment: object, config: dict[str, Any]) -> object:
+    """The environment with what a run that cut its batch into several `train.chunks` has in place of the number of processes.
 
-    Its batch was cut into `train.chunks`; only those of one chunk go on with the same bits.
+    Such a run goes on, but not with the same bits. Later versions have no chunks, and one of them was the whole batch.
     """
-    if not isinstance(environment, dict) or not environment or "processes" in environment:
-        return environment
     train = config.get("train")
     chunks = train.get("chunks", 1) if isinstance(train, dict) else 1
-    return {**environment, "processes": 1 if chunks in (0, 1) else f"with train.chunks={chunks!s:.10}"}
+    if chunks in (0, 1) or not isinstance(environment, dict) or "processes" in environment:
+        return environment
+    return {**environment, "processes": f"with train.chunks={chunks!s:.10}"}
 
 
 def _object(value: object, name: str, keys: set[str]) -> dict[str, Any]:

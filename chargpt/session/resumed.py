@@ -196,6 +196,7 @@ def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str |
     """A warning if a run whose environment was `before` cannot continue with the same bits here."""
     if "teachers" not in before:  # of a version that did not save them
         now = {key: value for key, value in now.items() if key != "teachers"}
+    before = {"processes": 1, **before}  # earlier versions did not save their number
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
     if not changes:
         return []

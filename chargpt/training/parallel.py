@@ -133,9 +133,11 @@ class Group:
     def read(self, flags: Sequence[float]) -> None:
         """Act on the flags of a vector that was summed: agree on a signal, or raise PeerFailed."""
         came, failed = flags
+        if not isinstance(self.interrupt, SharedInterrupt):  # one process has no flags
+            return
         if failed:
             raise PeerFailed()
-        if came and isinstance(self.interrupt, SharedInterrupt) and not self.interrupt.is_read:
+        if came and not self.interrupt.is_read:
             self.interrupt.is_read = True
             if self.is_first:
                 print(SAVING, end="", file=sys.stderr, flush=True)

@@ -43,13 +43,13 @@ def test_format_3_is_still_read_and_has_all_its_patience():
     assert SavedState.from_json(older, written_as=3).progress.without_gain == 0
 
 
-@pytest.mark.parametrize(("chunks", "processes"), [(None, 1), (1, 1), (0, 1), (4, "with train.chunks=4")])
-def test_a_run_from_before_processes_were_counted_had_one_or_other_sums(chunks, processes):
+@pytest.mark.parametrize(("chunks", "more"), [(None, {}), (1, {}), (0, {}), (4, {"processes": "with train.chunks=4"})])
+def test_a_run_of_several_chunks_is_of_another_environment(chunks, more):
     older = plain()
     older["environment"] = {"threads": 2}
     older["config"]["train"] |= {} if chunks is None else {"chunks": chunks}
     older["config"]["runtime"]["timeout"] = 300
-    assert SavedState.from_json(older).environment == {"threads": 2, "processes": processes}
+    assert SavedState.from_json(older).environment == {"threads": 2, **more}
 
 
 def test_format_2_is_still_read():
