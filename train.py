@@ -16,15 +16,13 @@ import time
 from pathlib import Path
 
 from chargpt.interrupt import Interrupt
-from chargpt.parallel.group import Group
-from chargpt.parallel.processes import join_group
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.session.processes import compare_options
 from chargpt.session.result import Result, conclude, give_up
 from chargpt.session.session import Session
 from chargpt.terminal import best_effort_output
+from chargpt.training.parallel import Group, join_group
 from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import NotFinite
 
@@ -36,11 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     """
     started, root = time.perf_counter(), project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
-        options = parse_options(argv)
-        compare_options(options, group)
-        if options.dry_run:
-            if group.is_first:  # as in `open_session`; writes nothing but the cache of the text
-                print(make_plan(options, root=root, processes=group.size).describe())
+        options = parse_options(argv) if group.is_first else TrainOptions()  # the others get what the first one decides
+        if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
+            print(make_plan(options, root=root, processes=group.size).describe())
             return 0
         if options.find_lr:
             from chargpt.session.rate_finder import find_learning_rate
@@ -48,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
             return find_learning_rate(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training
             session: Session | None = open_session(options, root=root, group=group, started=started)
-            with group.interrupt() as interrupt:  # from here on, Ctrl-C saves first
+            with group.interrupt as interrupt:  # from here on, Ctrl-C saves first
                 while session is not None:
                     result = train(session, interrupt)
                     session = session.next() if result.may_go_on else None  # another teacher or the student, with what is left
@@ -58,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
 def open_session(options: TrainOptions, *, root: Path, group: Group, started: float) -> Session:
     """A new run, or one that continues. Of several processes, the first one decides. Raises UserError."""
     if not group.is_first:
-        return Session.join(options, root=root, group=group, started=started)
+        return Session.join(root=root, group=group, started=started)
     if group.restarted_after_save:  # torchrun has started the processes again: go on from the checkpoint
         from chargpt.session.resumed import options_of_restart
 

@@ -22,6 +22,8 @@ MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 MAX_TEACHERS = 9  # of a run that follows
 # Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
 RENAMED = {"train.pupil_minutes": "train.student_minutes", "train.second_run_gap": "train.student_gap"}
+# Settings that are gone: saved runs and YAML files may have them, and nothing depends on them any more.
+GONE = ("train.chunks", "runtime.timeout")
 
 
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -120,8 +122,6 @@ class TrainConfig:
     batch_size: int = 16
     # batches in each step; their gradients are averaged
     accumulate: int = 1
-    # chunks of a batch, which several processes share; 0: one for each process
-    chunks: int = 0
     # steps between evaluations
     eval_interval: int = 500
     # evaluate more often in a run too short for this many evaluations; --minutes sets it
@@ -158,12 +158,6 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size", "accumulate", "eval_interval", "log_interval"):
             _require(1 <= getattr(self, name) <= 10**12, name, getattr(self, name), "a whole number of 1 or more, up to 10^12")
-        allowed = "a power of two up to 4096, or 0 (one for each process)"
-        _require(0 <= self.chunks <= 4096 and self.chunks & (self.chunks - 1) == 0, "chunks", self.chunks, allowed)
-        below = self.batch_size // max(1, self.chunks) * self.chunks
-        nearest = f"{below} or {below + self.chunks}" if below else f"{self.chunks}"
-        allowed = f"{nearest}: a multiple of train.chunks, or of the number of processes, {self.chunks}"
-        _require(below == self.batch_size or not self.chunks, "batch_size", self.batch_size, allowed)
         _require(self.min_evaluations >= 0, "min_evaluations", self.min_evaluations, "a whole number of 0 (no minimum) or more")
         _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole split) or more")
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
@@ -302,14 +296,11 @@ class RuntimeConfig:
     step: Literal["auto", "native", "torch"] = "auto"
     # compile the model with torch; auto: on a GPU, for a run long enough
     compile: Literal["auto", "on", "off"] = "auto"
-    # with several processes: seconds after which a process that does not answer ends the run
-    timeout: int = 300
 
     def __post_init__(self) -> None:
         known = isinstance(self.device, str) and re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
         _require(bool(known), "device", self.device, "auto, cpu, cuda, cuda:N or mps")
         _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number from 0 (as torch decides) to 4096")
-        _require(1 <= self.timeout <= 10**6, "timeout", self.timeout, "a whole number of seconds, 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,6 +425,8 @@ def _typed_values(section: type, name: str, values: Mapping[str, Any], where: st
     changed = {}
     for key, value in values.items():
         key = RENAMED.get(f"{name}.{key}", str(key)).removeprefix(f"{name}.")
+        if f"{name}.{key}" in GONE and not isinstance(value, _FromCommandLine):
+            continue
         if key not in hints:
             hint = _elsewhere(str(key).rpartition(".")[2]) or _nearest(str(key), hints, prefix=name + ".")
             raise UserError(f"{where}: {name}.{key}: no such key; {hint}")

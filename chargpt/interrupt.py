@@ -4,7 +4,7 @@ The first signal asks the program to stop cleanly; a second one ends it at once.
 be lost, because Python ignores exceptions in destructors and callbacks. So the handler sets a flag.
 
 What a training does about it is elsewhere: launch.py ends the program while it is imported, train.py ends the loop,
-session/due.py saves, session/result.py tells the user, and in parallel/processes.py several processes agree to stop. sample.py
+session/due.py saves, session/result.py tells the user, and in training/parallel.py several processes agree to stop. sample.py
 and sampling/interactive.py end a text.
 """
 
@@ -41,7 +41,7 @@ class Interrupt:
     def agreed(self) -> bool:
         """Whether the processes that train together have agreed to stop; for one process, whether a signal came.
 
-        Of several processes, only `exchange` in parallel/processes.py changes it; each step and each evaluation calls that.
+        Of several processes, only `Group.read` changes it; each step, each evaluation and each save calls that.
         """
         return self.exit_code != 0
 

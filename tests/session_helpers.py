@@ -9,12 +9,12 @@ from helpers import Clock
 
 import train
 from chargpt.interrupt import Interrupt
-from chargpt.parallel.group import Group
 from chargpt.planning import clock as clock_module
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
 from chargpt.session import session as session_module
 from chargpt.session.session import Session
+from chargpt.training.parallel import Group
 from chargpt.training.trainer import Step, Trainer
 
 

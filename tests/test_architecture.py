@@ -20,12 +20,11 @@ BELOW = {
     "text": set(),
     "kernels": set(),
     "runs": {"text"},
-    "parallel": set(),
-    "training": {"text", "runs", "kernels", "parallel"},
+    "training": {"text", "runs", "kernels"},
     "planning": {"text", "runs", "training"},
-    "sampling": {"text", "runs", "kernels", "parallel"},
+    "sampling": {"text", "runs", "kernels"},
     "analysis": {"text", "runs", "sampling", "training"},  # training: which text is evaluated
-    "session": {"text", "runs", "parallel", "planning", "training", "sampling", "analysis", "pages"},  # its samples, its report
+    "session": {"text", "runs", "planning", "training", "sampling", "analysis", "pages"},  # its samples, its report
     "pages": {"text", "runs", "sampling", "analysis"},
     "exchange": {"text", "runs", "training", "planning", "sampling"},  # training: an imported run can be resumed
     "commands": {"text", "runs", "training", "planning", "session", "sampling", "analysis", "pages", "exchange"},
@@ -33,7 +32,7 @@ BELOW = {
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
     "chargpt/terminal.py": "NO_COLOR and TERM: whether a terminal gets colours",
-    "chargpt/parallel/processes.py": "what torchrun sets: the number and the ranks of the processes",
+    "chargpt/training/parallel.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",
     "chargpt/planning/cli.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
     "chargpt/training/thread_spinning.py": "OpenMP's own variables, which the user may have set and which then stay",

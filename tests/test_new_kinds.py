@@ -18,7 +18,6 @@ from chargpt.config import OptimConfig
 from chargpt.exchange.export import TARGETS
 from chargpt.kernels import attention, decode
 from chargpt.model import GPT, GPTConfig
-from chargpt.parallel.group import Group, even_cuts
 from chargpt.planning import law
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -35,18 +34,14 @@ from chargpt.training.optimizers import Optimizer
 class PlainDescent(Optimizer):
     """Stochastic gradient descent with momentum."""
 
-    def __init__(self, weights, config, *, group=Group(), parts=1):
-        super().__init__(weights, group, parts)
-        self.regions = [even_cuts(0, len(weights.vector), parts)]
-        self.shards = [self._shard("momentum", self.regions[0])]
+    def __init__(self, weights, config):
+        super().__init__(weights)
+        self.states = [self._zeros("momentum", slice(0, len(weights.vector)))]
 
     @torch.no_grad()
     def step(self, rate):
-        cuts, momentum = self.regions[0], self.shards[0].own
-        for part in self._own:
-            here = slice(cuts[part], cuts[part + 1])
-            own = momentum[cuts[part] - cuts[self._own.start] : cuts[part + 1] - cuts[self._own.start]]
-            self._weights.vector[here].sub_(own.mul_(0.5).add_(self._weights.gradient[here]), alpha=rate)
+        (_, _, momentum), weights = self.states[0], self._weights
+        weights.vector.sub_(momentum.mul_(0.5).add_(weights.gradient), alpha=rate)
         self._count += 1
 
 

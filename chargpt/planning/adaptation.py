@@ -123,7 +123,7 @@ def adapt(
     is_small = len(corpus.val) < SMALL_SPLIT
     if chooses(given, minutes=minutes):
         config = apply_overrides(config, unless(given, [f"optim.name={WITH_MINUTES}"]))
-        config = apply_overrides(config, unless(given, [f"train.batch_size={_batch(config, characters)}"]))
+        config = apply_overrides(config, unless(given, [f"train.batch_size={_batch(config, characters, of=processes)}"]))
         most = epochs or _few_epochs(start, parameters=parameters)
         config = apply_overrides(config, unless(given, [f"train.max_epochs={most}"]))
         seen = (config.train.max_epochs or math.inf) * characters
@@ -215,8 +215,8 @@ def describe_adaptation(config: Config, *, characters: int) -> str:
     return f"{config.optim.name}, rate {config.optim.learning_rate:g}, {regular} for at most {epochs:.1f} epochs from a start"
 
 
-def _batch(config: Config, characters: int) -> int:
-    """Windows in a batch; a multiple of train.chunks."""
+def _batch(config: Config, characters: int, *, of: int) -> int:
+    """Windows in a batch; a multiple of `of`."""
     least, most = STEP_CHARACTERS
     wanted = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
-    return multiple(wanted, of=max(1, config.train.chunks))
+    return multiple(wanted, of=of)

@@ -41,17 +41,20 @@ def shapes_of(config: Config, corpus: Corpus, names: list[str], *, given: Collec
         raise problem
 
 
-def with_context_and_batch(shape: Config, text: Text, *, longest: int, given: Collection[str], seen: int) -> Config:
+def with_context_and_batch(
+    shape: Config, text: Text, *, longest: int, given: Collection[str], seen: int, processes: int = 1
+) -> Config:
     """`shape` with the context, up to the `longest` one, and the batch for a run that sees about this many characters."""
     wanted = law.context_for(text, n_embd=shape.model.n_embd, seen=seen, optimizer=shape.optim.name)
     context = max(SHORTEST_CONTEXT, min(wanted, longest))
-    return with_batch(apply_overrides(shape, unless(given, [f"model.block_size={context}"])), text, given=given, seen=seen)
+    config = apply_overrides(shape, unless(given, [f"model.block_size={context}"]))
+    return with_batch(config, text, given=given, seen=seen, processes=processes)
 
 
-def with_batch(config: Config, text: Text, *, given: Collection[str], seen: int) -> Config:
-    """`config` with the batch for a run that sees this many characters; a multiple of train.chunks."""
+def with_batch(config: Config, text: Text, *, given: Collection[str], seen: int, processes: int = 1) -> Config:
+    """`config` with the batch for a run that sees this many characters; a multiple of the `processes`."""
     windows = round(recipe_of(config, text, seen=seen).characters_per_step / config.model.block_size / config.train.accumulate)
-    batch = multiple(windows, of=max(1, config.train.chunks))
+    batch = multiple(windows, of=processes)
     return apply_overrides(config, unless(given, [f"train.batch_size={batch}"]))
 
 

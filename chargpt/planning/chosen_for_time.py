@@ -297,16 +297,16 @@ def _candidates(
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
-            first = with_context_and_batch(shape, text, longest=longest, given=given, seen=0)
-            check_memory(first, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
+            first = with_context_and_batch(shape, text, longest=longest, given=given, seen=0, processes=processes)
+            check_memory(first, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
             speed = processes * training_speed(first, corpus, teachers)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         work = len(validation_split(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
         seen = min(int(speed * _in_steps(seconds, work / speed)), useful)
-        shaped = with_context_and_batch(shape, text, longest=longest, given=given, seen=seen)
+        shaped = with_context_and_batch(shape, text, longest=longest, given=given, seen=seen, processes=processes)
         timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
         try:
-            check_memory(shaped, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
+            check_memory(shaped, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
             if shaped != first and timing < deadline - time.perf_counter():
                 speed = processes * training_speed(shaped, corpus, teachers)
         except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
@@ -354,8 +354,7 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
     config = apply_overrides(config, ["runtime.compile=off", "optim.learning_rate=1e-6"])
     runtime = choose_runtime(config)
     if runtime.device.type == "cpu" and config.chars_per_step > MOST_TIMED:
-        chunks = max(1, config.train.chunks)
-        windows = min(config.train.batch_size, max(1, MOST_TIMED // config.model.block_size // chunks) * chunks)
+        windows = min(config.train.batch_size, max(1, MOST_TIMED // config.model.block_size))
         micro = max(1, MOST_TIMED // (windows * config.model.block_size))
         fewer = [f"train.batch_size={windows}", f"train.accumulate={min(config.train.accumulate, micro)}"]
         config = apply_overrides(config, fewer)

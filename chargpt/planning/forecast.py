@@ -42,7 +42,9 @@ def describe_training(trainer: Trainer, corpus: Corpus, *, seconds: float | None
             config, characters=characters, step=times.step, evaluation=evaluation, done=done, seconds=seconds, fitting=steps
         )
         parameters, vocabulary = trainer.model.parameter_count(), corpus.tokenizer.vocab_size
-        memory = max(1e8, memory_needed(config, parameters=parameters, vocab_size=vocabulary))
+        processes = trainer.group.size
+        needed = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=processes)
+        memory = max(1e8, needed)
         notices += [
             Notice("estimate", f"{known.in_full()}, {memory / 1e9:.1f} GB of memory", "detail"),
             Notice("training", f"{known.in_brief(config, characters=characters)} on {trainer.runtime.describe()}", "summary"),
@@ -138,10 +140,9 @@ def step_times(trainer: Trainer) -> StepTimes:
     This takes some seconds at most, and with compiling about a minute, which the first step then does not need. Of a large
     batch on a CPU, MOST_TIMED characters are computed.
     """
-    train, chunks = trainer.config.train, max(1, trainer.config.train.chunks)
-    timed = windows = train.batch_size // chunks  # of a chunk
+    timed = windows = trainer.rows.stop - trainer.rows.start
     if trainer.runtime.device.type == "cpu" and not trainer.runtime.compile:
-        timed = max(1, min(windows, MOST_TIMED // (chunks * trainer.config.model.block_size)))
+        timed = max(1, min(windows, MOST_TIMED // trainer.config.model.block_size))
     gradients: list[float] = []
     updates: list[float] = []
     with ThreadSpinning(trainer.runtime):
@@ -152,7 +153,7 @@ def step_times(trainer: Trainer) -> StepTimes:
             gradients.append(_seconds(lambda: trainer.rehearse(timed)))
         while _wants_another(updates):
             updates.append(_seconds(trainer.rehearse_update))
-    return StepTimes(min(gradients) * windows / timed * train.accumulate, min(updates))
+    return StepTimes(min(gradients) * windows / timed * trainer.config.train.accumulate, min(updates))
 
 
 def _wants_another(seconds: list[float]) -> bool:

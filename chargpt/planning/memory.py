@@ -28,13 +28,15 @@ class NotEnoughMemory(UserError):
     """A training that does not fit into the memory of this machine."""
 
 
-def memory_needed(config: Config, *, parameters: int, vocab_size: int, precision: torch.dtype = torch.float32) -> int:
+def memory_needed(
+    config: Config, *, parameters: int, vocab_size: int, precision: torch.dtype = torch.float32, processes: int = 1
+) -> int:
     """About how many bytes a training takes beyond torch: weights, gradient, optimizer, and what a step keeps.
 
-    A step computes one chunk of the batch after another, in `precision`.
+    A step computes the part of the batch of one of the `processes`, in `precision`.
     """
     kept = precision.itemsize * KEPT_PER_CHANNEL * config.model.n_layer * config.model.n_embd + 4 * KEPT_PER_LOGIT * vocab_size
-    windows = config.train.batch_size // max(1, config.train.chunks)
+    windows = config.train.batch_size // processes
     by_torch = windows * config.model.block_size * kept
     in_c = (4 * min(PARTS_OF_BATCH, windows) + 2 * precision.itemsize) * parameters
     return _bytes_per_parameter(config) * parameters + max(by_torch, in_c if may_be_in_c(config) else 0)
@@ -57,10 +59,10 @@ def memory_free(device: torch.device) -> int | None:
         return None
 
 
-def check_memory(config: Config, *, vocab_size: int, processes: int = 1, has_begun: bool = False) -> None:
+def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False) -> None:
     """Raise NotEnoughMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it.
 
-    The `processes` are those that train on this machine: each of them has a model, and on a CPU they share its memory. The
+    The `processes` share each batch. Those `on_machine`, this one, have a model each, and on a CPU they share its memory. The
     settings of a run that `has_begun` cannot change.
     """
     device = choose_device(config.runtime.device)
@@ -68,23 +70,22 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, has_beg
     if free is None:
         return
     if device.type == "cpu":
-        free //= processes
+        free //= on_machine
     precision = choose_precision(config.runtime.precision, device)
     shape = config.model
     parameters = shape.n_layer * 12 * shape.n_embd**2 + (vocab_size + shape.block_size) * shape.n_embd  # about
-    needed = memory_needed(config, parameters=parameters, vocab_size=vocab_size, precision=precision)
+    needed = memory_needed(config, parameters=parameters, vocab_size=vocab_size, precision=precision, processes=processes)
     if needed <= free:
         return
     model = _bytes_per_parameter(config) * parameters
     fits = int((free - model) / (needed - model) * config.train.batch_size) if model < free else 0
     size = f"about {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
-    size += f" for each of {processes} processes" if processes > 1 else ""
+    size += f" for each of {on_machine} processes" if on_machine > 1 else ""
     if has_begun:
         raise NotEnoughMemory(f"memory: {size}; end other programs, or continue the run on another machine or --device")
     windows = f"{config.train.batch_size:,} windows of {config.model.block_size:,} characters given"
     if fits >= 1:
-        chunks = max(1, config.train.chunks)
-        batch = max(chunks, fits // chunks * chunks)
+        batch = max(processes, fits // processes * processes)
         raise NotEnoughMemory(f"train.batch_size: {windows}, {size}; use {batch:,} or less, and train.accumulate for more")
     if model < free:
         raise NotEnoughMemory(f"model.block_size: {windows}, {size}; use a lower model.block_size, n_layer or n_embd")

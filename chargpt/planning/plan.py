@@ -47,6 +47,7 @@ from chargpt.text.report import examine
 from chargpt.text.sources import check_found, run_name
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizer_kinds import WITH_MINUTES, WITHOUT_MINUTES
+from chargpt.training.parallel import check_batch
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 
@@ -119,7 +120,9 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     text = text_of(corpus)
     check_teachers(teachers, corpus.tokenizer, context=context)
-    settings = _with_batch_and_length(settings, options, corpus, is_open=is_open, processes=processes)
+    if not is_open or "train.batch_size" in settings.given:
+        check_batch(settings.config.train.batch_size, processes)
+    settings = _with_length(settings, options, corpus)
     notices += [*warnings, *_about_text(corpus, options), *_about_settings(settings, options, is_open=is_open)]
     notices += warnings_about(teachers, corpus.fingerprint)
 
@@ -127,7 +130,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     choice = _choose(settings, corpus, text, options, start, root=root, processes=processes, teachers=teachers)
     config = _for_any_folder_and_length(choice, corpus)
     check_size(config.model, corpus.tokenizer.vocab_size)
-    check_memory(config, vocab_size=corpus.tokenizer.vocab_size)
+    check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
     _check_names_of_two(config, folder, options, checkpoints)
     model = _first_model(config, corpus, start)
@@ -237,15 +240,9 @@ def _load_corpus(
     )
 
 
-def _with_batch_and_length(
-    settings: Settings, options: TrainOptions, corpus: Corpus, *, is_open: bool, processes: int
-) -> Settings:
-    """`settings` with a chunk of the batch for each process, and with the length that --epochs gives."""
+def _with_length(settings: Settings, options: TrainOptions, corpus: Corpus) -> Settings:
+    """`settings` with the length that --epochs gives."""
     config = settings.config
-    if not config.train.chunks:
-        any_batch = is_open and "train.batch_size" not in settings.given  # that fits, until one is chosen
-        batch = [f"train.batch_size={processes}"] if any_batch else []
-        config = apply_overrides(config, [f"train.chunks={processes}", *batch])
     if options.epochs is not None:
         steps = steps_in(options.epochs, config, characters=len(corpus.train))
         config = apply_overrides(config, [f"train.max_steps={steps}"])

@@ -13,7 +13,7 @@ from chargpt.planning.chosen_for_time import chooses
 from chargpt.terminal import WHOLE_NUMBER, UserError, shown
 from chargpt.yaml_settings import read_yaml
 
-MOST = 4096  # heads or chunks; more are a mistake
+MOST = 4096  # heads; more are a mistake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +79,10 @@ def _with_fitting_values(tree: dict[str, Any], by_user: Mapping[str, Any], typed
 
     A number of heads given alone, for example, need not divide the width of a preset, which will not be used.
     """
-    whole = {key: _whole_numbers(by_user.get(key), typed.get(key)) for key in ("model.n_head", "train.chunks")}
     fitting: dict[str, int] = {}
     if {"model.n_head", "model.n_embd"} & (by_user.keys() | typed.keys()):
-        fitting |= {"model.n_head": 1, "model.n_embd": 2 * whole["model.n_head"]}
-    if "train.chunks" in by_user or "train.chunks" in typed:
-        fitting["train.batch_size"] = whole["train.chunks"]
+        heads = _whole_numbers(by_user.get("model.n_head"), typed.get("model.n_head"))
+        fitting = {"model.n_head": 1, "model.n_embd": 2 * heads}
     for key, value in fitting.items():
         section, _, name = key.partition(".")
         keys = tree.get(section)

@@ -109,7 +109,7 @@ class SavedState:
             texts=[_text(text, "texts") for text in _list(state["texts"], "texts")],
             fingerprint=_fingerprint(state["fingerprint"]),
             progress=_progress(state["progress"]),
-            environment=_environment(state["environment"]),
+            environment=_environment(_with_chunks(state["environment"], state["config"])),
             seconds_left=None if left is None else _number(left, "seconds_left", most=MAX_SECONDS),
         )
 
@@ -130,10 +130,7 @@ def _from_format_1(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_format_2(data: dict[str, Any]) -> dict[str, Any]:
-    """Format 2 knew one process, whose batch is one chunk."""
-    config = data.get("config")
-    if isinstance(config, dict) and isinstance(config.get("train"), dict):
-        data["config"] = {**config, "train": {**config["train"], "chunks": 1}}
+    """Format 2 knew one process."""
     return data
 
 
@@ -162,6 +159,18 @@ def _from_format_5(data: dict[str, Any]) -> dict[str, Any]:
 
 
 MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3, 4: _from_format_4, 5: _from_format_5}
+
+
+def _with_chunks(environment: object, config: dict[str, Any]) -> object:
+    """The environment with what a run that cut its batch into several `train.chunks` has in place of the number of processes.
+
+    Such a run goes on, but not with the same bits. Later versions have no chunks, and one of them was the whole batch.
+    """
+    train = config.get("train")
+    chunks = train.get("chunks", 1) if isinstance(train, dict) else 1
+    if chunks in (0, 1) or not isinstance(environment, dict) or "processes" in environment:
+        return environment
+    return {**environment, "processes": f"with train.chunks={chunks!s:.10}"}
 
 
 def _object(value: object, name: str, keys: set[str]) -> dict[str, Any]:

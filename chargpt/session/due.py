@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from chargpt.config import Config
-from chargpt.parallel.group import Group
 from chargpt.planning.clock import Clock
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.session.student import decision_step, is_undecided
+from chargpt.training.parallel import Group
 
 
 @dataclass(frozen=True)
@@ -90,4 +90,4 @@ class Due:
     def measure_speed(self) -> bool:
         """Whether to measure the speed now. With a time limit, the clock of the first process decides for all."""
         due = self.clock.is_due(self.progress.step)
-        return due if self.clock.deadline is None else bool(self.group.from_first([due])[0])
+        return due if self.clock.deadline is None else self.group.share(due)

@@ -32,7 +32,7 @@ from chargpt.text.tokenizer import UnknownCharacters
 # Where a resumed run reads and writes its text; the text itself stays.
 PLACES = ("data.cache", "data.val_text")
 # A resumed run may not change these: they decide the model, or which text a step reads.
-FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.chunks", "train.start", "optim.name")
+FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +196,7 @@ def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str |
     """A warning if a run whose environment was `before` cannot continue with the same bits here."""
     if "teachers" not in before:  # of a version that did not save them
         now = {key: value for key, value in now.items() if key != "teachers"}
+    before = {"processes": 1, **before}  # earlier versions did not save their number
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
     if not changes:
         return []

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from chargpt.analysis.metrics_log import extra_metrics
+from chargpt.config import Config
 from chargpt.interrupt import Interrupt
-from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock, duration, long_enough, longest_run
 from chargpt.planning.forecast import describe_training
@@ -43,15 +43,6 @@ from chargpt.runs.sealed_json import CheckpointError
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
-from chargpt.session.processes import (
-    Decisions,
-    check_processes,
-    compare,
-    corpus_of_machine,
-    corpus_of_others,
-    publish_decisions,
-    read_decisions,
-)
 from chargpt.session.student import (
     decided,
     describe_decision,
@@ -62,10 +53,10 @@ from chargpt.session.student import (
     why_no_next_run,
 )
 from chargpt.terminal import Notice, UserError, clock, plural, shown
-from chargpt.text.corpus import Corpus
-from chargpt.training.distillation import environment
+from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.initialisation import initial_model
+from chargpt.training.parallel import Group, check_batch
 from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 
@@ -76,6 +67,17 @@ if TYPE_CHECKING:  # imported for a run that continues alone
 MAX_ROLLBACKS = 3
 # Notices on the speed of a run, at most, and on its slowing down.
 MAX_TOLD = 2
+
+
+class Decisions(NamedTuple):
+    """What the first of several processes decides, and the others begin with."""
+
+    state: SavedState
+    saved: Config | None  # the settings in the checkpoint that is resumed, before any were changed; None for a new run
+    worth_compiling: bool
+    seconds: float | None  # the time limit from the start of the program; None: no limit
+    copies: Path | None = None  # the folder of the run's own copies of its teachers; None where train.teachers is read
+    is_extended: bool = False  # by --minutes, with --resume
 
 
 @dataclass(kw_only=True)
@@ -120,9 +122,9 @@ class Session:
         config, corpus, teachers = plan.config, plan.corpus, models_of(plan.teachers)
         journal, checkpoints = Journal(verbose=options.verbose), root / "checkpoints"
         journal.add(plan.notices)
-        check_processes(config, group)
-        if group.local_size > 1:
-            check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.local_size)
+        if group.size > 1:
+            vocab_size = corpus.tokenizer.vocab_size
+            check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
         worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
         state = SavedState(
             config=config,
@@ -132,18 +134,20 @@ class Session:
             progress=Progress(),
             environment={},
         )
-        publish_decisions(group, Decisions(state, saved=None, worth_compiling=worth_compiling, seconds=plan.seconds))
-        runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
-        check_other_run(plan.folder)
-        run = Run(check_free(plan.folder, checkpoints))
-        check_free(plan.folder, checkpoints)  # both again, now that it is locked: another process may have made it meanwhile
-        check_other_run(run.folder)
-        keep_teachers(plan.teachers, run.folder)
-        journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
-        trainer = Trainer(plan.model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
-        saved = [*trainer.model.state_dict().values(), *trainer.optimizer.expected().values()]
-        run.check_space(sum(tensor.nbytes for tensor in saved))
-        trainer.share_weights()
+        group.share(Decisions(state, saved=None, worth_compiling=worth_compiling, seconds=plan.seconds))
+        with group.together():
+            runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+            check_other_run(plan.folder)
+            run = Run(check_free(plan.folder, checkpoints))
+            check_free(plan.folder, checkpoints)  # both again, now that it is locked: another program may have made it
+            check_other_run(run.folder)
+            keep_teachers(plan.teachers, run.folder)
+            trainer = Trainer(
+                plan.model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers
+            )
+            saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]
+            run.check_space(sum(tensor.nbytes for tensor in saved))
+        trainer.share()
         return cls(
             trainer=trainer,
             corpus=corpus,
@@ -165,29 +169,30 @@ class Session:
         config, corpus, checkpoint, teachers = resumed.config, resumed.corpus, resumed.checkpoint, models_of(resumed.teachers)
         journal = Journal(verbose=options.verbose)
         journal.add(resumed.notices)
-        check_processes(config, group)
-        check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.local_size, has_begun=True)
+        check_batch(config.train.batch_size, group.size)
+        vocab_size, processes = corpus.tokenizer.vocab_size, group.size
+        check_memory(config, vocab_size=vocab_size, processes=processes, on_machine=group.local_size, has_begun=True)
         worth_compiling = checkpoint.state.environment.get("compile") is True
         decisions = Decisions(
             dataclasses.replace(checkpoint.state, config=config, texts=corpus.texts),
             saved=checkpoint.state.config,
             worth_compiling=worth_compiling,
             seconds=resumed.seconds,
-            teachers_at="" if resumed.copies is None else str(resumed.copies.resolve()),
+            copies=resumed.copies and resumed.copies.resolve(),
             is_extended=resumed.is_extended,
         )
-        publish_decisions(group, decisions)
-        saved_environment = checkpoint.state.environment
-        runtime = choose_runtime(config, worth_compiling=worth_compiling, saved_environment=saved_environment, group=group)
-        keep_teachers(resumed.teachers, resumed.run.folder)
-        journal.add(compare(group, corpus.fingerprint, environment(runtime, teachers)))
-        model = blank_model(config.model, corpus.tokenizer.vocab_size)  # its weights come with the rest of the state
-        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
-        check_tensors(checkpoint.training, trainer.optimizer.expected(), where=shown(checkpoint.path / TRAINING))
-        progress = checkpoint.state.progress.copy()
-        if resumed.has_new_length:
-            progress.without_gain = 0
-        trainer.load(TrainerState(checkpoint.weights, checkpoint.training, progress))
+        group.share(decisions)
+        with group.together():
+            saved_environment = checkpoint.state.environment
+            runtime = choose_runtime(config, worth_compiling=worth_compiling, saved_environment=saved_environment, group=group)
+            keep_teachers(resumed.teachers, resumed.run.folder)
+            model = blank_model(config.model, vocab_size)  # its weights come with the rest of the state
+            trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
+            check_tensors(checkpoint.training, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
+            trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
+            if resumed.has_new_length:
+                trainer.progress.without_gain = 0
+        trainer.share()
         journal.add(what_differs(checkpoint.state.environment, trainer.environment))
         steps_left = plural(config.train.max_steps - checkpoint.step, "step")
         left = "no steps" if trainer.is_finished else steps_left if resumed.seconds is None else clock(resumed.seconds)
@@ -209,34 +214,36 @@ class Session:
         )
 
     @classmethod
-    def join(cls, options: TrainOptions, *, root: Path, group: Group, started: float) -> "Session":
+    def join(cls, *, root: Path, group: Group, started: float) -> "Session":
         """The session of a process that is not the first one: the first one has created or resumed the run.
 
-        Raises UserError.
+        Raises UserError, and SystemExit if the first one trains nothing.
         """
-        decisions = read_decisions(group)
-        state, config = decisions.state, decisions.state.config
-        runtime = choose_runtime(
-            config, worth_compiling=decisions.worth_compiling, saved_environment=state.environment, group=group
-        )
-        corpus = corpus_of_machine(decisions, options, root=root, group=group)
-        opened, _ = reopen_teachers(config, copies=Path(decisions.teachers_at) if decisions.teachers_at else None)
-        check_teachers(opened, state.tokenizer, context=config.model.block_size)
-        teachers = models_of(opened)
-        compare(group, "" if corpus is None else corpus.fingerprint, environment(runtime, teachers))
-        corpus = corpus or corpus_of_others(decisions, options, root=root)
-        model = blank_model(config.model, state.tokenizer.vocab_size)
-        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
-        if decisions.saved is None:
-            trainer.share_weights()
-        else:
-            trainer.load(None)
+        decisions: Decisions | int = group.share(0)
+        if isinstance(decisions, int):
+            raise SystemExit(decisions)
+        state, config, vocab_size = decisions.state, decisions.state.config, decisions.state.tokenizer.vocab_size
+        with group.together():
+            runtime = choose_runtime(
+                config, worth_compiling=decisions.worth_compiling, saved_environment=state.environment, group=group
+            )
+            corpus = cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
+            if corpus is None:  # on another machine
+                block_size = config.model.block_size
+                corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
+            if corpus.fingerprint != state.fingerprint:
+                raise UserError("TEXT: another text than that of the first process; give every machine the same one")
+            opened, _ = reopen_teachers(config, copies=decisions.copies)
+            check_teachers(opened, state.tokenizer, context=config.model.block_size)
+            model, teachers = blank_model(config.model, vocab_size), models_of(opened)
+            trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
+        trainer.share()
         return cls(
             trainer=trainer,
             corpus=corpus,
             saved=None if decisions.saved is None else dataclasses.replace(state, config=decisions.saved),
-            journal=Journal(verbose=options.verbose),
-            options=options,
+            journal=Journal(),
+            options=TrainOptions(),
             checkpoints=root / "checkpoints",
             started=started,
             seconds=decisions.seconds,
@@ -300,7 +307,8 @@ class Session:
     def describe_run(self) -> None:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
         trainer, journal, run = self.trainer, self.journal, self.run
-        about = describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps)
+        with trainer.group.together():  # some steps are timed
+            about = describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps)
         journal.add([*about, *self.choices])
         if run is None:
             return
@@ -379,9 +387,8 @@ class Session:
             return
         if not math.isfinite(loss):
             raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
-        model = trainer.whole_model()
-        sample = self.writer.write(model, interrupt)
-        group.exchange()  # a signal may have come
+        with group.together():  # a signal may come
+            sample = self.writer.write(trainer.model, interrupt)
         if interrupt.agreed:
             return
         trainer.record_evaluation(loss)
@@ -405,17 +412,18 @@ class Session:
             environment=trainer.environment,
             seconds_left=self.clock.seconds_left(is_undecided=is_undecided(trainer.config)),
         )
-        if run is not None:
-            try:
-                problems = run.save(state, weights=weights, training=optimizer)
-            except CheckpointError as error:
-                again = f"{command('train')} --resume --run {run.name(self.checkpoints)}"
-                raise CheckpointError(f"{error}; then go on with: {again}" if self.saved else str(error)) from error
-            for problem in problems:
-                journal.notice("warning", problem)
-            if run.saved_again and run.checkpoint is not None:
-                journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
-            trainer.group.note_save()
+        with trainer.group.together():
+            if run is not None:
+                try:
+                    problems = run.save(state, weights=weights, training=optimizer)
+                except CheckpointError as error:
+                    again = f"{command('train')} --resume --run {run.name(self.checkpoints)}"
+                    raise CheckpointError(f"{error}; then go on with: {again}" if self.saved else str(error)) from error
+                for problem in problems:
+                    journal.notice("warning", problem)
+                if run.saved_again and run.checkpoint is not None:
+                    journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
+                trainer.group.note_save()
         self.saved = state
 
     def measure_speed(self, interrupt: Interrupt) -> None:
@@ -429,7 +437,7 @@ class Session:
         if self.deadline is not None:
             longest = max(step, longest_run(before, characters=len(self.corpus.train)))
             fits = clock_.length_that_fits(step, eval_interval=before.train.eval_interval, longest=longest)
-            max_steps, evaluations = map(int, trainer.group.from_first(fits))
+            max_steps, evaluations = trainer.group.share(fits)
             trainer.set_length(max_steps, min_evaluations=evaluations, may_rise=self.is_extended)
             self.is_extended = False
             journal.set_total(max_steps)
@@ -468,15 +476,15 @@ class Session:
 
     def roll_back(self, problem: NotFinite) -> None:
         """Return to the newest valid checkpoint; go on at half the rate, without the batch that was the `problem`."""
-        skipped, state = [*self.trainer.progress.skipped, problem.step], None
+        skipped = [*self.trainer.progress.skipped, problem.step]
         if self.run is not None:
             checkpoint, warnings = self.run.load_newest()
             self.journal.add(Notice("warning", warning) for warning in warnings)
             self.saved = checkpoint.state
-            state = TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress)
+            self.trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
             where = f"back to {shown(checkpoint.path)}, at half the rate and without that batch"
             self.journal.notice("rollback", f"{problem}; {where}")
-        self.trainer.load(state)
+        self.trainer.share()
         if self.run is None and self.saved is not None:  # the same in every process, so that all save at the same steps
             self.saved = dataclasses.replace(self.saved, progress=self.trainer.progress.copy())
         self.trainer.progress.skipped = skipped
@@ -508,7 +516,9 @@ def _how_to_go_on(trainer: Trainer) -> str:
 
 def _about_processes(trainer: Trainer) -> list[Notice]:
     """How several processes share the work; nothing for one."""
-    if trainer.group.size == 1:
+    group = trainer.group
+    if group.size == 1:
         return []
-    chunks = f"each batch is cut into {trainer.config.train.chunks} chunks"
-    return [Notice("processes", f"{trainer.group.describe()}; {chunks}")]
+    machines, each = group.size // group.local_size, trainer.config.train.batch_size // group.size
+    shares = f"each computes {plural(each, 'window')} of a batch"
+    return [Notice("processes", f"{group.size} on {plural(machines, 'machine')}; {shares}")]

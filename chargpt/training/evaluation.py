@@ -10,9 +10,9 @@ from torch import Tensor
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
-from chargpt.parallel.group import Group
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import IGNORED, Windows, ids_at_once, windows_of, windows_of_items
+from chargpt.training.parallel import FLAGS, Group
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def evaluate(
 
     With `marks`, over the items in `ids` and their ends, each item alone, without labels: see `windows_of_items`.
     `kernel`, if given, computes the logits of the model.
-    The processes of `group` share the batches, whose losses are added in the order of the text by all of them.
+    The processes of `group` share the batches. A loss has one process, so any number of them gives the same sum.
     Uses no random state, so evaluating never changes what a run learns. Each window starts without context, as in nanoGPT's
     own figures; a longer context would give a lower loss.
     """
@@ -46,22 +46,25 @@ def evaluate(
     else:
         batches = of_items = windows_of_items(ids, marks, size=block_size, vocab_size=model.vocab_size)
         count, predicted = len(of_items), max(1, sum(_predicted(batch) for batch in of_items))
-    sums = torch.zeros(count + 1, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+    sums = torch.zeros(count + 1 + FLAGS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
     try:
-        for number, batch in enumerate(batches):
-            if interrupt is not None and interrupt.came_here:
-                break
-            if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
-                inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
-                loss = model(inputs, targets) if kernel is None else _cross_entropy(kernel.logits(inputs), targets)
-                sums[number] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)  # in this order: Metal has no float64
+        with group.summing(sums):
+            for number, batch in enumerate(batches):
+                if interrupt is not None and interrupt.came_here:
+                    break
+                if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
+                    inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
+                    loss = model(inputs, targets) if kernel is None else _cross_entropy(kernel.logits(inputs), targets)
+                    # In this order: Metal has no float64.
+                    sums[number] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)
     finally:
         model.train(was_training)
-    by_rank, total = group.exchange(sums.tolist()), 0.0
+    values, total = sums.tolist(), 0.0
+    group.read(values[-FLAGS:])
     if interrupt is not None and interrupt.agreed:
         return None
-    for number in range(len(sums)):  # one after the other: the sum() of Python 3.12 rounds differently
-        total += by_rank[number % group.size][number]
+    for value in values[:-FLAGS]:  # one after the other: the sum() of Python 3.12 rounds differently
+        total += value
     return total / predicted
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chargpt.config import OptimConfig
-from chargpt.parallel.group import Group
 from chargpt.training.optimizers import AdamW, Muon, Optimizer
 from chargpt.training.weights import FlatWeights
 
@@ -65,6 +64,6 @@ OPTIMIZERS = {
 WITH_MINUTES, WITHOUT_MINUTES = "muon", "adamw"
 
 
-def make_optimizer(weights: FlatWeights, config: OptimConfig, *, group: Group = Group(), parts: int = 1) -> Optimizer:
-    """The optimizer that `config.name` names, for the parts of the vector that this process owns, out of `parts`."""
-    return OPTIMIZERS[config.name].make(weights, config, group=group, parts=parts)
+def make_optimizer(weights: FlatWeights, config: OptimConfig) -> Optimizer:
+    """The optimizer that `config.name` names."""
+    return OPTIMIZERS[config.name].make(weights, config)

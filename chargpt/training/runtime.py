@@ -16,8 +16,8 @@ from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel, is_faster, step_kernel
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
-from chargpt.parallel.group import Group
 from chargpt.terminal import UserError, one_line
+from chargpt.training.parallel import Group
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 WORTH_COMPILING = 30e6  # training characters on a GPU that make up for a minute of compiling; a guess, not measured
@@ -33,6 +33,7 @@ class Runtime:
     attention: FusedAttention | None = None  # a faster equal of model.py's, if there is one
     step: StepKernel | None = None  # computes gradients and validation losses, if torch does not
     compile: bool = False
+    processes: int = 1  # that train together
     trouble: str = ""  # why torch does not compile, although it should
     slower: str = ""  # why `attention` is None on a CPU, and what to do, although there is one for this model
 
@@ -56,6 +57,7 @@ class Runtime:
             "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             "precision": str(self.precision).removeprefix("torch."),
             "threads": self.threads,
+            "processes": self.processes,
             "attention": "plain" if self.attention is None else f"compiled {self.attention.build}",
             "step": "torch" if self.step is None else f"native {self.step.build}",
             "compile": self.compile,
@@ -103,7 +105,7 @@ def choose_runtime(
     `saved_environment` is that of the checkpoint of a resumed run: if torch made its steps, torch makes the next ones.
     """
     asked = config.runtime
-    device = group.prepare(choose_device(asked.device), timeout=asked.timeout)
+    device = group.device(choose_device(asked.device))
     if asked.threads:
         torch.set_num_threads(asked.threads)
     if device.type == "cpu":
@@ -141,6 +143,7 @@ def choose_runtime(
         attention=attention,
         step=step,
         compile=compiled,
+        processes=group.size,
         trouble=trouble,
         slower=slower,
     )

@@ -6,7 +6,6 @@ while not trainer.is_finished:
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +17,6 @@ from torch import Tensor
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
-from chargpt.parallel.group import Group, ranges
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches
@@ -27,6 +25,7 @@ from chargpt.training.evaluation import evaluate
 from chargpt.training.item_batches import ItemBatches
 from chargpt.training.learning_rate import is_falling, learning_rate, replanned
 from chargpt.training.optimizer_kinds import make_optimizer
+from chargpt.training.parallel import Group
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 
@@ -77,10 +76,8 @@ class Trainer:
 
     `teachers` are the models that `config.train.teachers` names, in the same order.
 
-    The batch is cut into `train.chunks` chunks, and the vector of weights into as many parts. Each process of `group` computes
-    the gradients of its own chunks, sums them with those of the others, and updates its own parts. A chunk and a part are
-    computed in the same way by any process, and sums are binary trees over the chunks, so any number of processes gives the
-    same bits. All processes call the same methods in the same order.
+    Each process of `group` computes its rows of a batch, and makes the same update from the sum of all gradients. All processes
+    call the same methods in the same order.
     """
 
     def __init__(
@@ -99,13 +96,8 @@ class Trainer:
         self.progress = Progress()
         self.environment = environment(runtime, teachers)
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention, step=runtime.step)
-        self._count = count = config.train.chunks or group.size
-        self._own = own = group.own(count)
-        self._rows = config.train.batch_size // count
-        self.optimizer = make_optimizer(self.weights, config.optim, group=group, parts=count)
-        self._parts = [ranges(self.optimizer.regions, part) for part in own]
-        self._spans = [slice(cuts[own.start], cuts[own.stop]) for cuts in self.optimizer.regions]
-        self._partial = [torch.empty_like(self.weights.vector) for _ in range(len(own).bit_length() - 1)]
+        self.rows = group.rows(config.train.batch_size)  # of a batch, those that are computed here
+        self.optimizer = make_optimizer(self.weights, config.optim)
         self._batches = _batches(ids, config, runtime=runtime, marks=marks)
         working = self.weights.working.train()
         distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else None
@@ -115,10 +107,7 @@ class Trainer:
 
     @property
     def model(self) -> GPT:
-        """The model in float32, as it is saved; `weights.working` is the one to compute with.
-
-        With several processes, each has only its own part up to date: see `whole_model`.
-        """
+        """The model in float32, as it is saved; `weights.working` is the one to compute with."""
         return self.weights.model
 
     @property
@@ -147,45 +136,39 @@ class Trainer:
         if step in progress.skipped:
             progress.step += 1
             return Step(0.0, 0.0, self.rate_of(step))
-        losses = [self._gradient_of_chunk(step, chunk) for chunk in self._own]
-        self.group.reduce(self.weights.gradient, self.optimizer.regions)
-        loss, grad_norm = self._loss_and_norm(losses)
+        with self.group.summing(self.weights.summed):
+            self.weights.tail[0] = self._compute_gradient(step)
+        # With the text on a GPU, this is the only point of a step that waits for it.
+        loss, *flags, grad_norm = torch.cat((self.weights.tail, self.weights.gradient_norm().view(1))).tolist()
+        self.group.read(flags)
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
         limit = self.config.optim.grad_clip or math.inf
         if grad_norm > limit:
-            for span in self._spans:
-                self.weights.gradient[span] *= limit / grad_norm
+            self.weights.gradient *= limit / grad_norm
         rate = self.rate_of(step)
         self.optimizer.step(rate)
-        for span in self._spans:
-            self.weights.refresh(span)
-        self.group.share(self.weights.computing, self.optimizer.regions)
+        self.weights.refresh()
         progress.step += 1
         progress.loss_sum += loss
         progress.loss_count += 1
         return Step(loss, grad_norm, rate)
 
-    def _gradient_of_chunk(self, step: int, chunk: int) -> Tensor:
-        """Add the gradient of a chunk of the batch to those of the chunks before it; the chunk's share of the loss."""
-        accumulate, seed = self.config.train.accumulate, self._dropout_seed(step, chunk)
+    def _compute_gradient(self, step: int) -> Tensor:
+        """Compute the gradient of the own rows of the batch; their share of the loss."""
+        train, group = self.config.train, self.group
+        seed = ((train.seed * 1_000_003 + step) * group.size + group.rank) % 2**63  # of dropout
         if self.config.model.dropout:
             torch.manual_seed(seed)
         total = torch.zeros((), device=self.runtime.device)
-        self.weights.new_gradient()
-        for micro in range(accumulate):
-            total += self._add_gradient(step, micro, self._rows_of(chunk), seed=seed * accumulate + micro)
-        self._add_to_tree(chunk - self._own.start)
+        for micro in range(train.accumulate):
+            total += self._add_gradient(step, micro, self.rows, seed=seed * train.accumulate + micro)
         return total
-
-    def _dropout_seed(self, step: int, chunk: int) -> int:
-        """Dropout, like the batch, is a function of (seed, step, chunk)."""
-        return ((self.config.train.seed * 1_000_003 + step) * self._count + chunk) % 2**63
 
     def _add_gradient(self, step: int, micro: int, rows: slice, *, seed: int) -> Tensor | float:
         """Add the gradient of these rows of a micro-batch; their share of the loss."""
         idx, targets = self._batches.batch(step, micro, rows)
-        shares = self.config.train.accumulate * self._count
+        shares = self.config.train.accumulate * self.group.size
         if self.kernel is not None:
             expected = None if self._expected is None else self._expected(idx, targets)
             begins = self.weights.begins_gradient()
@@ -195,39 +178,13 @@ class Trainer:
         self.weights.add_gradient(loss)
         return loss.detach()
 
-    def _rows_of(self, chunk: int) -> slice:
-        return slice(chunk * self._rows, (chunk + 1) * self._rows)
-
-    def _add_to_tree(self, number: int) -> None:
-        """Add up the gradients of this process's chunks as a binary tree; the last one leaves the sum in the gradient."""
-        level = 0
-        while number >> level & 1:
-            self.weights.gradient += self._partial[level]
-            level += 1
-        if level < len(self._partial):
-            self._partial[level].copy_(self.weights.gradient)
-
-    def _loss_and_norm(self, losses: list[Tensor]) -> tuple[float, float]:
-        """The loss of the batch and the norm of its gradient, from the `losses` of the own chunks and the own parts."""
-        norms = [self.weights.gradient_norm(span) for part in self._parts for span in part]
-        # With the text on a GPU, this is the only point of a step that waits for it.
-        values = iter(torch.stack((*losses, *norms)).tolist())
-        mine = [next(values) for _ in losses]
-        mine += [math.fsum(next(values) ** 2 for _ in part) for part in self._parts]
-        reports, loss = self.group.exchange(mine), 0.0
-        for value in (value for report in reports for value in report[: len(losses)]):
-            loss += value  # one after the other: the sum() of Python 3.12 rounds differently
-        return loss, math.sqrt(math.fsum(square for report in reports for square in report[len(losses) :]))
-
     def rehearse(self, windows: int = 0) -> None:
         """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes.
 
-        `windows` are those of each chunk that are computed; 0 for all.
+        `windows` are those that are computed; 0 for all of this process.
         """
-        for chunk in self._own:
-            first = chunk * self._rows
-            rows = slice(first, first + (windows or self._rows))
-            self._add_gradient(self.progress.step, 0, rows, seed=0)
+        rows = slice(self.rows.start, self.rows.start + windows) if windows else self.rows
+        self._add_gradient(self.progress.step, 0, rows, seed=0)
         self._wait_for_device()
         self.weights.refresh()
 
@@ -260,30 +217,22 @@ class Trainer:
 
     def check_weights(self) -> None:
         """Raise NotFinite if a weight is not finite: such weights must not be saved."""
-        if not all(finite for (finite,) in self.group.exchange([self.weights.are_finite()])):
+        if not self.weights.are_finite():
             raise NotFinite("the weights are not finite after it", step=self.progress.step - 1)
 
     def state(self) -> TrainerState:
-        """The state, as views: the next step changes them. The optimizer's is on the first process alone."""
-        return TrainerState(self.whole_model().state_dict(), self.optimizer.tensors(), self.progress.copy())
+        """The state, as views: the next step changes them."""
+        return TrainerState(self.model.state_dict(), self.optimizer.tensors(), self.progress.copy())
 
-    def whole_model(self) -> GPT:
-        """`model`, with the parts that other processes have updated."""
-        if self.weights.computing is not self.weights.vector:
-            self.group.share(self.weights.vector, self.optimizer.regions)
-        return self.model
-
-    def load(self, state: TrainerState | None) -> None:
-        """Continue from `state`, which a trainer of the same model and optimizer gave: that of the first process."""
-        if state is not None:
-            self.model.load_state_dict(state.weights)
-        self.share_weights()
-        self.optimizer.load({} if state is None else state.optimizer)
-        progress = self.group.broadcast_text(None if state is None else json.dumps(dataclasses.asdict(state.progress)))
-        self.progress = Progress(**json.loads(progress))
-
-    def share_weights(self) -> None:
-        """Give every process the weights of the first one."""
-        self.group.broadcast(self.weights.vector)
+    def load(self, state: TrainerState) -> None:
+        """Continue from `state`, which a trainer of the same model and optimizer gave."""
+        self.model.load_state_dict(state.weights)
+        self.optimizer.load(state.optimizer)
+        self.progress = state.progress.copy()
         self.weights.refresh()
-        self.optimizer.begin()
+
+    def share(self) -> None:
+        """Give every process the state of the first one."""
+        self.group.broadcast(self.weights.vector, *self.optimizer.vectors())
+        self.progress = self.group.share(self.progress)
+        self.weights.refresh()

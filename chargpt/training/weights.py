@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT
+from chargpt.training.parallel import FLAGS
 
 # The kinds of parameters, in the order in which they are placed in the vector. All matrices of one of the first three kinds
 # have the same shape, so that each kind is a stack of matrices.
@@ -50,7 +51,8 @@ class FlatWeights:
         self.kinds = {name: kind_of(name, parameter) for name, parameter in named}
         self.model, self.precision, self.step = model, precision, step
         self.vector = torch.cat([parameter.detach().flatten() for _, parameter in named])
-        self.gradient = torch.zeros_like(self.vector)
+        self.summed = self.vector.new_zeros(len(self.vector) + 1 + FLAGS)  # what processes sum: gradient, loss, flags
+        self.gradient, self.tail = self.summed[: len(self.vector)], self.summed[len(self.vector) :]
         self._outdated = True  # the gradient belongs to earlier weights
         self._view(model, self.vector)
         if precision == torch.float32:
@@ -95,19 +97,12 @@ class FlatWeights:
         """Whether every weight is a finite number."""
         return bool(self.vector.isfinite().all())
 
-    def gradient_norm(self, part: slice = slice(None)) -> Tensor:
-        """The Euclidean norm of the gradient, or of a part of it, on its device."""
-        return torch.linalg.vector_norm(self.gradient[part])
+    def gradient_norm(self) -> Tensor:
+        """The Euclidean norm of the gradient, on its device."""
+        return torch.linalg.vector_norm(self.gradient)
 
-    def new_gradient(self) -> None:
-        """Make the next `add_gradient` start from zero."""
-        self._outdated = True
-
-    def refresh(self, part: slice = slice(None)) -> None:
-        """Copy the vector to the working model. Call this whenever the vector has changed; it invalidates the gradient.
-
-        With `part`, only that part of the vector has changed.
-        """
+    def refresh(self) -> None:
+        """Copy the vector to the working model. Call this whenever the vector has changed; it invalidates the gradient."""
         self._outdated = True
         if self.computing is not self.vector:
-            self.computing[part].copy_(self.vector[part])
+            self.computing.copy_(self.vector)

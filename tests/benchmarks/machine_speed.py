@@ -224,7 +224,7 @@ class Size:
 
 def runtime_for(size: Size, device: torch.device, *, mode: str = "off") -> tuple[Config, Runtime]:
     """The settings of a training of this size, and what it computes with."""
-    config = Config(model=size.model, train=TrainConfig(batch_size=size.batch_size, chunks=1))
+    config = Config(model=size.model, train=TrainConfig(batch_size=size.batch_size))
     config = apply_overrides(config, [f"runtime.device={device}", f"runtime.compile={mode}"])
     return config, choose_runtime(config, worth_compiling=True)
 

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/scale.py processes        1 process with 2 threads against 2 processes with 1 thread each
     python tests/benchmarks/scale.py link             2 network namespaces, their link unlimited and limited by tc (needs root)
-    python tests/benchmarks/scale.py memory           the memory of each process, at 1, 2 and 4 processes
+    python tests/benchmarks/scale.py memory           the memory of the first process, at 1, 2 and 4 processes
 
 The global batch is the same everywhere. Ours and DDP take turns within one pair of processes, so that a machine whose speed
 drifts treats them alike; medians are printed. Both train in float32 with fused AdamW and clipping, on the same windows.
@@ -26,11 +26,11 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig  # noqa: E402
 from chargpt.model import GPT, GPTConfig  # noqa: E402
-from chargpt.parallel.group import Group  # noqa: E402
-from chargpt.parallel.processes import join_group  # noqa: E402
 from chargpt.training.batches import Batches  # noqa: E402
+from chargpt.training.parallel import Group, join_group  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
@@ -43,11 +43,11 @@ ROUNDS = 3
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
-def make_config(shape: str, group: Group) -> Config:
+def make_config(shape: str) -> Config:
     n_layer, n_head, n_embd, block_size, batch_size, _ = SHAPES[shape]
     return Config(
         model=GPTConfig(n_layer=n_layer, n_head=n_head, n_embd=n_embd, block_size=block_size),
-        train=TrainConfig(batch_size=batch_size, chunks=group.size),
+        train=TrainConfig(batch_size=batch_size),
         optim=OptimConfig(),
         runtime=RuntimeConfig(device="cpu", precision="float32", threads=torch.get_num_threads()),
     )
@@ -55,11 +55,10 @@ def make_config(shape: str, group: Group) -> Config:
 
 def make_ours(shape: str, group: Group) -> tuple[Callable[[], object], dict[str, float]]:
     """One step of ours, and the seconds spent in exchanges so far."""
-    config, spent = make_config(shape, group), {"exchanges": 0.0}
+    config, spent = make_config(shape), {"exchanges": 0.0}
     torch.manual_seed(0)
     trainer = Trainer(GPT(config.model, VOCABULARY), make_ids(), config, runtime=choose_runtime(config), group=group)
-    for name in ("reduce", "share", "exchange"):
-        setattr(group, name, timed(getattr(group, name), spent))
+    torch.distributed.all_reduce = timed(torch.distributed.all_reduce, spent)
     return trainer.step, spent
 
 
@@ -77,11 +76,11 @@ def make_ddp(shape: str, group: Group) -> Callable[[], object]:
     """One step of torch's DistributedDataParallel, or of the plain model for one process."""
     from torch.nn.parallel import DistributedDataParallel
 
-    config = make_config(shape, group)
+    config = make_config(shape)
     torch.manual_seed(0)
     model = GPT(config.model, VOCABULARY)
     batches = Batches(make_ids(), config.model.block_size, batch_size=config.train.batch_size, seed=config.train.seed)
-    rows = slice(*(config.train.batch_size // group.size * rank for rank in (group.rank, group.rank + 1)))
+    rows = group.rows(config.train.batch_size)
     decayed = [[p for p in model.parameters() if (p.dim() > 1) == matrix] for matrix in (True, False)]
     groups = [{"params": decayed[0], "weight_decay": 0.1}, {"params": decayed[1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=True)
@@ -125,10 +124,9 @@ def work(shape: str, kinds: list[str], rounds: int) -> None:
                 if kind == "ours":
                     shares.append((spent["exchanges"] - before) / (time.perf_counter() - started))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        peaks = [row[0] for row in group.exchange([peak])]
         if group.is_first:
             ms = {kind: 1000 * statistics.median(times[kind]) for kind in kinds if rounds}
-            print(json.dumps({"ms": ms, "share": statistics.median(shares) if shares else 0.0, "peaks": peaks}), flush=True)
+            print(json.dumps({"ms": ms, "share": statistics.median(shares) if shares else 0.0, "peak": peak}), flush=True)
 
 
 def run(command: list[str], threads: int) -> dict:
@@ -188,13 +186,13 @@ def other_machine(command: list[str]) -> Iterator[None]:
 
 
 def compare_memory(shapes: list[str]) -> None:
-    empty = run([sys.executable, *worker(shapes[0], rounds=0)], 1)["peaks"][0]
+    empty = run([sys.executable, *worker(shapes[0], rounds=0)], 1)["peak"]
     print(f"The peak of a process that has only imported everything is {empty:,.0f} MB. Above that, in MB:\n")
-    print("| shape | processes | ours, each process | DDP, each process |\n|---|---|---|---|")
+    print("| shape | processes | ours | DDP |\n|---|---|---|---|")
     for shape in shapes:
         for size in (1, 2, 4):
             start = [sys.executable] if size == 1 else several(size)
-            peaks = [max(run([*start, *worker(shape, kind, rounds=0)], 1)["peaks"]) - empty for kind in ("ours", "DDP")]
+            peaks = [run([*start, *worker(shape, kind, rounds=0)], 1)["peak"] - empty for kind in ("ours", "DDP")]
             print(f"| {shape} | {size} | {peaks[0]:,.0f} | {peaks[1]:,.0f} |", flush=True)
 
 

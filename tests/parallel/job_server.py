@@ -2,9 +2,10 @@
 
 Each line on standard input is a job in JSON: `size` processes with these `arguments`, whose output goes to `output`-RANK.
 Prints the process ids, and when all have ended their exit codes, as JSON lists by rank. If one process fails, the others get
-SIGTERM, as from torchrun.
+SIGTERM, as from torchrun, and SIGKILL after SHUTDOWN_SECONDS.
 """
 
+import hashlib
 import json
 import os
 import resource
@@ -17,17 +18,13 @@ import torch.distributed as dist
 from session import set_up
 
 import train
-from chargpt.parallel.processes import BEGUN, Processes
+from chargpt.session.session import Session
 from chargpt.terminal import run_program
-
-
-def plain_sum(self: Processes, vector, regions) -> None:
-    """The control: torch's own all-reduce, whose order of summing depends on the number of processes."""
-    dist.all_reduce(vector)
-
+from chargpt.training.parallel import SAVED
 
 PORT_DIGITS = 5
 LONGEST_SECONDS = 100  # a process that takes longer hangs, and is killed by SIGALRM
+SHUTDOWN_SECONDS = 10
 
 
 def child(rank: int, job: dict, ports: int) -> None:
@@ -46,10 +43,16 @@ def child(rank: int, job: dict, ports: int) -> None:
     variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job["size"], "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     variables |= {"TORCHELASTIC_RESTART_COUNT": job["restarts"], "TORCHELASTIC_USE_AGENT_STORE": "True"}
     os.environ.update({name: str(value) for name, value in variables.items()})
-    if job["control"]:
-        Processes.reduce = plain_sum
-    is_last = rank == job["size"] - 1 and job["last"] is not None
-    os._exit(run_program(lambda: train.main(job["last" if is_last else "arguments"])))
+    save = Session.save
+
+    def noting_weights(session: Session) -> None:
+        save(session)
+        digest = hashlib.sha256(session.trainer.weights.vector.numpy().tobytes()).hexdigest()
+        with open(f"{job['output']}-{rank}.weights", "a") as file:
+            file.write(f"{session.trainer.progress.step} {digest}\n")
+
+    Session.save = noting_weights
+    os._exit(run_program(lambda: train.main(job["arguments"])))
 
 
 def run(job: dict) -> None:
@@ -60,20 +63,29 @@ def run(job: dict) -> None:
             child(rank, job, reading)
     # The store has threads, whose locks a fork would copy; so it comes after the last fork.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    if job["begun"]:
-        store.set(BEGUN, "yes")
+    if job["saved"]:
+        store.set(SAVED, "yes")
     os.write(writing, f"{store.port:{PORT_DIGITS}}".encode() * job["size"])
     os.close(reading)
     os.close(writing)
     print(json.dumps(children), flush=True)
     codes: dict[int, int] = {}
+    failed_at = None
     while len(codes) < len(children):
-        pid, status = os.waitpid(-1, 0)
-        codes[pid] = os.waitstatus_to_exitcode(status)
-        if codes[pid] != 0 and len(codes) == 1:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid:
+            codes[pid] = os.waitstatus_to_exitcode(status)
+        else:
+            time.sleep(0.01)
+        others = set(children) - codes.keys()
+        if failed_at is None and any(codes.values()):
+            failed_at = time.monotonic()
             time.sleep(0.1)  # torchrun asks ten times a second
-            for other in set(children) - codes.keys():
+            for other in others:
                 os.kill(other, signal.SIGTERM)
+        elif failed_at is not None and time.monotonic() > failed_at + SHUTDOWN_SECONDS:
+            for other in others:
+                os.kill(other, signal.SIGKILL)
     print(json.dumps([codes[pid] for pid in children]), flush=True)
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ class Ended:
     out: list[str]
     err: list[str]
     seconds: float
+    weights: list[str]  # the steps that were saved, and the hash of the weights that each process had then
 
     @property
     def errors(self) -> list[str]:
@@ -52,21 +53,18 @@ class JobServer:
         victim: int = 0,
         number: int = signal.SIGKILL,
         restarts: int = 0,
-        begun: bool = False,
+        saved: bool = False,
         stdin: str = os.devnull,
         limit_files: int = 0,
-        control: bool = False,
-        last: Sequence[str] | None = None,
     ) -> Ended:
         """Run a job to its end. Once `when` says so, the process of rank `victim` gets the signal `number`.
 
-        `last` are the arguments of the last process, if it has others.
-        `restarts` and `begun` say how often torchrun has started the processes before, and whether they had begun a run.
+        `restarts` and `saved` say how often torchrun has started the processes before, and whether they had saved.
         The first process cannot write files of more than `limit_files` bytes, if that is given.
         """
         output, started = self.folder / "output", time.monotonic()
-        job = {"size": size, "arguments": arguments, "output": str(output), "restarts": restarts, "begun": begun}
-        job |= {"control": control, "stdin": stdin, "limit_files": limit_files, "last": last}
+        job = {"size": size, "arguments": arguments, "output": str(output), "restarts": restarts, "saved": saved}
+        job |= {"stdin": stdin, "limit_files": limit_files}
         for earlier in self.folder.glob("output-*"):  # so that `when` reads nothing of an earlier job
             earlier.unlink()
         self._server.stdin.write(json.dumps(job) + "\n")
@@ -81,7 +79,8 @@ class JobServer:
         codes = json.loads(self._server.stdout.readline())
         out, err = ([Path(f"{output}-{rank}.{stream}").read_text() for rank in range(size)] for stream in (1, 2))
         assert -signal.SIGALRM not in codes, f"a process hangs: {codes} {err}"
-        return Ended(codes, out, err, time.monotonic() - started)
+        weights = [path.read_text() if (path := Path(f"{output}-{rank}.weights")).exists() else "" for rank in range(size)]
+        return Ended(codes, out, err, time.monotonic() - started, weights)
 
     def close(self) -> None:
         self._server.kill()

@@ -28,10 +28,6 @@ class Machines:
         static = ["--nnodes", "2", "--node-rank", str(number), "--master-addr", ADDRESSES[0], "--master-port", "29515"]
         return self.command(number, [*torchrun, *static, "--nproc-per-node", str(processes), "--"])
 
-    def connect(self, *, up: bool) -> None:
-        """Plug the cable in or out."""
-        _ip("-n", self.names[1], "link", "set", self.interface, "up" if up else "down")
-
     def limit(self, rate: str) -> None:
         """Limit the cable to a rate such as 100mbit, in both directions."""
         for name in self.names:

@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of an exchange is missed soon; one that is slow or has finished early is not."""
+"""A process that is lost ends the others: at once where its connection closes, and otherwise by torch's timeout."""
 
 import contextlib
 import os
@@ -9,81 +9,56 @@ import time
 import pytest
 
 GROUP = """
-import os, signal, threading
+import os, signal
+from datetime import timedelta
 import torch
-from chargpt.parallel.processes import join_group
+from chargpt.training.parallel import join_group
 
-def stop_in(seconds):
-    threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGSTOP]).start()
-
-with join_group() as group:
+group = join_group()
+group.timeout = timedelta(seconds=TIMEOUT)
+with group:
+    vector = torch.ones(2**20)
+    for step in range(10**9):
+        with group.summing(vector):
+            if step == 5 and group.rank in VICTIMS:
+                END
+        group.read(vector[-2:].tolist())
 """
 
 
 @contextlib.contextmanager
-def started(programs, *, size: int, code: str):
-    """That many processes, each as if on a machine of its own."""
+def started(programs, *, timeout: int, victims: list[int], end: str):
+    """Two processes, without a torchrun that ends one if the other fails."""
     with socket.create_server(("127.0.0.1", 0)) as free:
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(size)}
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    code = GROUP.replace("TIMEOUT", str(timeout)).replace("VICTIMS", str(victims)).replace("END", end)
     with contextlib.ExitStack() as stack:
-        environments = [{**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": "0"} for rank in range(size)]
-        yield [stack.enter_context(programs.start(code=GROUP + code, environment=each)) for each in environments]
+        environments = [{**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+        yield [stack.enter_context(programs.start(code=code, environment=each)) for each in environments]
 
 
-def wait_until_stopped(process) -> None:
-    """The state is that of Linux; elsewhere, a second is enough."""
-    end = time.monotonic() + (20 if os.path.exists("/proc/self/stat") else 1)
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), open(f"/proc/{process.pid}/stat") as status:
-            if ") T " in status.read():
-                return
-        time.sleep(0.01)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_that_is_killed_ends_the_other(programs, victim):
+    with started(programs, timeout=60, victims=[victim], end="os.kill(os.getpid(), signal.SIGKILL)") as processes:
+        _, err = processes[1 - victim].communicate(timeout=100)
+        assert processes[1 - victim].returncode == 1
+        assert err.startswith(b"error: another process is lost") if victim == 1 else err == b"", err
 
 
-@pytest.mark.parametrize(
-    ("exchange", "victim"),
-    [
-        ("group.reduce(vector, [cuts])", 0),
-        ("group.share(vector, [cuts])", 1),
-        ("group.broadcast(vector)", 0),
-        ("group.broadcast(vector)", 1),
-        ("group.collect(vector[cuts[group.rank] : cuts[group.rank + 1]], cuts)", 0),
-    ],
-)
-def test_the_loss_of_a_process_in_the_middle_of_an_exchange_is_noticed(programs, exchange, victim):
-    """It stops first, and is killed when the system has no room for more of what the other one sends."""
-    code = f"""
-    vector, cuts = torch.zeros(2**24), [0, 2**23, 2**24]
-    group.reduce(vector, [cuts])  # its buffer is made here
-    if group.rank == {victim}:
-        stop_in(0.02)
-    while True:
-        {exchange}
-"""
-    with started(programs, size=2, code=code) as processes:
-        wait_until_stopped(processes[victim])
-        time.sleep(0.2)
-        processes[victim].send_signal(signal.SIGKILL)
-        other = processes[1 - victim]
-        _, err = other.communicate(timeout=40)
-        assert other.returncode == 1
-        assert f"error: rank {victim} on ".encode() in err and b"has ended without a message" in err
+def test_a_process_that_hangs_ends_the_other_at_the_timeout(programs):
+    began = time.monotonic()
+    with started(programs, timeout=4, victims=[1], end="os.kill(os.getpid(), signal.SIGSTOP)") as processes:
+        _, err = processes[0].communicate(timeout=60)
+        assert processes[0].returncode == 1 and b"error: another process is lost (Timed out" in err, err
+        assert time.monotonic() - began > 4
+        processes[1].send_signal(signal.SIGKILL)
 
 
-def test_the_last_exchange_of_a_run_may_take_long_for_some_processes(programs):
-    """Those that have nothing to receive finish early. They do not leave, so they do not count as lost."""
-    code = """
-    cuts = [0, 10, 20, 30, 30 + 2**25]
-    own = torch.full((cuts[group.rank + 1] - cuts[group.rank],), float(group.rank))
-    group.exchange()
-    if group.rank == 3:
-        stop_in(0.01)
-    whole = group.collect(own, cuts)
-    assert whole is None or [whole[cut].item() for cut in cuts[:-1]] == [0, 1, 2, 3]
-"""
-    with started(programs, size=4, code=code) as processes:
-        wait_until_stopped(processes[3])
-        time.sleep(6)
-        processes[3].send_signal(signal.SIGCONT)
-        ended = [(process.communicate(timeout=40)[1], process.returncode) for process in processes]
-        assert [code for _, code in ended] == [0] * 4, ended
+@pytest.mark.parametrize("victims", [[0], [1], [0, 1]], ids=str)
+def test_out_of_memory_is_one_line_of_one_process(programs, victims):
+    with started(programs, timeout=60, victims=victims, end="torch.empty(2**50)") as processes:
+        said = [process.communicate(timeout=60)[1] for process in processes]
+        assert [process.returncode for process in processes] == [2 if rank == victims[0] else 1 for rank in range(2)], said
+        who = f"rank {victims[0]}: " if victims[0] else ""
+        assert said[victims[0]].startswith(f"error: {who}memory: there is not enough".encode())
+        assert said[1 - victims[0]] == b""

@@ -111,7 +111,6 @@ GIVEN = [
     ["model.dropout=0.3", "optim.weight_decay=0.02"],
     ["optim.name=adamw", "optim.learning_rate=1e-4", "optim.warmup_steps=3", "optim.momentum=0.5"],
     ["train.batch_size=3", "train.eval_interval=7", "checkpoint.interval=9"],
-    ["train.chunks=4"],
 ]
 
 
@@ -119,7 +118,6 @@ GIVEN = [
 def test_what_was_given_stays(settings, corpora):
     config = choice_for(corpora[3000], *settings).config
     assert difference(config, apply_overrides(config, settings)) == []
-    assert config.train.batch_size % max(1, config.train.chunks) == 0
 
 
 @pytest.mark.parametrize("seconds", [20.0, 61.0, 300.0])

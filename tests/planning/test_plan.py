@@ -91,13 +91,13 @@ def test_a_batch_that_cannot_fit_is_refused_with_one_that_does_and_leaves_no_run
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
-    config = apply_overrides(Config(), ["runtime.device=cpu", "train.chunks=4", "runtime.precision=float32"])
+    config = apply_overrides(Config(), ["runtime.device=cpu", "runtime.precision=float32"])
     parameters = 12 * config.model.n_layer * config.model.n_embd**2 + (31 + config.model.block_size) * config.model.n_embd
-    needed = memory_needed(config, parameters=parameters, vocab_size=31)
+    needed = memory_needed(config, parameters=parameters, vocab_size=31, processes=4)
     monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: 2 * needed)
-    check_memory(config, vocab_size=31, processes=2)
+    check_memory(config, vocab_size=31, processes=4, on_machine=2)
     with pytest.raises(NotEnoughMemory, match="for each of 4 processes"):
-        check_memory(config, vocab_size=31, processes=4)
+        check_memory(config, vocab_size=31, processes=4, on_machine=4)
 
 
 @pytest.mark.parametrize("settings", [["train.batch_size=1000"], ["train.batch_size=400", "train.accumulate=4"]])
@@ -116,9 +116,9 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
     assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)
 
 
-def test_a_batch_in_chunks_needs_less_memory():
-    whole, chunks = (apply_overrides(Config(), ["train.batch_size=64", f"train.chunks={count}"]) for count in (1, 8))
-    kept = [memory_needed(config, parameters=0, vocab_size=100) for config in (whole, chunks)]
+def test_a_part_of_a_batch_needs_less_memory():
+    config = apply_overrides(Config(), ["train.batch_size=64"])
+    kept = [memory_needed(config, parameters=0, vocab_size=100, processes=processes) for processes in (1, 8)]
     assert kept[0] == 8 * kept[1]
 
 

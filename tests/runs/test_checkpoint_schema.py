@@ -43,12 +43,20 @@ def test_format_3_is_still_read_and_has_all_its_patience():
     assert SavedState.from_json(older, written_as=3).progress.without_gain == 0
 
 
-def test_format_2_is_still_read_and_is_of_one_chunk():
+@pytest.mark.parametrize(("chunks", "more"), [(None, {}), (1, {}), (0, {}), (4, {"processes": "with train.chunks=4"})])
+def test_a_run_of_several_chunks_is_of_another_environment(chunks, more):
+    older = plain()
+    older["environment"] = {"threads": 2}
+    older["config"]["train"] |= {} if chunks is None else {"chunks": chunks}
+    older["config"]["runtime"]["timeout"] = 300
+    assert SavedState.from_json(older).environment == {"threads": 2, **more}
+
+
+def test_format_2_is_still_read():
     older = plain()
     del older["progress"]["without_gain"]
     del older["progress"]["lowest_loss"]
-    del older["config"]["train"]["chunks"]
-    assert SavedState.from_json(older, written_as=2).config.train.chunks == 1
+    assert SavedState.from_json(older, written_as=2).progress.without_gain == 0
 
 
 def test_format_1_is_still_read():
@@ -68,7 +76,7 @@ def test_a_new_setting_says_what_older_runs_had_in_its_place():
     assert (known["format"], known["settings"]) == (FORMAT, now), (
         "A run that was saved before a setting existed is resumed with the default of the setting. Do old runs train to the "
         "same bits with that default? If not, let FORMAT grow by one, and write what they had into a function of MIGRATIONS: "
-        f"_from_format_2 is the example. Then change {here.name} to format {FORMAT} and these settings:\n{json.dumps(now)}"
+        f"_from_format_4 is the example. Then change {here.name} to format {FORMAT} and these settings:\n{json.dumps(now)}"
     )
 
 

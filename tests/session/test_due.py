@@ -7,11 +7,11 @@ from helpers import Clock as Machine
 from helpers import saved_state
 
 from chargpt.config import Config, apply_overrides
-from chargpt.parallel.group import Group
 from chargpt.planning import clock as clock_module
 from chargpt.planning.clock import SETTLED_SECONDS, SETTLING_STEPS, Clock
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.session.due import Due
+from chargpt.training.parallel import Group
 
 CONFIG = apply_overrides(Config(), ["train.max_steps=1000", "train.eval_interval=100", "checkpoint.interval=50"])
 EVALUATED = {"val_loss": 2.0, "best_loss": 1.5, "best_step": 0}

@@ -14,7 +14,6 @@ from session_helpers import finish, opened, resumed
 import sample
 import train
 from chargpt.config import Config, DataConfig, apply_overrides
-from chargpt.parallel.group import Group
 from chargpt.planning.cli import parse_options
 from chargpt.planning.clock import longest_run
 from chargpt.planning.law import MIN_STEPS
@@ -27,11 +26,12 @@ from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
+from chargpt.training.parallel import Group
 from chargpt.training.trainer import NotFinite
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
-FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, by commit dd8d24b, before there were chunks
+FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, by commit dd8d24b
 FORMAT_3 = ROOT / "tests" / "runs" / "format_3"  # the same text and settings, by commit 1cd45ff, before patience was counted
 FORMAT_4 = ROOT / "tests" / "runs" / "format_4"  # the same text and settings, by the commit before 220b771, with steps by torch
 FORMAT_5 = ROOT / "tests" / "runs" / "format_5"  # the same text and settings, by the commit before 0e62634
@@ -193,7 +193,7 @@ def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
 def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path):
     words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1"]
     config = make_plan(parse_options([str(text), *words]), root=project_root(), processes=64).config
-    assert config.train.chunks == 64 and config.train.batch_size % 64 == 0
+    assert config.train.batch_size % 64 == 0
 
 
 def test_a_length_in_steps_that_is_not_used_decides_nothing_else(text, tmp_path):

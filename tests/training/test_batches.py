@@ -90,11 +90,11 @@ def test_a_batch_depends_on_nothing_but_its_step():
     assert not torch.equal(make_batches(seed=2).batch(0)[0], in_order[0])
 
 
-@pytest.mark.parametrize("chunks", [1, 2, 4, 8])
-def test_chunks_share_out_the_samples_of_a_step(chunks):
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+def test_micro_batches_share_out_the_samples_of_a_step(parts):
     whole = make_batches(batch_size=48).starts(5)
-    chosen = make_batches(batch_size=48 // chunks, accumulate=chunks)
-    assert np.array_equal(np.concatenate([chosen.starts(5, chunk) for chunk in range(chunks)]), whole)
+    chosen = make_batches(batch_size=48 // parts, accumulate=parts)
+    assert np.array_equal(np.concatenate([chosen.starts(5, part) for part in range(parts)]), whole)
     assert np.array_equal(chosen.starts(5), chosen.starts(5, 0)) and torch.equal(chosen.batch(5)[0], chosen.batch(5, 0)[0])
 
 

@@ -32,7 +32,7 @@ VOCABULARY = 7
 IDS = np.random.default_rng(0).integers(0, VOCABULARY, 2000).astype(np.uint8)
 SHAPE = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, dropout=0.1)
 OPTIM = OptimConfig(name="muon", learning_rate=1e-2, warmup_steps=2)
-CONFIG = Config(model=SHAPE, train=TrainConfig(max_steps=12, batch_size=4, accumulate=2, chunks=1), optim=OPTIM)
+CONFIG = Config(model=SHAPE, train=TrainConfig(max_steps=12, batch_size=4, accumulate=2), optim=OPTIM)
 
 
 class Replay:
@@ -116,7 +116,7 @@ def run(trainer: Trainer) -> list[Step]:
     while not trainer.is_finished:
         if trainer.progress.step in (0, 7):
             evaluate(trainer.weights.working, IDS[:100])
-            writer.write(trainer.whole_model(), Interrupt())
+            writer.write(trainer.model, Interrupt())
         if trainer.progress.step == 7:
             trainer.load(copy.deepcopy(trainer.state()))
         steps.append(trainer.step())

@@ -36,7 +36,7 @@ PRESETS = Path(__file__).parents[2] / "configs"
 VOCABULARY = 7
 IDS = np.random.default_rng(0).integers(0, VOCABULARY, 5000).astype(np.uint8)
 SHAPE = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, dropout=0.1)
-CONFIG = Config(model=SHAPE, train=TrainConfig(batch_size=4, accumulate=2, chunks=1))
+CONFIG = Config(model=SHAPE, train=TrainConfig(batch_size=4, accumulate=2))
 COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 READS = (Tensor.tolist, Tensor.__int__, Tensor.__float__, Tensor.__bool__, Tensor.numpy)
 
@@ -136,26 +136,25 @@ def test_a_tensor_on_the_wrong_device_is_found(wrong: Callable):
     assert counts["copies that wait"] == 0
 
 
-CASES = [  # positions, optimizer, biases, text on the device, precision, chunks
-    ("learned", "adamw", False, True, torch.bfloat16, 1),
-    ("sinusoidal", "adamw", True, False, torch.float32, 1),
-    ("rotary", "muon", True, True, torch.bfloat16, 2),
+CASES = [  # positions, optimizer, biases, text on the device, precision
+    ("learned", "adamw", False, True, torch.bfloat16),
+    ("sinusoidal", "adamw", True, False, torch.float32),
+    ("rotary", "muon", True, True, torch.bfloat16),
 ]
 PRECISIONS = (torch.float32, torch.bfloat16)
 OTHERS = [
     pytest.param(*case, marks=pytest.mark.nightly)
-    for case in itertools.product(POSITIONS, ("adamw", "muon"), (False, True), (False, True), PRECISIONS, (1, 2))
+    for case in itertools.product(POSITIONS, ("adamw", "muon"), (False, True), (False, True), PRECISIONS)
     if case not in CASES
 ]
 
 
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")  # it is copied there, without its numbers
-@pytest.mark.parametrize("positions, name, bias, is_resident, precision, chunks", [*CASES, *OTHERS])
-def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_resident, precision, chunks):
+@pytest.mark.parametrize("positions, name, bias, is_resident, precision", [*CASES, *OTHERS])
+def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_resident, precision):
     """Steps with dropout, accumulation and clipping, a rehearsal, an evaluation, and a state that is saved and loaded."""
     model = dataclasses.replace(SHAPE, positions=positions, bias=bias)
-    train = dataclasses.replace(CONFIG.train, chunks=chunks)
-    config = with_optimizer(dataclasses.replace(CONFIG, model=model, train=train), name)
+    config = with_optimizer(dataclasses.replace(CONFIG, model=model), name)
     with rehearsal():
         trainer = make_trainer(config, is_resident=is_resident, precision=precision)
         trainer.rehearse()
@@ -186,7 +185,7 @@ def test_a_model_with_a_teacher_keeps_every_tensor_on_its_device():
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_trains_on_one_device(preset):
     """At its full width, since the meta device computes nothing; with one layer, since torch takes long for each call."""
-    overrides = ["train.chunks=1", "model.n_layer=1", "runtime.device=cpu"]
+    overrides = ["model.n_layer=1", "runtime.device=cpu"]
     trainer = make_trainer(load_settings(preset, overrides, presets=PRESETS).config)
     with rehearsal():
         trainer.step()

@@ -62,7 +62,6 @@ def test_the_pull_does_not_undo_the_last_update(name):
 def test_a_resumed_optimizer_still_pulls_towards_the_weights_of_the_beginning(name):
     config, weights = OptimConfig(name=name, start_decay=5.0), make_weights()
     optimizer = make_optimizer(weights, config)
-    assert optimizer.expected().keys() == optimizer.tensors().keys()
     take_steps(weights, optimizer, 0, 3)
     later = make_weights()
     later.vector.copy_(weights.vector)

@@ -88,7 +88,7 @@ def test_steps_are_those_of_plain_training_in_float64(name, clip):
         momentum=optim.momentum,
         decay=optim.weight_decay,
     )
-    batches = Batches(IDS, model.block_size, batch_size=8, seed=config.train.seed)  # the two chunks as one
+    batches = Batches(IDS, model.block_size, batch_size=8, seed=config.train.seed)  # the two micro-batches as one
     for step in range(4):
         found = trainer.step()
         loss = logits_loss(plain, *batches.batch(step))
@@ -260,7 +260,7 @@ def test_another_length_or_interval_does_not_end_a_run_without_patience(max_step
     assert trainer.is_finished
 
 
-def test_several_chunks_are_one_large_batch():
+def test_several_micro_batches_are_one_large_batch():
     """Equal to rounding: losses, and gradients by the size of each parameter's own."""
     model, vectors = dataclasses.replace(CONFIG.model, dropout=0.0), []
     for batch_size, accumulate in ((8, 1), (4, 2), (2, 4), (1, 8)):

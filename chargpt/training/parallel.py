@@ -1,0 +1,212 @@
+"""Several processes that train one run, by torch.distributed as torchrun starts it.
+
+Each computes its rows of a batch; one all_reduce sums the gradients, the losses and two flags; then all make the same update.
+The first process alone reads options, decides, prints and writes. Nothing here watches the others: torchrun ends them if one is
+lost, and torch's own timeouts end an exchange.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from chargpt.interrupt import SAVING, Interrupt
+from chargpt.terminal import UserError, message_for, one_line
+
+FLAGS = 2  # the last numbers of every vector that is summed: a signal came; something failed
+SAVED = "chargpt/saved"  # in the store of the launcher, which stays when it starts the processes again
+T = TypeVar("T")
+
+
+class PeerFailed(Exception):
+    """Another process has failed, and reports it; with a message, it is lost."""
+
+
+class SharedInterrupt(Interrupt):
+    """An Interrupt on which all processes act in the same step: after they have read that a signal came to one of them."""
+
+    is_read = False
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + (self.signal or signal.SIGTERM) if self.is_read else 0
+
+
+class Group:
+    """The processes of one run, `rank` being this one; a group of one exchanges nothing. A context manager.
+
+    All processes call the same methods in the same order. Every method raises PeerFailed if another process is lost.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1, *, local_rank: int = 0, local_size: int = 1, restarts: int = 0) -> None:
+        self.rank, self.size, self.local_rank, self.local_size, self.restarts = rank, size, local_rank, local_size, restarts
+        self.is_first = rank == 0  # it reads options, decides, prints and writes
+        self.restarted_after_save = False  # whether torchrun has started these processes again, after a save
+        self.interrupt = Interrupt() if size == 1 else SharedInterrupt(notice="")  # signals, as all know of them
+        self.timeout: timedelta | None = None  # of every exchange; None: torch's own
+        self._has_decided = False
+
+    def __enter__(self) -> "Group":
+        if self.size == 1:
+            return self
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # torch waits where Python notices no signal
+        try:
+            self._store, _, _ = next(dist.rendezvous("env://"))
+            self.restarted_after_save = self._store.check([SAVED])  # asked by all before one can set it
+            store = dist.PrefixStore(f"chargpt/{self.restarts}", self._store)
+            # Without the name of a backend: gloo for the tensors of processors, and NCCL for those of GPUs.
+            dist.init_process_group(store=store, rank=self.rank, world_size=self.size, timeout=self.timeout)
+        except (RuntimeError, ValueError) as error:
+            what = f"rank {self.rank}: the processes cannot reach each other ({_first_line(error)})"
+            raise UserError(f"{what}; start all of them, with the same MASTER_ADDR and MASTER_PORT") from None
+        if self.is_first:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        else:
+            sys.stdout = open(os.devnull, "w")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.size == 1:
+            return
+        message = "stopped" if isinstance(error, KeyboardInterrupt) else error and message_for(error)
+        code = 0 if error is None else 130 if message == "stopped" else 2 if message else 1
+        code = int(error.code or 0) if isinstance(error, SystemExit) else code
+        if self.is_first and not self._has_decided:
+            with contextlib.suppress(PeerFailed):
+                self.share(code)  # the others wait for what it decides, and end in the same way
+        if error is None or isinstance(error, SystemExit):
+            return dist.destroy_process_group()
+        if isinstance(error, PeerFailed):
+            message = str(error) if self.is_first else ""
+            time.sleep(0 if message else 1)  # the one that has failed reports it, before torchrun ends it as this one has ended
+        elif message is None:
+            sys.__excepthook__(type(error), error, trace)
+            message = f"{type(error).__name__}, see above"
+        if message:
+            who = "" if self.is_first else f"rank {self.rank}: "
+            print(message if message == "stopped" else f"error: {who}{one_line(message)}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # no destructor may wait for a process that is gone
+
+    def rows(self, batch_size: int) -> slice:
+        """The rows of a batch that this process computes."""
+        each = batch_size // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def device(self, asked: torch.device) -> torch.device:
+        """The device of this process when the run asks for this one."""
+        if self.size == 1 or asked.type != "cuda":
+            return asked
+        if asked.index is not None:
+            raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes a GPU of its own")
+        torch.cuda.set_device(self.local_rank)
+        return torch.device("cuda", self.local_rank)
+
+    @contextlib.contextmanager
+    def summing(self, vector: Tensor) -> Iterator[None]:
+        """Sum `vector`, which this block fills, over the processes. Its last FLAGS numbers are those for `read`."""
+        if self.size == 1:
+            yield
+            return
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:  # the others are in this exchange, or will be
+            failure = error
+        vector[-2], vector[-1] = float(self.interrupt.came_here), float(failure is not None)
+        with _noticing_loss():
+            dist.all_reduce(vector)
+        if failure is not None:  # what has failed in all is reported by the first one
+            raise failure if self.is_first or vector[-1] < self.size else PeerFailed()
+
+    def read(self, flags: Sequence[float]) -> None:
+        """Act on the flags of a vector that was summed: agree on a signal, or raise PeerFailed."""
+        came, failed = flags
+        if not isinstance(self.interrupt, SharedInterrupt):  # one process has no flags
+            return
+        if failed:
+            raise PeerFailed()
+        if came and not self.interrupt.is_read:
+            self.interrupt.is_read = True
+            if self.is_first:
+                print(SAVING, end="", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """No process goes on after this block before all have done it. If it fails in one, the others raise PeerFailed."""
+        flags = torch.zeros(FLAGS)
+        with self.summing(flags):
+            yield
+        self.read(flags.tolist())
+
+    def share(self, value: T) -> T:
+        """The `value` of the first process."""
+        values, self._has_decided = [value], True
+        if self.size > 1:
+            with _noticing_loss():
+                dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def broadcast(self, *tensors: Tensor) -> None:
+        """Copy the tensors of the first process into those of the others."""
+        if self.size > 1:
+            with _noticing_loss():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+    def note_save(self) -> None:
+        """Remember that a checkpoint is saved, also if torchrun starts the processes again."""
+        if self.size > 1:
+            with _noticing_loss():
+                self._store.set(SAVED, "yes")
+
+
+def join_group() -> Group:
+    """The group of this process: that of torchrun's processes, or one by itself. Raises UserError."""
+    size = _number("WORLD_SIZE", default=1)
+    if size == 1:
+        return Group()
+    numbers = {"local_rank": _number("LOCAL_RANK"), "restarts": _number("TORCHELASTIC_RESTART_COUNT")}
+    return Group(_number("RANK"), size, local_size=_number("LOCAL_WORLD_SIZE") or size, **numbers)
+
+
+def check_batch(batch_size: int, processes: int) -> None:
+    """Raise UserError unless the processes can share a batch evenly."""
+    below = batch_size // processes * processes
+    if below != batch_size:
+        sizes = f"{below} or {below + processes}" if below else f"{processes}"
+        what = f"train.batch_size: {batch_size} given for {processes} processes; use {sizes}, a multiple of their number"
+        raise UserError(f"{what}, or a number of processes that divides {batch_size}")
+
+
+def _number(name: str, *, default: int = 0) -> int:
+    """The number in an environment variable that torchrun sets; `default` if it is missing or empty."""
+    given = os.environ.get(name) or str(default)
+    if not re.fullmatch("[0-9]{1,6}", given) or int(given) < default:
+        raise UserError(f"{name}: {given!r} given; torchrun sets this variable to a number. Without torchrun, unset it")
+    return int(given)
+
+
+@contextlib.contextmanager
+def _noticing_loss() -> Iterator[None]:
+    """Raise PeerFailed for an error of torch.distributed in this block."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerFailed(f"another process is lost ({_first_line(error)}); continue with --resume") from None
+
+
+def _first_line(error: Exception) -> str:
+    """What an error of torch says first, without its places in the source."""
+    return re.sub(r"\[[^]]*\](:\d+)?", "", str(error)).strip().partition("\n")[0].partition(". ")[0][:200].strip()
