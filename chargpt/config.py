@@ -1,4 +1,4 @@
-"""Settings: one tree of frozen dataclasses, read strictly from YAML and `section.key=value`. Importing this imports no torch.
+"""Settings: one tree of frozen dataclasses, read strictly, and who set each value. Importing this imports no torch.
 
 Precedence: the defaults below, which are those of configs/cpu.yaml, < a YAML file < the command line. Every mistake is a
 UserError in one line that names the key, the value given and what is allowed.
@@ -11,7 +11,8 @@ import re
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
 
 from chargpt.aliases import alias
 from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
@@ -24,6 +25,9 @@ MAX_TEACHERS = 9  # of a run that follows
 RENAMED = {"train.pupil_minutes": "train.student_minutes", "train.second_run_gap": "train.student_gap"}
 # Settings that are gone: saved runs and YAML files may have them, and nothing depends on them any more.
 GONE = ("train.chunks", "runtime.timeout")
+
+
+Tree = dict[str, dict[str, object]]  # {section: {key: value}}
 
 
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -354,32 +358,16 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
         raise UserError(f"{where}: {error}") from None
 
 
-def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
-    """`config` with the settings of `section.key=value` strings, the later ones winning."""
-    return apply(config, _tree_of(overrides), where=COMMAND_LINE)
+def typed_values(tree: Mapping[str, Mapping[str, object]], *, where: str) -> Tree:
+    """The settings of `tree`, each as the type of its key, under the name that it has today. Raises UserError.
 
-
-def check_overrides(overrides: Iterable[str]) -> None:
-    """Raise UserError for a `section.key=value` that is no setting, or whose value is of another type.
-
-    What also depends on other settings is left to `apply_overrides`.
+    What also depends on other settings is left to `apply`.
     """
-    for section, values in _tree_of(overrides).items():
-        _typed_values(type(getattr(Config(), _known_section(section, COMMAND_LINE))), section, values, COMMAND_LINE)
-
-
-def _tree_of(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """`section.key=value` strings as {section: {key: value}}, the later ones winning."""
-    tree: dict[str, dict[str, Any]] = {}
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        section, dot, name = key.strip().partition(".")
-        if not (equals and dot and section and name):
-            example = "write section.key=value, for example train.max_steps=500"
-            raise UserError(f"{override}: not a setting; {_elsewhere(key.strip()) or example}")
-        is_separator = (section, name) == ("data", "separator")  # it may be spaces
-        tree.setdefault(section, {})[name] = _FromCommandLine(value if is_separator else value.strip())
-    return tree
+    defaults = Config()
+    return {
+        section: _typed_values(type(getattr(defaults, _known_section(section, where))), section, values, where)
+        for section, values in tree.items()
+    }
 
 
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:
@@ -388,18 +376,81 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     return {s: {k: list(v) if isinstance(v, tuple) else v for k, v in keys.items()} for s, keys in sections.items()}
 
 
-def difference(old: Config, new: Config) -> list[str]:
-    """What changed, as `section.key: old -> new` lines."""
+class Change(NamedTuple):
+    """A setting that has changed."""
+
+    key: str  # section.key
+    old: object
+    new: object
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.old} -> {self.new}"
+
+
+def difference(old: Config, new: Config) -> list[Change]:
+    """What changed."""
     before, after = to_dict(old), to_dict(new)
     return [
-        f"{section}.{key}: {value} -> {after[section][key]}"
+        Change(f"{section}.{key}", value, after[section][key])
         for section, keys in before.items()
         for key, value in keys.items()
         if value != after[section][key]
     ]
 
 
-class _FromCommandLine(str):
+class Source(StrEnum):
+    """Who set the value of a setting."""
+
+    DEFAULT = "default"
+    PRESET = "preset"  # --config NAME
+    USER = "user"  # the command line, or a file of the user
+    RUN = "run"  # the shape of the model with which a run begins
+    CHOSEN = "chosen"  # the program
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings, who set each, and why it was chosen. Every change makes a new object."""
+
+    values: Config = field(default_factory=Config)
+    sources: Mapping[str, Source] = field(default_factory=dict)  # by section.key; what is missing is a default
+    reasons: Mapping[str, str] = field(default_factory=dict)  # of what was chosen, for people
+
+    def is_given(self, key: str) -> bool:
+        """Whether somebody has set section.key: the user, a preset or the run that this one begins with."""
+        return self.sources.get(key, Source.DEFAULT) in (Source.USER, Source.PRESET, Source.RUN)
+
+    def is_any_given(self, *prefixes: str) -> bool:
+        """The same for any setting that begins with one of `prefixes`."""
+        return any(key.startswith(prefixes) and self.is_given(key) for key in self.sources)
+
+    def give(self, tree: Mapping[str, object], *, source: Source, where: str) -> "Settings":
+        """With the settings of `tree`, {section: {key: value}}, which `source` sets. A UserError begins with `where`."""
+        values = apply(self.values, tree, where=where)
+        names = {section: keys for section, keys in tree.items() if isinstance(keys, Mapping)}
+        keys = [f"{section}.{key}" for section, named in names.items() for key in named]
+        return Settings(values, {**self.sources, **{RENAMED.get(key, key): source for key in keys}}, self.reasons)
+
+    def choose(self, reason: str, **sections: Mapping[str, object]) -> "Settings":
+        """With these values, {key: value} for a section, but for what is given. Raises UserError for what does not fit that."""
+        open_ = {
+            section: {key: value for key, value in values.items() if not self.is_given(f"{section}.{key}")}
+            for section, values in sections.items()
+        }
+        keys = [f"{section}.{key}" for section, values in open_.items() for key in values]
+        chosen, why = dict.fromkeys(keys, Source.CHOSEN), dict.fromkeys(keys, reason)
+        return Settings(apply(self.values, open_, where=COMMAND_LINE), {**self.sources, **chosen}, {**self.reasons, **why})
+
+    def leaving_open(self, key: str) -> "Settings":
+        """The same values; that of section.key is as a default."""
+        return Settings(self.values, {name: by for name, by in self.sources.items() if name != key}, self.reasons)
+
+    def without(self, source: Source) -> "Settings":
+        """The same values; those that `source` has set are as defaults."""
+        return Settings(self.values, {key: by for key, by in self.sources.items() if by is not source}, self.reasons)
+
+
+class FromCommandLine(str):
     """A value typed on the command line: text, to be read as its key's declared type."""
 
 
@@ -425,15 +476,15 @@ def _typed_values(section: type, name: str, values: Mapping[str, Any], where: st
     changed = {}
     for key, value in values.items():
         key = RENAMED.get(f"{name}.{key}", str(key)).removeprefix(f"{name}.")
-        if f"{name}.{key}" in GONE and not isinstance(value, _FromCommandLine):
+        if f"{name}.{key}" in GONE and not isinstance(value, FromCommandLine):
             continue
         if key not in hints:
-            hint = _elsewhere(str(key).rpartition(".")[2]) or _nearest(str(key), hints, prefix=name + ".")
+            hint = elsewhere(str(key).rpartition(".")[2]) or _nearest(str(key), hints, prefix=name + ".")
             raise UserError(f"{where}: {name}.{key}: no such key; {hint}")
         try:
             changed[key] = _coerce(value, hints[key])
         except ValueError as error:
-            given = str(value) if isinstance(value, _FromCommandLine) else value
+            given = str(value) if isinstance(value, FromCommandLine) else value
             raise UserError(f"{where}: {name}.{key}: {_brief(given)} given; use {error}") from None
     return changed
 
@@ -442,10 +493,10 @@ def _nearest_section(given: str, known: list[str]) -> str:
     section, dot, key = given.partition(".")
     if dot and section in known:
         return f"write {key}: on a line of its own, indented, below {section}:"
-    return _elsewhere(given) or _nearest(given, known)
+    return elsewhere(given) or _nearest(given, known)
 
 
-def _elsewhere(key: str) -> str:
+def elsewhere(key: str) -> str:
     """A hint if `key` is a setting of some section or an option; empty if not."""
     sections = [section.name for section in dataclasses.fields(Config) if key in typing.get_type_hints(section.default_factory)]
     names = [f"{section}.{key}" for section in sections]
@@ -470,7 +521,7 @@ def _brief(value: object) -> str:
 
 def _coerce(value: Any, hint: Any) -> Any:
     """`value` as the declared type, or ValueError saying what is allowed. Nothing is guessed: no bool for a number."""
-    typed = isinstance(value, _FromCommandLine)
+    typed = isinstance(value, FromCommandLine)
     if typing.get_origin(hint) is Literal:
         if isinstance(value, bool):
             value = "on" if value else "off"  # YAML reads on and off as true and false
@@ -479,7 +530,7 @@ def _coerce(value: Any, hint: Any) -> Any:
         raise ValueError(f"one of {', '.join(typing.get_args(hint))}")
     if typing.get_origin(hint) is tuple:
         parts = typing.get_args(hint)
-        items = [_FromCommandLine(x.strip()) for x in value.strip("[]() ").split(",")] if typed else value
+        items = [FromCommandLine(x.strip()) for x in value.strip("[]() ").split(",")] if typed else value
         if not isinstance(items, (list, tuple)) or len(items) != len(parts):
             raise ValueError(f"{len(parts)} numbers in a list, such as [0.9, 0.99]")
         return tuple(_coerce(item, part) for item, part in zip(items, parts))

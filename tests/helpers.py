@@ -2,20 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 import torch
 
-from chargpt.config import Config, ModelConfig, TrainConfig
+from chargpt.config import COMMAND_LINE, Config, ModelConfig, Settings, Source, TrainConfig, apply
 from chargpt.model import GPT, GPTConfig
+from chargpt.planning.cli import settings_in
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, Piece
 from chargpt.text.tokenizer import Tokenizer
 
+TINY_FILE = str(Path(__file__).with_name("tiny.yaml"))
 TOKENIZER = Tokenizer("\n abcdefgh中")
 # A run in which evaluations, logs and saves come at different steps.
 SHORT_RUN = [
@@ -133,3 +135,13 @@ def logged(run: Path) -> list[dict]:
 def logged_without_speed(run: Path) -> list[dict]:
     """The same, without what differs from run to run."""
     return [{key: value for key, value in line.items() if key != "chars_per_second"} for line in logged(run)]
+
+
+def apply_overrides(config: Config, words: Iterable[str]) -> Config:
+    """`config` with the settings of section.key=value words, as the command line sets them."""
+    return apply(config, settings_in(words), where=COMMAND_LINE)
+
+
+def given(*words: str) -> Settings:
+    """The defaults with the settings of section.key=value words, which a user has given."""
+    return Settings().give(settings_in(words), source=Source.USER, where=COMMAND_LINE)

@@ -4,8 +4,8 @@ import pytest
 
 from chargpt.__main__ import main
 from chargpt.aliases import ALIASES, alias
-from chargpt.config import Config, apply, check_overrides, to_dict
-from chargpt.planning.cli import check_command_line
+from chargpt.config import Config, apply, to_dict
+from chargpt.planning.cli import check_command_line, settings_in
 from chargpt.planning.settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.sampling.options import parse_options as parse_sample
@@ -71,7 +71,7 @@ def test_a_file_of_settings_may_have_such_names_too():
     with pytest.raises(UserError, match="a.yaml: train.max_iters: no such key; did you mean train.max_steps?"):
         apply(Config(), {"train": {"max_iters": 5}}, where="a.yaml")
     with pytest.raises(UserError, match="not a setting; write section.key=value"):
-        check_overrides(["nothing=5"])
+        settings_in(["nothing=5"])
     assert alias("--batch-size") == "train.batch_size" and not alias("poems")
 
 
@@ -80,5 +80,5 @@ def test_a_configuration_of_nanogpt_is_one_line_and_is_not_run(tmp_path):
     path.write_text(f"import os\nos.mkdir({str(tmp_path / 'trace')!r})\nn_layer = 2\n")
     for given in (str(path), "config/train_shakespeare_char.py"):
         with pytest.raises(UserError, match="is Python code, which is not run; write its settings as section.key=value"):
-            load_settings(given, [], presets=presets_folder())
+            load_settings(given, {}, presets=presets_folder())
     assert not (tmp_path / "trace").exists()

@@ -337,7 +337,7 @@ def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names):
 
     for words in ([str(names), "--items", "train.seed=5"], ["--items", str(names), "train.seed=5"]):
         options = parse_options(words)
-        assert options.texts == [str(names)] and sorted(options.settings) == ["data.items=line", "train.seed=5"]
+        assert options.texts == [str(names)] and options.settings == {"data": {"items": "line"}, "train": {"seed": 5}}
     with pytest.raises(UserError, match="same setting"):
         parse_options([str(names), "--items", "data.items=line"])
 

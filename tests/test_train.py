@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers import Clock, after_each_piece, bits, last_step, logged, logged_without_speed
+from helpers import TINY_FILE, Clock, after_each_piece, bits, last_step, logged, logged_without_speed
 from programs import DEVNULL
 from safetensors.torch import load_file
 from session_helpers import clock_of_steps, finish, opened, resumed
@@ -33,7 +33,7 @@ from chargpt.training.trainer import NotFinite, Step, Trainer
 
 TINY = [
     "--config",
-    "tiny",
+    TINY_FILE,
     "train.max_steps=40",
     "train.eval_interval=20",
     "checkpoint.interval=10",

@@ -144,10 +144,11 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[st
     if not texts:
         corpus = corpus_of_run(loaded)
         return items_in(corpus.val, corpus.tokenizer, has_labels=bool(loaded.config.data.label_fields))
-    from chargpt.config import apply_overrides
+    from chargpt.config import COMMAND_LINE, apply
+    from chargpt.planning.cli import settings_in
     from chargpt.text.item_list import list_items
 
-    data = loaded.tokenizer.settings(apply_overrides(loaded.config, settings).data)
+    data = loaded.tokenizer.settings(apply(loaded.config, settings_in(settings), where=COMMAND_LINE).data)
     return list_items(texts, dataclasses.replace(data, val_text=""), root=project_root())
 
 

@@ -27,7 +27,7 @@ from chargpt.commands.frame import (
     stride_within,
     verb_parser,
 )
-from chargpt.planning.cli import given_in, texts_and_settings
+from chargpt.planning.cli import settings_in, texts_and_settings
 from chargpt.project import project_root
 from chargpt.terminal import Parser, UserError, log, one_line, whole_number
 from chargpt.text.source_bytes import Source, Sources
@@ -57,7 +57,8 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     """The options in `argv`, with texts and settings told apart. Raises UserError."""
     options = _parser().parse_intermixed_args(argv)
     options.texts, options.settings = texts_and_settings(options.words)
-    for key in sorted(given_in(options.settings) - set(READING)):
+    given = {f"{section}.{name}" for section, values in settings_in(options.settings).items() for name in values}
+    for key in sorted(given - set(READING)):
         raise UserError(f"{key}: given, but score takes this setting from the run; use one of {', '.join(READING)}")
     if options.settings and not options.texts:
         raise UserError(f"{options.settings[0]}: given without a TEXT to read; add one, or leave it out")
@@ -271,11 +272,12 @@ class Text:
 
 def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
     """How a text is read for a model: as the training text of its run, but for `settings`. Raises UserError."""
-    from chargpt.config import apply_overrides
+    from chargpt.config import COMMAND_LINE, Settings, Source
     from chargpt.planning.settings import by_fields
 
-    config = apply_overrides(loaded.config, settings)
-    data, tokenizer = by_fields(config, given_in(settings)).data, loaded.tokenizer
+    typed = settings_in(settings)
+    given = Settings(loaded.config).give(typed, source=Source.USER, where=COMMAND_LINE)
+    data, tokenizer = by_fields(given, typed).values.data, loaded.tokenizer
     reading = dataclasses.replace(tokenizer.settings(data), split="position")
     if data.newlines == "auto" and tokenizer.folded and "\r" not in (tokenizer.characters or ""):
         return dataclasses.replace(reading, newlines="fold")  # a line end \r\n would be a rare character and a \n
@@ -297,5 +299,5 @@ def open_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequenc
         return
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
     with contextlib.closing(sources):
-        check_effect(given_in(settings), names, dataclasses.replace(data, val_text=""), sources)
+        check_effect(settings_in(settings).get("data", {}), dataclasses.replace(data, val_text=""), names, sources)
         yield [Text(label=source.label, content=source, reading=data) for source in sources.train]

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.config import Config, DataConfig, ModelConfig, apply, apply_overrides
+from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply
 from chargpt.exchange.layouts import with_biases
 from chargpt.model import GPT, SINUSOID_SCALE, sinusoids
-from chargpt.planning.cli import given_in
+from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import command, presets_folder
 from chargpt.runs.blank_model import blank_model
@@ -95,9 +95,8 @@ def save_run(
     corpus = None
     if texts:
         block_size = config.model.block_size
-        corpus = load_corpus(
-            texts, config.data, root=root, block_size=block_size, tokenizer=imported.tokenizer, given=given_in(settings)
-        )
+        asked = settings_in(settings).get("data", {})
+        corpus = load_corpus(texts, config.data, root=root, block_size=block_size, tokenizer=imported.tokenizer, asked=asked)
     progress = Progress(step=imported.step)
     if corpus is not None:
         loss = evaluate(model, validation_split(corpus.val, config.train.eval_chars), marks=corpus.marks)
@@ -126,8 +125,7 @@ def save_run(
 
 def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[str], *, presets: Path) -> Config:
     """The settings of a preset, with those of the imported training, with those of the command line."""
-    shape = dataclasses.asdict(imported.shape)
-    config = load_settings(preset, [], presets=presets, model=shape, model_from=imported.program).config
+    config = load_settings(preset, {}, presets=presets, model=imported.shape, model_from=imported.program)[0].values
     config = apply(config, imported.settings, where=imported.program)
     normalizer = dataclasses.asdict(imported.tokenizer.normalizer)
     if normalizer["newlines"] == "keep":  # which no file of another program says: line ends are decided as for any text
@@ -137,7 +135,8 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     )
     config = dataclasses.replace(config, data=data, train=dataclasses.replace(config.train, start=""))
     fixed = config
-    config = by_fields(apply_overrides(config, settings), given_in(settings))
+    typed = settings_in(settings)
+    config = by_fields(Settings(config).give(typed, source=Source.USER, where=COMMAND_LINE), typed).values
     if config.train.start:
         raise UserError("train.start: an imported run begins with the imported weights; leave it out")
     if dataclasses.replace(config.model, dropout=fixed.model.dropout) != fixed.model:

@@ -4,17 +4,17 @@ A model that knows its language forgets it at the rates of a training from scrat
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from chargpt.config import Config, apply_overrides
-from chargpt.planning.candidate_settings import multiple, unless
+from chargpt.config import Config, Settings, Source
 from chargpt.planning.chosen_for_time import (
     DEFAULT_SECONDS,
     chooses,
+    multiple,
     training_speed,
 )
 from chargpt.planning.teachers import Teacher
@@ -101,53 +101,55 @@ def measure_start(source: Checkpoint, corpus: Corpus) -> MeasuredStart:
 
 
 def adapt(
-    config: Config,
+    settings: Settings,
     corpus: Corpus,
     start: MeasuredStart,
     *,
-    given: Collection[str],
-    keep: Collection[str],
     minutes: float | None,
     epochs: float | None = None,
     processes: int = 1,
     teachers: Sequence[Teacher] = (),
-) -> Config:
-    """`config` for a run from the weights of a `start`.
+) -> Settings:
+    """`settings` for a run from the weights of a `start`.
 
-    What is `given`, as section.key, decides which length and which optimizer are left to choose. Of the rest, only what is in
-    `keep` stays: the rate of a preset is one for a training from scratch. `minutes` is the user's limit; without
-    one, the run takes at most the time of a default run. `epochs` are the user's, None for those that fit the text. If the
-    user gives the epochs, or the validation split is small, the last checkpoint is the best one.
+    What is given decides which length and which optimizer are left to choose. Of the rest, what a preset gives is replaced: its
+    rate is one for a training from scratch. `minutes` is the user's limit; without one, the run takes at most the time of a
+    default run. `epochs` are the user's, None for those that fit the text. If the user gives the epochs, or the validation
+    split is small, the last checkpoint is the best one.
     """
-    characters, parameters = len(corpus.train), parameter_count(config.model, corpus.tokenizer.vocab_size)
+    characters, parameters = len(corpus.train), parameter_count(settings.values.model, corpus.tokenizer.vocab_size)
     is_small = len(corpus.val) < SMALL_SPLIT
-    if chooses(given, minutes=minutes):
-        config = apply_overrides(config, unless(given, [f"optim.name={WITH_MINUTES}"]))
-        config = apply_overrides(config, unless(given, [f"train.batch_size={_batch(config, characters, of=processes)}"]))
+    if chooses(settings, minutes=minutes):
+        settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
+        batch = _batch(settings.values, characters, of=processes)
         most = epochs or _few_epochs(start, parameters=parameters)
-        config = apply_overrides(config, unless(given, [f"train.max_epochs={most}"]))
+        settings = settings.choose("the length of the text", train={"batch_size": batch})
+        settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": most})
+        config = settings.values
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
             seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
             seen = min(seen, processes * training_speed(config, corpus, teachers) * IN_STEPS * seconds)
-        config = apply_overrides(config, [f"train.max_steps={max(1, math.ceil(seen / config.chars_per_step))}"])
+        steps = max(1, math.ceil(seen / config.chars_per_step))
+        settings = settings.leaving_open("train.max_steps").choose("the epochs and the time", train={"max_steps": steps})
+    config = settings.values
     passes = config.train.max_steps * config.chars_per_step / characters
     evaluations = min(MOST_EVALUATIONS, 2 * passes) if passes >= 2 else EVALUATIONS
     interval = max(1, math.ceil(config.train.max_steps / evaluations))
-    settings: dict[str, object] = {
-        "model.dropout": DROPOUT,
-        "optim.learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, start)),
-        "optim.weight_decay": WEIGHT_DECAY,
-        "optim.start_decay": _start_decay(config, parameters=parameters),
-        "optim.warmup_steps": WARMUP_STEPS,
-        "optim.decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
-        "train.patience": PATIENCE,
-        "train.eval_interval": interval,
-        "checkpoint.interval": interval,
-    }
+    choice = {"patience": PATIENCE, "eval_interval": interval}
+    checkpoint: dict[str, object] = {"interval": interval}
     if epochs is not None or is_small:
-        settings |= {"train.patience": 0, "checkpoint.best": "last"}
-    return apply_overrides(config, unless(keep, [f"{key}={value}" for key, value in settings.items()]))
+        choice["patience"], checkpoint["best"] = 0, "last"
+    optim = {
+        "learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, start)),
+        "weight_decay": WEIGHT_DECAY,
+        "start_decay": _start_decay(config, parameters=parameters),
+        "warmup_steps": WARMUP_STEPS,
+        "decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
+    }
+    why = "a model that knows its language is trained gently"
+    open_ = settings.without(Source.PRESET)
+    return open_.choose(why, model={"dropout": DROPOUT}, optim=optim, train=choice, checkpoint=checkpoint)
 
 
 def _few_epochs(start: MeasuredStart, *, parameters: int) -> float:
@@ -205,14 +207,6 @@ def _occurs(passage: str, other: Corpus) -> bool:
             if at % size == 0:
                 return True
     return False
-
-
-def describe_adaptation(config: Config, *, characters: int) -> str:
-    """A line on the settings that `adapt` chose. `characters` is the length of the training text."""
-    epochs = config.train.max_steps * config.chars_per_step / characters
-    optim = config.optim
-    regular = f"weight decay {optim.weight_decay:g}, a pull of {optim.start_decay:g} and dropout {config.model.dropout:g}"
-    return f"{config.optim.name}, rate {config.optim.learning_rate:g}, {regular} for at most {epochs:.1f} epochs from a start"
 
 
 def _batch(config: Config, characters: int, *, of: int) -> int:

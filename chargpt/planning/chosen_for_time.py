@@ -1,37 +1,28 @@
 """The settings that are chosen for the time of a run: for --minutes, or without it for three minutes.
 
 Models of several sizes, the candidates, are timed on this machine. law.py has the sizes, and for each its expected loss, batch,
-context and regularization; training/optimizer_kinds.py has the optimizers and their rates. candidate_settings.py writes these
-settings, and clock.py corrects the number of steps in the run. A run that begins with a start (--start, --init-from) has
-settings of its own: adaptation.py.
+context and regularization; training/optimizer_kinds.py has the optimizers and their rates. clock.py corrects the number of
+steps in the run. A run that begins with a start (--start, --init-from) has settings of its own: adaptation.py.
 """
 
+import dataclasses
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from chargpt.config import MAX_CHARACTERS, Config, apply_overrides
+from chargpt.config import COMMAND_LINE, MAX_CHARACTERS, Config, Settings, apply
 from chargpt.model import GPT
 from chargpt.planning import law
-from chargpt.planning.candidate_settings import (
-    completed,
-    in_blocks,
-    recipe_of,
-    shapes_of,
-    unless,
-    with_batch,
-    with_context_and_batch,
-)
 from chargpt.planning.clock import EVALUATION_SHARE
 from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_of, runs_in_all
 from chargpt.runs.blank_model import gpt_config
-from chargpt.runs.model_shape import parameter_count
-from chargpt.terminal import Kind, Notice, clock, plural
+from chargpt.runs.model_shape import check_size, parameter_count
+from chargpt.terminal import Kind, Notice, UserError, clock, plural
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
@@ -39,6 +30,10 @@ from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
 
+# Epochs from which a run ends early if the model begins to memorise its text.
+PATIENT_EPOCHS = 4
+# Characters of context, at least.
+SHORTEST_CONTEXT = 16
 # Seconds of a run for which the user has chosen no length.
 DEFAULT_SECONDS = 180.0
 # Seconds for timing candidates, at most.
@@ -103,13 +98,17 @@ CHOSEN = {
 class Candidate(NamedTuple):
     """A model that could be trained, and what to expect of it."""
 
-    config: Config
+    settings: Settings
     parameters: int
     speed: float  # characters a second
     evaluation: float  # seconds of one
     seen: int  # characters, in the whole run
     loss: float  # expected by the law, nats per character
     teachers: int = 0  # runs before this one, from which it learns
+
+    @property
+    def config(self) -> Config:
+        return self.settings.values
 
     @property
     def compared(self) -> float:
@@ -124,54 +123,57 @@ class Candidate(NamedTuple):
 class Choice(NamedTuple):
     """The settings of a run, how long it takes, and what to say of it."""
 
-    config: Config
+    settings: Settings
     # At most: epochs may end the run earlier, and a student may take the rest of the time. None: no limit.
     seconds: float | None
     notices: list[Notice]
 
+    @property
+    def config(self) -> Config:
+        return self.settings.values
 
-def chooses(given: Collection[str], *, minutes: float | None) -> bool:
+
+def chooses(settings: Settings, *, minutes: float | None) -> bool:
     """Whether settings are left to choose by the time of the run: that of --minutes, or the default if no length is given."""
-    return (minutes is not None or "train.max_steps" not in given) and not CHOSEN <= set(given)
+    return (minutes is not None or not settings.is_given("train.max_steps")) and not all(map(settings.is_given, CHOSEN))
 
 
 def choose(
-    config: Config,
+    settings: Settings,
     corpus: Corpus,
     text: Text,
     *,
-    given: Collection[str],
     seconds: float,
     optimizer: str,
     processes: int = 1,
     teachers: Sequence[Teacher] = (),
 ) -> Choice:
-    """Complete `config` for a run on `text` of this many `seconds`. What the user has `given`, as section.key, stays.
+    """Complete `settings` for a run on `text` of this many `seconds`. What is given stays.
 
     `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. The models that
     are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
     fits what was given.
     """
-    names = [f"optim.name={optimizer}", *OPTIMIZERS[optimizer].settings]
     is_limited = optimizer == WITH_MINUTES
-    shapes = shapes_of(config, corpus, names, given=given)
-    candidates = list(_candidates(shapes, corpus, text, given=given, seconds=seconds, processes=processes, teachers=teachers))
-    one_run = processes > 1 or not is_limited or config.train.teachers or "train.student_minutes" in given
+    shapes = shapes_of(settings, corpus, optimizer)
+    candidates = list(_candidates(shapes, corpus, text, seconds=seconds, processes=processes, teachers=teachers))
+    has_teachers = bool(settings.values.train.teachers)
+    one_run = processes > 1 or not is_limited or has_teachers or settings.is_given("train.student_minutes")
     if not one_run:
-        students = [_student(candidate, text, given=given, seconds=seconds) for candidate in candidates]
+        students = [_student(candidate, text, seconds=seconds) for candidate in candidates]
         best = _best(students)
         sees_often, most = best.seen >= law.STUDENT_SEES * text.two_runs_from, law.ENOUGH_EPOCHS * text.characters
         if sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, most, seconds, teachers=1)):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
-            return _two_runs(smaller, students, corpus, text, given=given, seconds=seconds)
+            return _two_runs(smaller, students, corpus, text, seconds=seconds)
     best = _best(candidates)
     used = seconds
-    if best.seen >= int(_useful(config, text, given=given)):  # the text has no more to give
+    if best.seen >= int(_useful(settings, text)):  # the text has no more to give
         used = min(seconds, _duration(best, best.seen, best.speed))
     kind: Kind = "line" if is_limited else "detail"  # without --minutes, nobody asked for so much time
-    notices = _described(best, candidates, text, given=given)
-    notices += _end(used, seconds, given=given, epochs=law.MAX_EPOCHS, kind=kind)
-    return Choice(best.config, seconds, notices)
+    notices = _described(best, candidates, text)
+    notices += _end(best.settings, used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
+    return Choice(best.settings, seconds, notices)
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
@@ -184,44 +186,43 @@ def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candida
     return next(candidate for candidate in candidates if candidate.compared <= highest)
 
 
-def _student(candidate: Candidate, text: Text, *, given: Collection[str], seconds: float) -> Candidate:
+def _student(candidate: Candidate, text: Text, *, seconds: float) -> Candidate:
     """The same model as the last of several runs: after fewer characters, and with several teachers if there is time."""
     config, seen = candidate.config, int(law.STUDENT_SEES * candidate.seen)
     loss = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
-    teachers, useful = config.train.student_teachers, int(_useful(config, text, given=given))
+    teachers, useful = config.train.student_teachers, int(_useful(candidate.settings, text))
     most = min(law.ENOUGH_EPOCHS * text.characters, useful)
-    if "train.student_teachers" not in given and _memorises(candidate, text, most):
+    if not candidate.settings.is_given("train.student_teachers") and _memorises(candidate, text, most):
         teachers = law.SEVERAL_TEACHERS if _have_time(candidate, most, seconds, teachers=law.SEVERAL_TEACHERS) else 1
     return candidate._replace(seen=seen, loss=loss, teachers=teachers)
 
 
-def _two_runs(
-    best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, given: Collection[str], seconds: float
-) -> Choice:
+def _two_runs(best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, seconds: float) -> Choice:
     """The settings of the first of several runs of the model of `best`. The last one learns from the others as well.
 
     Whether others follow depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
-    most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.config, text, given=given)))
+    most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.settings, text)))
     teachers = best.teachers
     longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
-    shaped = completed(with_batch(best.config, text, given=given, seen=seen), text, given=given, seen=seen, evaluations=1)
-    if shaped.chars_per_step != best.config.chars_per_step and 4 * shaped.chars_per_step < timing * best.speed:  # of 4 steps
-        best = best._replace(config=shaped, speed=training_speed(shaped, corpus, ()))
+    shaped = completed(with_batch(best.settings, text, seen=seen), text, seen=seen, evaluations=1)
+    in_step = shaped.values.chars_per_step
+    if in_step != best.config.chars_per_step and 4 * in_step < timing * best.speed:  # there is time for 4 steps
+        best = best._replace(settings=shaped, speed=training_speed(shaped.values, corpus, ()))
     rest = seconds - teachers * longest
     first = min(longest, _duration(best, most, best.speed))
     second = min(rest, _duration(best, most, best.speed / (1 + TEACHER_TIME * teachers)))
     seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
-    config = completed(shaped, text, given=given, seen=seen, evaluations=_evaluations(first, best.evaluation))
+    settings = completed(shaped, text, seen=seen, evaluations=_evaluations(first, best.evaluation))
     is_sure = _memorises(best, text, seen)
-    settings = {
-        "train.student_minutes": round(rest / 60, 3),
-        "train.student_teachers": teachers,
-        "train.student_gap": 0 if is_sure else law.STUDENT_GAP,
-        "train.max_epochs": law.ENOUGH_EPOCHS,
+    students = {
+        "student_minutes": round(rest / 60, 3),
+        "student_teachers": teachers,
+        "student_gap": 0.0 if is_sure else law.STUDENT_GAP,
+        "max_epochs": float(law.ENOUGH_EPOCHS),
     }
-    config = apply_overrides(config, unless(given, [f"{key}={value}" for key, value in settings.items()]))
+    settings = settings.choose(f"the time is shared by {runs_in_all(teachers)}", train=students)
     epochs = best.seen / law.STUDENT_SEES / text.characters
     when, otherwise = ("It", "") if is_sure else ("If it begins to memorise the text, it", ". Otherwise it goes on")
     learns, others = "a model of the same shape learns from the text and from", ""
@@ -230,12 +231,11 @@ def _two_runs(
     whose = "its predictions" if teachers == 1 else f"the predictions of {'both' if teachers == 2 else f'all {teachers}'}"
     said = f"one run would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
     about = f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}"
-    chosen = best._replace(config=config, seen=seen)
-    notices = _described(chosen, candidates, text, given=given)
+    notices = _described(best._replace(settings=settings, seen=seen), candidates, text)
     is_expected = any(label == "expected" for label, *_ in notices)
     notices.insert(0, Notice(runs_in_all(teachers), about, "detail" if is_expected else "line"))
-    end = _end(teachers * first + second, seconds, given=given, epochs=law.ENOUGH_EPOCHS, what="each run")
-    return Choice(config, longest, [*notices, *end])
+    end = _end(settings, teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS, what="each run")
+    return Choice(settings, longest, [*notices, *end])
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
@@ -268,20 +268,19 @@ def _in_steps(seconds: float, evaluation: float) -> float:
 
 
 def _end(
-    used: float, seconds: float, *, given: Collection[str], epochs: int, kind: Kind = "line", what: str = "training"
+    settings: Settings, used: float, seconds: float, *, epochs: int, kind: Kind = "line", what: str = "training"
 ) -> list[Notice]:
     """A notice if the run needs less than its time, and the user has not chosen when it ends."""
-    if used >= seconds or "train.max_epochs" in given:
+    if used >= seconds or settings.is_given("train.max_epochs"):
         return []
     return [Notice("note", f"{what} ends after {epochs} passes over this text; more would not help", kind)]
 
 
 def _candidates(
-    shapes: Iterator[Config],
+    shapes: Iterator[Settings],
     corpus: Corpus,
     text: Text,
     *,
-    given: Collection[str],
     seconds: float,
     processes: int,
     teachers: Sequence[Teacher],
@@ -292,31 +291,32 @@ def _candidates(
     # The longest context that text and teachers allow.
     longest = min(len(corpus.train) // 2, len(corpus.val) - 1, context_of_items(corpus), *contexts)
     for shape in shapes:
-        useful = int(_useful(shape, text, given=given))
-        parameters = parameter_count(shape.model, corpus.tokenizer.vocab_size)
+        useful, config = int(_useful(shape, text)), shape.values
+        parameters = parameter_count(config.model, corpus.tokenizer.vocab_size)
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
-            first = with_context_and_batch(shape, text, longest=longest, given=given, seen=0, processes=processes)
-            check_memory(first, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
-            speed = processes * training_speed(first, corpus, teachers)
+            first = with_context_and_batch(shape, text, longest=longest, seen=0, processes=processes)
+            check_memory(first.values, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
+            speed = processes * training_speed(first.values, corpus, teachers)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
-        work = len(validation_split(corpus.val, shape.train.eval_chars)) / EVALUATES_FASTER  # characters of training
+        work = len(validation_split(corpus.val, config.train.eval_chars)) / EVALUATES_FASTER  # characters of training
         seen = min(int(speed * _in_steps(seconds, work / speed)), useful)
-        shaped = with_context_and_batch(shape, text, longest=longest, given=given, seen=seen, processes=processes)
-        timing = max(STEADY_SECONDS, 3 * shaped.chars_per_step / speed)
+        shaped = with_context_and_batch(shape, text, longest=longest, seen=seen, processes=processes)
+        timing = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
-            check_memory(shaped, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
-            if shaped != first and timing < deadline - time.perf_counter():
-                speed = processes * training_speed(shaped, corpus, teachers)
+            check_memory(shaped.values, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
+            if shaped.values != first.values and timing < deadline - time.perf_counter():
+                speed = processes * training_speed(shaped.values, corpus, teachers)
         except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
             if done:
                 return
             raise
         evaluation = work / speed  # seconds
         seen = min(int(speed * _in_steps(seconds, evaluation)), useful)
-        complete = completed(shaped, text, given=given, seen=seen, evaluations=_evaluations(seconds, evaluation))
-        loss = law.expected_loss(text, parameters=in_blocks(complete), seen=seen, optimizer=complete.optim.name)
+        complete = completed(shaped, text, seen=seen, evaluations=_evaluations(seconds, evaluation))
+        optimizer = complete.values.optim.name
+        loss = law.expected_loss(text, parameters=in_blocks(complete.values), seen=seen, optimizer=optimizer)
         if len(done) > 1 and loss > done[-1].loss + CLEARLY_WORSE:
             return
         done.append(Candidate(complete, parameters, speed, evaluation, seen, loss))
@@ -325,10 +325,10 @@ def _candidates(
             return
 
 
-def _useful(config: Config, text: Text, *, given: Collection[str]) -> float:
-    """The characters to see after which the run ends: those of the epochs that the user has given, or of more than enough."""
-    if "train.max_epochs" in given and config.train.max_epochs:
-        return config.train.max_epochs * text.characters
+def _useful(settings: Settings, text: Text) -> float:
+    """The characters to see after which the run ends: those of the epochs that are given, or of more than enough."""
+    if settings.is_given("train.max_epochs") and settings.values.train.max_epochs:
+        return settings.values.train.max_epochs * text.characters
     return law.longest_useful(text)
 
 
@@ -351,13 +351,13 @@ def text_of(corpus: Corpus) -> Text:
 def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] = ()) -> float:
     """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded."""
     # Compiling takes longer than the choice may, and a rate of the user may be so high that no step can be taken.
-    config = apply_overrides(config, ["runtime.compile=off", "optim.learning_rate=1e-6"])
+    config = apply(config, {"runtime": {"compile": "off"}, "optim": {"learning_rate": 1e-6}}, where=COMMAND_LINE)
     runtime = choose_runtime(config)
     if runtime.device.type == "cpu" and config.chars_per_step > MOST_TIMED:
         windows = min(config.train.batch_size, max(1, MOST_TIMED // config.model.block_size))
         micro = max(1, MOST_TIMED // (windows * config.model.block_size))
-        fewer = [f"train.batch_size={windows}", f"train.accumulate={min(config.train.accumulate, micro)}"]
-        config = apply_overrides(config, fewer)
+        train = dataclasses.replace(config.train, batch_size=windows, accumulate=min(config.train.accumulate, micro))
+        config = dataclasses.replace(config, train=train)
     model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
     trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
     seconds: list[float] = []
@@ -370,20 +370,15 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
     return config.chars_per_step / min(seconds)
 
 
-def _described(best: Candidate, candidates: list[Candidate], text: Text, *, given: Collection[str]) -> list[Notice]:
+def _described(best: Candidate, candidates: list[Candidate], text: Text) -> list[Notice]:
     """What was chosen and, if everything was, the loss that the law expects of the run, or of the last of several runs."""
     config, model = best.config, best.config.model
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     seen = f"at {best.speed:,.0f} characters a second, it sees the text {epochs:.1f} times"
-    regular = f"weight decay {config.optim.weight_decay:g} and dropout {model.dropout:g} for {epochs:.1f} epochs"
-    how = f"{OPTIMIZERS[config.optim.name].label}, rate {config.optim.learning_rate:g}; {regular}"
-    notices = [
-        Notice("chosen", f"{size}: {seen}", "detail"),
-        Notice("chosen", f"{how}; {config.chars_per_step:,} characters in a step", "detail"),
-    ]
-    if not any(key.startswith(DECIDES_LOSS) for key in given):
+    notices = [Notice("chosen", f"{size}: {seen}", "detail")]
+    if not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
         last = f" of the last of {best.teachers + 1} models, which learns from the others" if best.teachers else ""
@@ -392,14 +387,100 @@ def _described(best: Candidate, candidates: list[Candidate], text: Text, *, give
     return [*notices, *[Notice("considered", others, "detail")] * bool(others)]
 
 
-def regularized(config: Config, text: Text, *, given: Collection[str]) -> Choice:
-    """`config`, whose length was given, with weight decay and dropout for its epochs."""
-    seen = config.train.max_steps * config.chars_per_step
+def regularized(settings: Settings, text: Text, *, seconds: float | None = None) -> Choice:
+    """`settings`, whose length was given, with weight decay and dropout for its epochs."""
+    seen = settings.values.train.max_steps * settings.values.chars_per_step
+    recipe = recipe_of(settings.values, text, seen=seen)
+    changed = settings.choose(
+        f"the run sees the text {seen / text.characters:.1f} times",
+        optim={"weight_decay": recipe.weight_decay},
+        model={"dropout": recipe.dropout},
+    )
+    return Choice(settings if changed.values == settings.values else changed, seconds, [])
+
+
+# --- The settings of a candidate: a shape, completed for a run that sees a number of characters, by the recipe of law.py ------
+
+
+def shapes_of(settings: Settings, corpus: Corpus, optimizer: str) -> Iterator[Settings]:
+    """With this optimizer and its positions, models of growing size, as far as what is given leaves a choice.
+
+    Raises UserError if no model is possible.
+    """
+    seen, problem = [], None
+    model = settings.values.model
+    for n_layer, n_embd in law.SHAPES:
+        heads = model.n_head if settings.is_given("model.n_head") else None
+        width = model.n_embd if settings.is_given("model.n_embd") else multiple(n_embd, of=2 * (heads or 1))
+        shape = {"n_layer": n_layer, "n_embd": width, "n_head": heads or heads_for(width)}
+        kind = OPTIMIZERS[optimizer]
+        try:
+            why = "the lowest loss that the law expects in this time, on this machine"
+            shaped = settings.choose(why, optim={"name": optimizer}, model={**kind.model, **shape})
+            check_size(shaped.values.model, corpus.tokenizer.vocab_size)  # before a model is made
+        except UserError as error:  # for example a width that is not a multiple of the number of heads that is given
+            problem = error
+            continue
+        if shaped.values.model not in seen:
+            seen.append(shaped.values.model)
+            yield shaped
+    if not seen and problem is not None:
+        raise problem
+
+
+def with_context_and_batch(shape: Settings, text: Text, *, longest: int, seen: int, processes: int = 1) -> Settings:
+    """`shape` with the context, up to the `longest` one, and the batch for a run that sees about this many characters."""
+    config = shape.values
+    wanted = law.context_for(text, n_embd=config.model.n_embd, seen=seen, optimizer=config.optim.name)
+    context = max(SHORTEST_CONTEXT, min(wanted, longest))
+    settings = shape.choose("the text, and the width of the model", model={"block_size": context})
+    return with_batch(settings, text, seen=seen, processes=processes)
+
+
+def with_batch(settings: Settings, text: Text, *, seen: int, processes: int = 1) -> Settings:
+    """With the batch for a run that sees this many characters; a multiple of the `processes`."""
+    config = settings.values
+    windows = round(recipe_of(config, text, seen=seen).characters_per_step / config.model.block_size / config.train.accumulate)
+    batch = multiple(windows, of=processes)
+    return settings.choose(f"about {law.STEPS:,} steps or more", train={"batch_size": batch})
+
+
+def completed(settings: Settings, text: Text, *, seen: int, evaluations: int) -> Settings:
+    """With what follows from the characters that are seen, but for context and batch: length, rate, regularization."""
+    config = settings.values
     recipe = recipe_of(config, text, seen=seen)
-    settings = [f"optim.weight_decay={recipe.weight_decay:g}", f"model.dropout={recipe.dropout:g}"]
-    changed = apply_overrides(config, unless(given, settings))
-    if changed == config:
-        return Choice(config, None, [])
-    regular = f"weight decay {changed.optim.weight_decay:g} and dropout {changed.model.dropout:g}"
-    why = f"{regular}, since the run sees the text {seen / text.characters:.1f} times"
-    return Choice(changed, None, [Notice("chosen", why, "detail")])
+    steps = max(law.MIN_STEPS, seen // config.chars_per_step)
+    interval = -(-steps // evaluations)  # rounded down, a few steps would be left for one more evaluation
+    patience = 3 if seen > PATIENT_EPOCHS * text.characters else 0
+    settings = settings.choose(
+        f"the run sees the text {seen / text.characters:.1f} times",
+        model={"dropout": recipe.dropout},
+        optim={"weight_decay": recipe.weight_decay},
+        train={"max_epochs": law.MAX_EPOCHS, "patience": patience},
+    )
+    rate = {"learning_rate": recipe.learning_rate, "momentum": recipe.momentum, "warmup_steps": min(100, steps // 10)}
+    settings = settings.choose("the size of the model and the length of the run", optim=rate)
+    length = {"max_steps": steps, "eval_interval": interval}
+    return settings.choose("the time", train=length, checkpoint={"interval": interval})
+
+
+def recipe_of(config: Config, text: Text, *, seen: int) -> law.Recipe:
+    """The recipe of the law for a run with these settings that sees this many characters."""
+    has_teachers, optimizer = bool(config.train.teachers), config.optim.name
+    return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=optimizer, has_teachers=has_teachers)
+
+
+def in_blocks(config: Config) -> int:
+    """The parameters of the matrices in the blocks, which do the work of a step: 12 C^2 in each."""
+    return 12 * config.model.n_layer * config.model.n_embd**2
+
+
+def heads_for(width: int) -> int:
+    """The number of heads for a width, of HEAD_SIZE channels each, or of a number of channels close to it."""
+    possible = [heads for heads in range(1, width + 1) if width % heads == 0 and width // heads % 2 == 0]
+    return min(possible or [1], key=lambda heads: abs(width // heads - law.HEAD_SIZE))
+
+
+def multiple(number: float, *, of: int) -> int:
+    """The multiple of `of` next to `number`, at least `of` itself."""
+    return of * max(1, round(number / of))

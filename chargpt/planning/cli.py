@@ -4,17 +4,17 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from chargpt.config import check_overrides
+from chargpt.config import COMMAND_LINE, FromCommandLine, Tree, elsewhere, typed_values
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
 
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 OPTIONS = ("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
-SAME_SETTINGS = {"device": "runtime.device", "items": "data.items", "label": "data.label"}  # options that set a setting
+SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
 MAX_MINUTES = 5_256_000  # ten years
 MAX_EPOCHS = 1_000_000
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
@@ -29,7 +29,7 @@ class TrainOptions:
     """What the user asked for."""
 
     texts: list[str] = field(default_factory=list)
-    settings: list[str] = field(default_factory=list)  # section.key=value
+    settings: Tree = field(default_factory=dict)  # typed; what depends on several of them is not checked yet
     config: str | None = None
     run: str | None = None
     resume: bool = False
@@ -42,15 +42,24 @@ class TrainOptions:
     dry_run: bool = False
     verbose: bool = False
 
-    @property
-    def given(self) -> set[str]:
-        """The settings that the user has decided, as section.key."""
-        return given_in(self.settings)
+    def gives(self, key: str) -> bool:
+        """Whether the user has set section.key on the command line."""
+        section, _, name = key.partition(".")
+        return name in self.settings.get(section, {})
 
 
-def given_in(settings: Sequence[str]) -> set[str]:
-    """The section.key of each section.key=value in `settings`."""
-    return {setting.partition("=")[0].strip() for setting in settings}
+def settings_in(words: Iterable[str]) -> Tree:
+    """The settings that `section.key=value` words set, the later ones winning, each with its type. Raises UserError."""
+    tree: Tree = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not (equals and dot and section and name):
+            example = "write section.key=value, for example train.max_steps=500"
+            raise UserError(f"{word}: not a setting; {elsewhere(key.strip()) or example}")
+        is_separator = (section, name) == ("data", "separator")  # it may be spaces
+        tree.setdefault(section, {})[name] = FromCommandLine(value if is_separator else value.strip())
+    return typed_values(tree, where=COMMAND_LINE)
 
 
 def check_command_line(argv: Sequence[str] | None = None) -> None:
@@ -59,7 +68,7 @@ def check_command_line(argv: Sequence[str] | None = None) -> None:
     Of several processes, one reports it in train.py.
     """
     if os.environ.get("WORLD_SIZE") in (None, "", "1"):
-        check_overrides(parse_options(argv).settings)
+        parse_options(argv)
 
 
 def parse_options(argv: Sequence[str] | None) -> TrainOptions:
@@ -145,12 +154,13 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     texts, settings = texts_and_settings(words["words"])
     if not texts and words["items"] is not None and os.path.exists(words["items"]):  # --items names.txt
         texts, words["items"] = [words["items"]], "line"
-    for name, setting in SAME_SETTINGS.items():
-        if words[name] is not None:
-            if setting in given_in(settings):
-                raise UserError(f"--{name}: given together with {setting}, which is the same setting; leave one out")
-            settings.append(f"{setting}={words[name]}")
-    options = TrainOptions(texts=texts, settings=settings, **given)
+    tree = settings_in(settings)
+    for option, (section, name) in SAME_SETTINGS.items():
+        if words[option] is not None:
+            if name in tree.get(section, {}):
+                raise UserError(f"--{option}: given together with {section}.{name}, which is the same setting; leave one out")
+            tree.setdefault(section, {})[name] = words[option]
+    options = TrainOptions(texts=texts, settings=typed_values(tree, where=COMMAND_LINE), **given)
     _check(options)
     return options
 
@@ -211,12 +221,12 @@ def _check(options: TrainOptions) -> None:
         raise UserError(f"--minutes: {options.minutes:,.10g} given; use a number above 0, up to {MAX_MINUTES:,}")
     if options.epochs is not None and not 0 < options.epochs <= MAX_EPOCHS:
         raise UserError(f"--epochs: {options.epochs:,.10g} given; use a number above 0, up to {MAX_EPOCHS:,}")
-    if options.epochs is not None and (options.minutes is not None or "train.max_steps" in options.given):
+    if options.epochs is not None and (options.minutes is not None or options.gives("train.max_steps")):
         other = "train.max_steps" if options.minutes is None else "--minutes"
         raise UserError(f"--epochs: given together with {other}, which sets the length as well; leave one out")
     if options.find_lr and options.epochs is not None:
         raise UserError("--find-lr: makes short trainings of its own; leave out --epochs")
-    if options.find_lr and "optim.learning_rate" in given_in(options.settings):
+    if options.find_lr and options.gives("optim.learning_rate"):
         raise UserError("--find-lr: tries learning rates itself; leave out optim.learning_rate")
     if options.find_lr and (options.resume or options.minutes is not None):
         raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
@@ -224,7 +234,7 @@ def _check(options: TrainOptions) -> None:
         raise UserError("--dry-run: describes a new run; leave out --resume and --find-lr")
     if options.start is not None and options.init_from is not None:
         raise UserError(f"--start: {options.start} given together with --init-from {options.init_from}; leave one out")
-    if "train.start" in options.given:
+    if options.gives("train.start"):
         raise UserError("train.start: set by --start NAME and --init-from RUN; use one of them")
     new = (options.config, options.start, options.init_from, options.vocab_from)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, apply_overrides, difference, to_dict
+from chargpt.config import Config, Settings, Source, Tree, difference, to_dict
 from chargpt.model import GPT
-from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
+from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.forecast import describe_training
 from chargpt.planning.law import Text
 from chargpt.planning.memory import check_memory
-from chargpt.planning.settings import Settings, load_settings
+from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import (
     Teacher,
     another_run,
@@ -53,15 +52,13 @@ from chargpt.training.trainer import Trainer
 
 # Minutes of a run below which compiling for a GPU takes too large a share of them; a guess, not measured.
 MINUTES_WORTH_COMPILING = 3
-# The settings that make a model's shape and that depend on the machine's speed if they are chosen; n_head follows from n_embd.
-SHAPE = ("model.n_layer", "model.n_embd", "model.block_size")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A run that has not begun."""
 
-    config: Config  # complete; with --minutes, train.max_steps is only a length that is enough to measure the speed
+    settings: Settings  # complete; with --minutes, train.max_steps is only a length that is enough to measure the speed
     corpus: Corpus
     model: GPT  # the initial weights, on the CPU
     teachers: tuple[Teacher, ...]  # those that config.train.teachers names, in the same order
@@ -70,6 +67,10 @@ class Plan:
     steps: int | None  # how many are expected to fit into `seconds`, if that is known
     notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
     choices: tuple[Notice, ...]  # what was chosen, and the loss to expect: for the user after those of `describe_training`
+
+    @property
+    def config(self) -> Config:
+        return self.settings.values
 
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect. Times a few steps."""
@@ -107,28 +108,31 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     # What the user names: settings, and other runs.
     start, vocabulary = (_checkpoint_of(name, checkpoints, notices) for name in (options.init_from, options.vocab_from))
     start = start if options.start is None else load_start(options.start)
-    settings = _load_settings(options, start, presets=presets_folder())
-    config, teachers, warnings = find_teachers(_with_name_of_start(settings.config, options, start), checkpoints)
-    settings = dataclasses.replace(settings, config=config)
+    loaded, file = _load_settings(options, start, presets=presets_folder())
+    config, teachers, warnings = find_teachers(_with_name_of_start(loaded.values, options, start), checkpoints)
+    settings = dataclasses.replace(loaded, values=config)
+    if options.minutes is not None:  # a preset is a default then, and minutes decide the length
+        settings = settings.without(Source.PRESET).leaving_open("train.max_steps")
     _check_student(config, options, processes=processes)
     check_found(options.texts)
     folder = _folder_of(options, checkpoints)
 
     # The text, and what follows from its length.
-    is_open = chooses(settings.given, minutes=options.minutes)
-    context = SHORTEST_CONTEXT if is_open and "model.block_size" not in settings.given else config.model.block_size
+    is_open = chooses(settings, minutes=options.minutes)
+    context = SHORTEST_CONTEXT if is_open and not settings.is_given("model.block_size") else config.model.block_size
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     text = text_of(corpus)
     check_teachers(teachers, corpus.tokenizer, context=context)
-    if not is_open or "train.batch_size" in settings.given:
-        check_batch(settings.config.train.batch_size, processes)
+    if not is_open or settings.is_given("train.batch_size"):
+        check_batch(config.train.batch_size, processes)
     settings = _with_length(settings, options, corpus)
-    notices += [*warnings, *_about_text(corpus, options), *_about_settings(settings, options, is_open=is_open)]
+    notices += [*warnings, *_about_text(corpus, options), *_about_settings(file, options, is_open=is_open)]
     notices += warnings_about(teachers, corpus.fingerprint)
 
     # The model and its training: chosen for the text and the time, as far as the user leaves it open.
     choice = _choose(settings, corpus, text, options, start, root=root, processes=processes, teachers=teachers)
-    config = _for_any_folder_and_length(choice, corpus)
+    settings = dataclasses.replace(choice.settings, values=_for_any_folder_and_length(choice, corpus))
+    config = settings.values
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
@@ -136,18 +140,17 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     model = _first_model(config, corpus, start)
 
     # What to say of it.
-    choices = [*choice.notices]
+    choices = [*choice.notices, *_about_choices(settings, loaded, options)]
     may_follow = start is None and processes == 1
     choices += [*_about_student(config, settings, folder=folder, may_follow=may_follow), *_about_items(corpus, config)]
     if start is None and is_open:
-        choices += _about_shape(config, settings)
+        choices += _about_shape(settings)
     notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
     notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
-    choices += [Notice("note", "; ".join(note.text for note in notes))] * bool(
-        notes
-    )  # one line: few come before the first step
+    if notes:  # in one line, so that few come before the first step
+        choices.append(Notice("note", "; ".join(note.text for note in notes)))
     return Plan(
-        config=config,
+        settings=settings,
         corpus=corpus,
         model=model,
         teachers=teachers,
@@ -166,7 +169,7 @@ def makes_run(options: TrainOptions) -> bool:
 
 def ignored(options: TrainOptions) -> list[Notice]:
     """A notice if the user has given a number of steps that --minutes replaces."""
-    if options.minutes is None or "train.max_steps" not in options.given:
+    if options.minutes is None or not options.gives("train.max_steps"):
         return []
     return [Notice("note", "--minutes decides the number of steps; the train.max_steps given is not used")]
 
@@ -180,15 +183,16 @@ def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice]) -
     return checkpoint
 
 
-def _load_settings(options: TrainOptions, start: Checkpoint | None, *, presets: Path) -> Settings:
-    """The settings before what follows from the text and the time. A start gives the shape of the model."""
-    length = ["train.max_steps=1"] if options.epochs is not None else []  # until the text is read
+def _load_settings(options: TrainOptions, start: Checkpoint | None, *, presets: Path) -> tuple[Settings, Path | None]:
+    """The settings before what follows from the text and the time, and their file. A start gives the shape of the model."""
+    length: Tree = {} if options.epochs is None else {"train": {"max_steps": 1}}  # until the text is read
+    typed = {**options.settings, "train": {**options.settings.get("train", {}), **length.get("train", {})}}
     return load_settings(
         options.config,
-        [*options.settings, *length],
+        {section: values for section, values in typed.items() if values},
         presets=presets,
         minutes=options.minutes,
-        model=None if start is None else to_dict(start.state.config)["model"],
+        model=None if start is None else start.state.config.model,
         model_from=options.start or options.init_from or "",
     )
 
@@ -236,17 +240,16 @@ def _load_corpus(
         block_size=context,
         tokenizer=None if vocabulary is None else vocabulary.state.tokenizer,
         known=known,
-        given=options.given,
+        asked=options.settings.get("data", {}),
     )
 
 
 def _with_length(settings: Settings, options: TrainOptions, corpus: Corpus) -> Settings:
     """`settings` with the length that --epochs gives."""
-    config = settings.config
-    if options.epochs is not None:
-        steps = steps_in(options.epochs, config, characters=len(corpus.train))
-        config = apply_overrides(config, [f"train.max_steps={steps}"])
-    return dataclasses.replace(settings, config=config)
+    if options.epochs is None:
+        return settings
+    steps = steps_in(options.epochs, settings.values, characters=len(corpus.train))
+    return settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
 
 
 def _about_text(corpus: Corpus, options: TrainOptions) -> list[Notice]:
@@ -254,11 +257,28 @@ def _about_text(corpus: Corpus, options: TrainOptions) -> list[Notice]:
     return [brief, *corpus.describe(), *([] if options.find_lr else examine(corpus))]
 
 
-def _about_settings(settings: Settings, options: TrainOptions, *, is_open: bool) -> list[Notice]:
+def _about_settings(file: Path | None, options: TrainOptions, *, is_open: bool) -> list[Notice]:
     """Where the settings come from, and which are not used."""
-    origin = "the built-in defaults" if settings.file is None else shown(settings.file)
+    origin = "the built-in defaults" if file is None else shown(file)
     origin = "chosen for the text and the time" if is_open and options.config is None else origin
-    return [Notice("settings", ", ".join([origin, *options.settings]), "detail"), *ignored(options)]
+    typed = [f"{section}.{key} {value}" for section, values in options.settings.items() for key, value in values.items()]
+    return [Notice("settings", ", ".join([origin, *typed]), "detail"), *ignored(options)]
+
+
+def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions) -> list[Notice]:
+    """Each setting that was chosen and why; with --minutes, one line on what of a preset was replaced."""
+    tree, chosen = to_dict(settings.values), dict[str, list[str]]()
+    for key, reason in settings.reasons.items():
+        section, _, name = key.partition(".")
+        if settings.sources.get(key) is Source.CHOSEN:
+            chosen.setdefault(reason, []).append(f"{key} {tree[section][name]}")
+    notices = [Notice("chosen", f"{', '.join(values)} ({reason})", "detail") for reason, values in chosen.items()]
+    preset = {key for key, source in loaded.sources.items() if source is Source.PRESET}
+    replaced = [change.key for change in difference(loaded.values, settings.values) if change.key in preset]
+    if options.minutes is not None and replaced:
+        what = f"chosen for the time in place of what {options.config} has: {', '.join(replaced)}"
+        notices.append(Notice("note", what))
+    return notices
 
 
 def _choose(
@@ -277,39 +297,30 @@ def _choose(
     One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
     """
-    config, minutes, given = settings.config, options.minutes, settings.given
+    minutes = options.minutes
     limit = None if minutes is None else 60 * minutes
-    if minutes is not None and minutes < MINUTES_WORTH_COMPILING and config.runtime.compile == "auto":
-        config = apply_overrides(config, ["runtime.compile=off"])
+    if minutes is not None and minutes < MINUTES_WORTH_COMPILING and settings.values.runtime.compile == "auto":
+        settings = settings.choose("the run is short", runtime={"compile": "off"})
     if start is not None:
-        from chargpt.planning.adaptation import adapt, describe_adaptation, describe_start, has_seen_validation, measure_start
+        from chargpt.planning.adaptation import adapt, describe_start, has_seen_validation, measure_start
 
         measured = measure_start(start, corpus)
-        config = adapt(
-            config,
-            corpus,
-            measured,
-            given=given if options.epochs is None else given - {"train.max_steps"},  # which --epochs has set
-            keep=options.given if settings.is_preset else given,
-            minutes=minutes,
-            epochs=options.epochs,
-            processes=processes,
-            teachers=teachers,
-        )
-        about = describe_adaptation(config, characters=len(corpus.train))
-        notices = [describe_start(measured, corpus, ngram_loss=text.ngram_loss), Notice("chosen", about, "detail")]
+        if options.epochs is not None:  # it decides how often the text is seen, and that decides the steps
+            settings = settings.leaving_open("train.max_steps")
+        epochs = options.epochs
+        settings = adapt(settings, corpus, measured, minutes=minutes, epochs=epochs, processes=processes, teachers=teachers)
+        notices = [describe_start(measured, corpus, ngram_loss=text.ngram_loss)]
         if has_seen_validation(start.state, corpus, root=root):
             why = "it was trained on text that holds this validation split, so the losses will look too good"
             what_to_do = "start from a run on other text, or give data.val_text"
             notices.append(Notice("warning", f"{shown(start.path)}: {why}; {what_to_do}"))
-        return Choice(config, limit, notices)
-    if not chooses(given, minutes=minutes):
-        return regularized(config, text, given=given)._replace(seconds=limit)
+        return Choice(settings, limit, notices)
+    if not chooses(settings, minutes=minutes):
+        return regularized(settings, text, seconds=limit)
     return choose(
-        config,
+        settings,
         corpus,
         text,
-        given=given if minutes is None else given - {"train.max_steps"},  # minutes decide the length
         seconds=limit or DEFAULT_SECONDS,
         optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES,
         processes=processes,
@@ -319,11 +330,12 @@ def _choose(
 
 def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
     """The chosen settings, with which a run finds its text from any folder, and no longer than `train.max_epochs` allows."""
-    config = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data))
+    config = choice.settings.values
+    config = dataclasses.replace(config, data=absolute_paths(config.data))
     if choice.seconds is not None:
         return long_enough(config, step=0, seconds=choice.seconds)
     most = longest_run(config, characters=len(corpus.train))
-    return apply_overrides(config, [f"train.max_steps={min(most, config.train.max_steps)}"])
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=min(most, config.train.max_steps)))
 
 
 def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, checkpoints: Path) -> None:
@@ -384,13 +396,12 @@ def _about_student(config: Config, settings: Settings, *, folder: Path, may_foll
         why = f"only one run is made{others}"
         return [Notice("note", f"train.student_teachers={count} given, but {why}")] * (count > 1)
     changed = difference(config, student_config(another_run(config, number=count), teachers=[folder]))
-    own = {key for key in settings.given if not key.startswith("train.student_")}
-    first = [line for line in changed if line.partition(":")[0] in own]
+    first = [str(change) for change in changed if settings.is_given(change.key) and not change.key.startswith("train.student_")]
     notes = []
     if first:
         what = f"in {'a second' if count == 1 else 'the last'} run, {', '.join(first)}"
         notes.append(Notice("note", f"{what}; for one run with what you gave, add train.student_minutes=0"))
-    if "train.student_minutes" not in settings.given:
+    if not settings.is_given("train.student_minutes"):
         return notes
     condition = " if it memorises its text" if config.train.student_gap else ""
     others = f" and {plural(count - 1, 'other')} like it" if count > 1 else ""
@@ -399,12 +410,12 @@ def _about_student(config: Config, settings: Settings, *, folder: Path, may_foll
     return [Notice(runs_in_all(count), f"after this run{others}, {what}"), *notes]
 
 
-def _about_shape(config: Config, settings: Settings) -> list[Notice]:
-    """What else of the model was chosen, if the user has given a part of it: that depends on the speed of the moment."""
-    given = sorted(key for key in settings.given if key.startswith("model."))
-    also = [f"{key}={getattr(config.model, key.partition('.')[2])}" for key in SHAPE if key not in settings.given]
+def _about_shape(settings: Settings) -> list[Notice]:
+    """What else of the model was chosen, if a part of it is given: that depends on the speed of the moment."""
+    given = sorted(key for key in settings.sources if key.startswith("model.") and settings.is_given(key))
+    shape = ("n_layer", "n_embd", "block_size")  # n_head follows from n_embd
+    also = [f"model.{name}={getattr(settings.values.model, name)}" for name in shape if not settings.is_given(f"model.{name}")]
     if not given or not also:
         return []
     fix = "to compare runs, give these too, or --config cpu, so that all have the same shape"
-    said = f"{', '.join(given)} given; {', '.join(also)} chosen by the speed of this moment; {fix}"
-    return [Notice("note", said)]
+    return [Notice("note", f"{', '.join(given)} given; {', '.join(also)} chosen by the speed of this moment; {fix}")]

@@ -1,100 +1,83 @@
-"""Which settings a run begins with: a preset or a YAML file, and the command line."""
+"""Which settings a run begins with: a preset or a YAML file, the run that it begins with, and the command line."""
 
+import dataclasses
 import difflib
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from chargpt.config import RENAMED, Config, DataConfig, apply, apply_overrides
+from chargpt.config import COMMAND_LINE, RENAMED, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply
 from chargpt.device import choose_device
 from chargpt.planning.chosen_for_time import chooses
-from chargpt.terminal import WHOLE_NUMBER, UserError, shown
+from chargpt.terminal import UserError, shown
 from chargpt.yaml_settings import read_yaml
-
-MOST = 4096  # heads; more are a mistake
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The settings of a new run, before what follows from its text and its time."""
-
-    config: Config
-    file: Path | None  # None: the built-in defaults
-    given: frozenset[str]  # what the user has decided, in a file or on the command line, as section.key
-    is_preset: bool = False  # whether `file` is one of the project, not of the user
 
 
 def load_settings(
     name: str | None,
-    overrides: Sequence[str],
+    typed: Tree,
     *,
     presets: Path,
     minutes: float | None = None,
-    model: dict | None = None,
+    model: ModelConfig | None = None,
     model_from: str = "",
-) -> Settings:
-    """The settings of a preset or YAML file `name` (None: the preset for the device) with the `section.key=value` overrides.
+) -> tuple[Settings, Path | None]:
+    """The settings of a preset or YAML file `name` (None: the preset for the device) with those that the user has `typed`.
 
-    `minutes` is the time limit. `model` replaces the file's model section, except a dropout; `model_from` names its origin.
-    Raises UserError.
+    Returns the path of that file as well. `minutes` is the time limit. `model` replaces the file's model section, except a
+    dropout; `model_from` names its origin. Raises UserError.
     """
-    device = apply_overrides(Config(), [override for override in overrides if override.startswith("runtime.")]).runtime.device
+    device = apply(Config(), {"runtime": typed.get("runtime", {})}, where=COMMAND_LINE).runtime.device
     path = _find_preset(name, choose_device(device).type, presets)
     tree = {} if path is None else read_yaml(path)
-    by_user = {} if name is None else _flat(tree)
-    typed = {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}
-    typed = {RENAMED.get(key, key): value for key, value in typed.items()}
-    if model is not None and "model.dropout" in by_user:
-        model = {**model, "dropout": by_user["model.dropout"]}
-    source = _flat({"model": model}).keys() - {"model.dropout"}  # on which no weight depends
-    given = {*by_user, *source, *typed}
-    if chooses(given, minutes=minutes):
-        tree = _with_fitting_values(tree, by_user, typed)
-    config = Config() if not tree else apply(Config(), tree, where=shown(path or "the settings"))
-    if model is not None:
-        config = apply(config, {"model": model}, where=model_from)
     is_preset = path is not None and path.parent == presets
-    config = by_fields(apply_overrides(config, overrides), typed)
-    return Settings(config=config, file=path, given=frozenset(given), is_preset=is_preset)
+    source = Source.DEFAULT if name is None else Source.PRESET if is_preset else Source.USER
+    shape: dict[str, object] = {}
+    if model is not None:
+        shape = {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}
+        tree = {**tree, "model": {key: value for key, value in _section(tree, "model").items() if key == "dropout"}}
+    sources = dict.fromkeys(_keys(tree), source) | dict.fromkeys(_keys({"model": shape}), Source.RUN)
+    settings = Settings(sources=sources | dict.fromkeys(_keys(typed), Source.USER))
+    values, where = Config(), shown(path or "the settings")
+    if source is not Source.USER:
+        values = apply(values, tree, where=where)
+    if chooses(settings if minutes is None else settings.without(Source.PRESET), minutes=minutes):
+        is_kept = source is Source.USER or (source is Source.PRESET and minutes is None)
+        values = _with_room(values, tree if is_kept else {}, typed)
+    if source is Source.USER:
+        values = apply(values, tree, where=where)
+    values = apply(values, {"model": shape}, where=model_from)
+    return by_fields(Settings(apply(values, typed, where=COMMAND_LINE), settings.sources), typed), path
 
 
-def by_fields(config: Config, given: Collection[str]) -> Config:
-    """`config` with data.format=fields, unless another one is set, if the user has given a field."""
-    if config.data.format != "auto" or not ("data.field" in given or config.data.field != DataConfig.field):
-        return config
-    return apply_overrides(config, ["data.format=fields"])
+def by_fields(settings: Settings, typed: Tree) -> Settings:
+    """With data.format=fields, unless another one is set, if a field is typed, or a file has another one than the default."""
+    data = settings.values.data
+    if data.format != "auto" or not ("field" in typed.get("data", {}) or data.field != DataConfig.field):
+        return settings
+    return settings.choose("a field is given", data={"format": "fields"})
 
 
-def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a tree of settings, which may have mistakes, by section.key."""
-    sections = {section: keys for section, keys in tree.items() if isinstance(keys, Mapping)}
-    flat = {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
-    return {RENAMED.get(key, key): value for key, value in flat.items()}
+def _section(tree: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """A section of a tree of settings, which may have mistakes."""
+    found = tree.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
-def _with_fitting_values(tree: dict[str, Any], by_user: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, Any]:
-    """`tree` with values that fit whatever the user has given, for settings that are still to be chosen.
-
-    A number of heads given alone, for example, need not divide the width of a preset, which will not be used.
-    """
-    fitting: dict[str, int] = {}
-    if {"model.n_head", "model.n_embd"} & (by_user.keys() | typed.keys()):
-        heads = _whole_numbers(by_user.get("model.n_head"), typed.get("model.n_head"))
-        fitting = {"model.n_head": 1, "model.n_embd": 2 * heads}
-    for key, value in fitting.items():
-        section, _, name = key.partition(".")
-        keys = tree.get(section)
-        if key not in by_user and (keys is None or isinstance(keys, Mapping)):
-            tree = {**tree, section: {**(keys or {}), name: value}}
-    return tree
+def _keys(tree: Mapping[str, object]) -> list[str]:
+    """The settings in a tree that may have mistakes, as section.key."""
+    keys = [f"{section}.{key}" for section in tree for key in _section(tree, section)]
+    return [RENAMED.get(key, key) for key in keys]
 
 
-def _whole_numbers(*values: Any) -> int:
-    """The least common multiple of those of `values` that are whole numbers above 0, and not too large to be a mistake."""
-    numbers = [int(value) for value in values if WHOLE_NUMBER.fullmatch(str(value)) and 0 < int(value) <= MOST]
-    return math.lcm(*numbers)
+def _with_room(values: Config, *trees: Mapping[str, object]) -> Config:
+    """`values` with a width and heads that fit those that are given in `trees`: what is not given is chosen later."""
+    given = {key: value for tree in trees for key, value in _section(tree, "model").items()}
+    heads, model = given.get("n_head"), values.model
+    if "n_head" not in given and "n_embd" in given:
+        model = dataclasses.replace(model, n_head=1)
+    if isinstance(heads, int) and heads > 0 and "n_embd" not in given:
+        model = dataclasses.replace(model, n_head=1, n_embd=2 * heads)
+    return dataclasses.replace(values, model=model)
 
 
 def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | None:

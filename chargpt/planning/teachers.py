@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chargpt.config import MAX_TEACHERS, Config, apply_overrides
+from chargpt.config import MAX_TEACHERS, Config
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, has_steps, load, newest, publish_copies
@@ -132,20 +132,20 @@ def student_config(config: Config, *, teachers: Sequence[Path]) -> Config:
 
     It has the same text, model and settings, without what keeps a model from memorising a text that it learns from alone.
     """
-    changes = [
-        "train.student_minutes=0",
-        "train.student_teachers=1",
-        "model.dropout=0",
-        f"optim.weight_decay={min(config.optim.weight_decay, STUDENT_DECAY)}",
-        "train.patience=0",  # with teachers, the loss is lowest at the end
-        f"train.teachers={','.join(map(str, teachers))}",
-    ]
-    return apply_overrides(config, changes)
+    names = ",".join(map(str, teachers))
+    train = dataclasses.replace(config.train, student_minutes=0.0, student_teachers=1, teachers=names)
+    return dataclasses.replace(
+        config,
+        train=dataclasses.replace(train, patience=0),  # with teachers, the loss is lowest at the end
+        model=dataclasses.replace(config.model, dropout=0.0),
+        optim=dataclasses.replace(config.optim, weight_decay=min(config.optim.weight_decay, STUDENT_DECAY)),
+    )
 
 
 def another_run(config: Config, *, number: int = 1) -> Config:
     """The settings of another run like the one with the settings `config`, and with another seed for each `number`."""
-    return apply_overrides(config, [f"train.seed={(config.train.seed + number) % 2**63}"])
+    seed = (config.train.seed + number) % 2**63
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
 
 
 def one_more_run(config: Config, others: Sequence[Path]) -> Config:

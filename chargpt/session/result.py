@@ -126,8 +126,8 @@ def why_early(progress: Progress, config: Config) -> str:
 
 def better_way(options: TrainOptions, config: Config, corpus: Corpus) -> str:
     """What gives a better model of this text, if the user has left the model and its training to the program; else empty."""
-    decided = any(setting.startswith(("model.", "optim.", "train.")) for setting in options.settings)
-    if decided or options.config is not None or options.resume or config.train.start:
+    decides = options.settings.keys() & {"model", "optim", "train"}
+    if decides or options.config is not None or options.resume or config.train.start:
         return ""
     has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab
     is_short = corpus.characters < SHORT and len(corpus.val) >= SHORTEST_SPLIT

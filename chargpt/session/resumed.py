@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chargpt.config import Config, apply_overrides, difference
+from chargpt.config import COMMAND_LINE, Config, Tree, apply, difference
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.plan import ignored
@@ -30,7 +30,7 @@ from chargpt.text.sources import run_name
 from chargpt.text.tokenizer import UnknownCharacters
 
 # Where a resumed run reads and writes its text; the text itself stays.
-PLACES = ("data.cache", "data.val_text")
+PLACES = ("cache", "val_text")  # of section data
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
 
@@ -64,14 +64,15 @@ def read_resumed(options: TrainOptions, *, root: Path) -> Resumed:
     if options.epochs is not None:
         corpus = _corpus_of(checkpoint, options, root=root)
         max_steps = steps_in(options.epochs, saved.config, characters=len(corpus.train))
-        options = dataclasses.replace(options, epochs=None, settings=[*options.settings, f"train.max_steps={max_steps}"])
+        train = {**options.settings.get("train", {}), "max_steps": max_steps}
+        options = dataclasses.replace(options, epochs=None, settings={**options.settings, "train": train})
     config, changes = _config_of(checkpoint, options)
     notices += changes
     seconds, copies = saved.seconds_left if options.minutes is None else 60 * options.minutes, None
-    if options.minutes is None and "train.max_steps" in options.given:
+    if options.minutes is None and options.gives("train.max_steps"):
         seconds = None
     config = long_enough(config, step=checkpoint.step, seconds=seconds)
-    if "train.teachers" in options.given:
+    if options.gives("train.teachers"):
         config, teachers, warnings = find_teachers(config, root / "checkpoints")
     else:
         copies = kept_teachers(run.folder, saved.environment) if config.train.teachers else None
@@ -79,9 +80,10 @@ def read_resumed(options: TrainOptions, *, root: Path) -> Resumed:
     notices += [*warnings, *warnings_about(teachers, saved.fingerprint)]
     corpus = corpus or _corpus_of(checkpoint, options, root=root)  # standard input can be read only once
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
-    if "train.max_epochs" in options.given:
+    if options.gives("train.max_epochs"):
         longest = max(checkpoint.step, longest_run(config, characters=len(corpus.train)))
-        config = apply_overrides(config, [f"train.max_steps={min(config.train.max_steps, longest)}"])
+        train_config = dataclasses.replace(config.train, max_steps=min(config.train.max_steps, longest))
+        config = dataclasses.replace(config, train=train_config)
     has_new_length = options.minutes is not None or config.train.max_steps != saved.config.train.max_steps
     return Resumed(
         run=run,
@@ -128,8 +130,7 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     Texts that the user gives are read in place of those that the run recorded: they may have moved. A cache that the user gives
     is read and written.
     """
-    config, given = checkpoint.state.config, [setting for setting in options.settings if setting.startswith(PLACES)]
-    config = apply_overrides(without_cache(config), given)
+    config = apply(without_cache(checkpoint.state.config), _places(options), where=COMMAND_LINE)
     state, folder = checkpoint.state, checkpoint.path.parent
     run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
     if not options.texts:
@@ -159,10 +160,11 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
 def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, list[Notice]]:
     """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
     saved, notices = checkpoint.state.config, ignored(options)
-    if options.minutes is not None or "train.max_steps" in options.given:  # --minutes had chosen them for another length
-        saved = apply_overrides(saved, ["train.min_evaluations=0", "train.max_epochs=0", "optim.replanned=0,0"])
-    config = apply_overrides(saved, options.settings)
-    if options.given & {*PLACES}:
+    if options.minutes is not None or options.gives("train.max_steps"):  # --minutes had chosen them for another length
+        train = dataclasses.replace(saved.train, min_evaluations=0, max_epochs=0.0)
+        saved = dataclasses.replace(saved, train=train, optim=dataclasses.replace(saved.optim, replanned=(0.0, 0.0)))
+    config = apply(saved, options.settings, where=COMMAND_LINE)
+    if _places(options):
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
@@ -170,11 +172,11 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
         what = f"optim.start_decay: {saved.optim.start_decay:g} -> {config.optim.start_decay:g}: between 0 and more than 0, it"
         raise UserError(f"{what} cannot change in a run that has begun; start a new one with --run NAME")
     for change in difference(saved, config):
-        is_place = change.startswith("data.cache") or (change.startswith("data.val_text") and saved.data.val_text)
-        if change.startswith(FIXED) and not is_place:
+        is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
+        if change.key.startswith(FIXED) and not is_place:
             raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
-        if options.minutes is None or not change.startswith("train.max_steps:"):
-            notices.append(Notice("changed", change))
+        if options.minutes is None or change.key != "train.max_steps":
+            notices.append(Notice("changed", str(change)))
     return config, notices
 
 
@@ -183,13 +185,19 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
 
     The checkpoint holds the settings that were given, and what is left of --minutes.
     """
-    settings = [setting for setting in options.settings if setting.startswith(PLACES)]
+    settings = _places(options)
     if options.resume:
         return dataclasses.replace(options, minutes=None, epochs=None, settings=settings)
     folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
     if not has_steps(folder):
         return options
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
+
+
+def _places(options: TrainOptions) -> Tree:
+    """Those of the settings that say where a text is read and written."""
+    places = {key: value for key, value in options.settings.get("data", {}).items() if key in PLACES}
+    return {"data": places} if places else {}
 
 
 def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:

@@ -6,7 +6,7 @@ import functools
 import shutil
 import sys
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,21 +82,22 @@ def load_corpus(
     block_size: int,
     tokenizer: Tokenizer | None = None,
     known: str = "",
-    given: Collection[str] = (),
+    asked: Mapping[str, object] | None = None,
 ) -> Corpus:
     """The corpus of `texts` (files, folders, `-`, named corpora; none for the default) under `config`.
 
     The text is encoded once, into the cache in `root`/data/cache. `tokenizer` is the vocabulary of another run, to use instead
     of a new one; its normaliser replaces that of `config`. A new vocabulary has the characters `known` too, whether they occur
-    or not. `given` are the settings that the user has typed for this text.
-    Raises UserError, also if a split is too short for sequences of `block_size` characters, or a given setting has no effect.
+    or not. `asked` are the settings of section data that the user has given for this text alone: one that
+    has no effect is a mistake.
+    Raises UserError, also if a split is too short for sequences of `block_size` characters.
     """
     if tokenizer is not None:
         config = tokenizer.settings(config)
     cache = Cache(cache_folders(config, root=root)[0])
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
-        check_effect(given, texts, config, sources)
+        check_effect(asked or {}, texts=texts, config=config, sources=sources)
         reading = config
         if config.items:
             from chargpt.text.item_list import reading_of_items
@@ -114,29 +115,28 @@ def load_corpus(
     return corpus
 
 
-def check_effect(given: Collection[str], texts: Sequence[str], config: DataConfig, sources: Sources) -> None:
-    """Raise UserError for a setting in `given` that does nothing for these texts."""
+def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequence[str], sources: Sources) -> None:
+    """Raise UserError for a setting of `config` that the user has `asked` for, and that does nothing for these texts."""
     every = sources.train + sources.val
-    if config.items and {*given} & {"data.field", "data.separator"}:
-        name = "data.field" if "data.field" in given else "data.separator"
+    if config.items and ("field" in asked or "separator" in asked):
+        name = "data.field" if "field" in asked else "data.separator"
         raise UserError(f"{name}: given with data.items, which names the field and ends each item itself; leave it out")
-    if "data.pattern" in given and not any(Path(text).is_dir() for text in filter(None, [*texts, config.val_text])):
+    if "pattern" in asked and not any(Path(text).is_dir() for text in filter(None, [*texts, config.val_text])):
         raise UserError(f"data.pattern: {config.pattern!r} given, but no folder is read; leave it out, or give a folder")
-    if "data.val_fraction" in given and config.val_text:
+    if "val_fraction" in asked and config.val_text:
         raise UserError(f"data.val_fraction: {config.val_fraction} given, but data.val_text validates; leave one of them out")
-    if not {*given} & {"data.field", "data.separator"}:
+    if not ("field" in asked or "separator" in asked):
         return
     has_fields = any(fields_of(source, read_head(source), config) for source in every)
-    if "data.field" in given and not has_fields:
+    if "field" in asked and config.format == "text":
+        what = f"data.field: {config.field!r} given with data.format=text, which reads files as they are"
+        raise UserError(f"{what}; leave one out")
+    if "field" in asked and not has_fields:
         kinds = {recognised(source, config) for source in every[:100]}
-        if config.format == "text":
-            raise UserError(
-                f"data.field: {config.field!r} given with data.format=text, which reads files as they are; leave one out"
-            )
         what = f"is {kinds.pop()}, which has no fields" if len(kinds) == 1 else "has no fields"
         what_to_do = "leave it out, or give CSV, TSV or JSON lines with a field of that name"
         raise UserError(f"data.field: {config.field!r} given, but {sources.label} {what}; {what_to_do}")
-    if "data.separator" in given and not has_fields and max(len(sources.train), len(sources.val)) < 2:
+    if "separator" in asked and not has_fields and max(len(sources.train), len(sources.val)) < 2:
         what = f"{sources.label} is one document"
         raise UserError(f"data.separator: {config.separator!r} given, but {what}; leave it out, or give several files")
 

@@ -1,7 +1,7 @@
 """The kinds of optimizers: the class of each (optimizers.py), and what the choice of settings knows of it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from chargpt.config import OptimConfig
@@ -18,7 +18,7 @@ class OptimizerKind:
 
     label: str
     make: Callable[..., Optimizer]
-    settings: tuple[str, ...]  # that are chosen with it; the figures below hold for them
+    model: Mapping[str, object]  # settings of the model that are chosen with it; the figures below hold for them
     rates: tuple[tuple[float, float], ...]  # the highest learning rate for up to this many parameters in the blocks
     # The highest learning rate of a training that begins with other weights: for a short text, and for a long one or one of
     # another kind.
@@ -37,7 +37,7 @@ OPTIMIZERS = {
     "adamw": OptimizerKind(
         label="AdamW",
         make=AdamW,
-        settings=("model.positions=learned",),
+        model={"positions": "learned"},
         rates=((2e6, 3e-3), (math.inf, 2e-3)),
         start_rates=(3e-4, 3e-4),
         useful_parameters=10,
@@ -49,7 +49,7 @@ OPTIMIZERS = {
     "muon": OptimizerKind(
         label="Muon",
         make=Muon,
-        settings=("model.positions=rotary", "model.bias=true"),
+        model={"positions": "rotary", "bias": True},
         rates=((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
         start_rates=(5e-4, 2e-3),
         useful_parameters=math.inf,

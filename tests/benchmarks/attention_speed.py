@@ -14,8 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.config import Config, apply_overrides  # noqa: E402
+from chargpt.config import COMMAND_LINE, Config, apply  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
+from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
@@ -33,6 +34,11 @@ IN_TURN = 2  # steps
 WARM_UP = 4  # steps that are not counted
 
 
+def apply_words(config: Config, words: list[str]) -> Config:
+    """`config` with the settings of section.key=value words."""
+    return apply(config, settings_in(words), where=COMMAND_LINE)
+
+
 def trainer(corpus: Corpus, shape: tuple, attention: str) -> Trainer:
     layers, heads, width, windows, context, optimizer, positions = shape
     settings = {
@@ -47,7 +53,7 @@ def trainer(corpus: Corpus, shape: tuple, attention: str) -> Trainer:
         "runtime.attention": attention,
         "runtime.step": "torch",
     }
-    config = apply_overrides(Config(), [f"{key}={value}" for key, value in settings.items()])
+    config = apply_words(Config(), [f"{key}={value}" for key, value in settings.items()])
     model = GPT(config.model, corpus.tokenizer.vocab_size)
     return Trainer(model, corpus.train, config, runtime=choose_runtime(config))
 

@@ -25,9 +25,10 @@ from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.config import Config, ModelConfig, RuntimeConfig, TrainConfig, apply_overrides  # noqa: E402
+from chargpt.config import COMMAND_LINE, Config, ModelConfig, RuntimeConfig, TrainConfig, apply  # noqa: E402
 from chargpt.device import choose_device  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
+from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.runs.blank_model import gpt_config  # noqa: E402
 from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
 from chargpt.sampling.decoder import pieces  # noqa: E402
@@ -57,6 +58,11 @@ NUMBERS = 2**26
 WARM_UP = 3
 # Characters of the text that is trained on.
 TEXT = 2**20
+
+
+def apply_words(config: Config, words: list[str]) -> Config:
+    """`config` with the settings of section.key=value words."""
+    return apply(config, settings_in(words), where=COMMAND_LINE)
 
 
 def synchronise(device: torch.device) -> None:
@@ -225,7 +231,7 @@ class Size:
 def runtime_for(size: Size, device: torch.device, *, mode: str = "off") -> tuple[Config, Runtime]:
     """The settings of a training of this size, and what it computes with."""
     config = Config(model=size.model, train=TrainConfig(batch_size=size.batch_size))
-    config = apply_overrides(config, [f"runtime.device={device}", f"runtime.compile={mode}"])
+    config = apply_words(config, [f"runtime.device={device}", f"runtime.compile={mode}"])
     return config, choose_runtime(config, worth_compiling=True)
 
 

@@ -38,9 +38,10 @@ from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.config import Config, apply_overrides, to_dict  # noqa: E402
-from chargpt.planning.candidate_settings import SHORTEST_CONTEXT  # noqa: E402
-from chargpt.planning.chosen_for_time import choose, text_of, training_speed  # noqa: E402
+
+from chargpt.config import COMMAND_LINE, Config, Settings, Source, apply, to_dict  # noqa: E402
+from chargpt.planning.chosen_for_time import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
+from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
 from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
@@ -58,6 +59,11 @@ PRESETS = ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")
 STARTING_SECONDS, IN_STEPS = 4.0, 0.9  # after so many seconds, a run spends this part of its time in steps
 ROUNDS = 5  # in which steps of all ways to spend a time are timed
 POINTS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # parts of a run after which it is evaluated
+
+
+def apply_words(config: Config, words: list[str]) -> Config:
+    """`config` with the settings of section.key=value words."""
+    return apply(config, settings_in(words), where=COMMAND_LINE)
 
 
 def experiment(line: str, folder: str) -> dict:
@@ -108,7 +114,7 @@ def config_of(line: str, *more: str) -> Config:
     sizes += [f"train.batch_size={windows}", f"model.block_size={context}"]
     steps = int(chars) // (int(windows) * int(context))
     length = [f"train.max_steps={steps}", f"optim.warmup_steps={min(100, steps // 10)}"]
-    return apply_overrides(Config(), [*BASE, *sizes, *length, *settings, *more])
+    return apply_words(Config(), [*BASE, *sizes, *length, *settings, *more])
 
 
 def lines_of(plan: Path) -> list[str]:
@@ -272,9 +278,8 @@ def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Con
 
     def chosen(*settings: str) -> Config:
         settings = ("runtime.threads=1", "train.student_minutes=0", *settings)  # one run
-        config = apply_overrides(Config(), settings)
-        given = {setting.partition("=")[0] for setting in settings}
-        return choose(config, corpus, text_of(corpus), given=given, seconds=seconds, optimizer="muon").config
+        given = Settings().give(settings_in(settings), source=Source.USER, where=COMMAND_LINE)
+        return choose(given, corpus, text_of(corpus), seconds=seconds, optimizer="muon").config
 
     best = chosen()
     yield CHOSEN, best
@@ -287,7 +292,7 @@ def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Con
     for way, settings in list(sized.items())[:others]:
         yield way, chosen(*settings)
     for name in PRESETS[: max(0, others - len(sized))]:
-        yield f"`--config {name}`", load_settings(name, ["runtime.threads=1"], presets=ROOT / "configs").config
+        yield f"`--config {name}`", load_settings(name, settings_in(["runtime.threads=1"]), presets=ROOT / "configs")[0].values
 
 
 def line_of(name: str, config: Config, seen: int) -> str:

@@ -19,8 +19,9 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.config import Config, apply_overrides  # noqa: E402
+from chargpt.config import COMMAND_LINE, Config, apply  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
+from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
@@ -40,6 +41,11 @@ WARM_UP = 3  # steps that are not counted
 EVALUATED = 4_097  # characters
 
 
+def apply_words(config: Config, words: list[str]) -> Config:
+    """`config` with the settings of section.key=value words."""
+    return apply(config, settings_in(words), where=COMMAND_LINE)
+
+
 def trainer(corpus: Corpus, shape: tuple, *, has_teacher: bool = False, **settings: str) -> Trainer:
     """A training of this shape; with a teacher, of the same shape."""
     _, layers, heads, width, windows, context = shape
@@ -47,7 +53,7 @@ def trainer(corpus: Corpus, shape: tuple, *, has_teacher: bool = False, **settin
     settings = {f"model.{key}": value for key, value in model.items()} | settings
     fixed = {"train.batch_size": windows, "train.max_steps": 10**6, "runtime.device": "cpu"}
     fixed |= {"train.teachers": "teacher"} if has_teacher else {}
-    config = apply_overrides(Config(), [f"{key}={value}" for key, value in (settings | fixed).items()])
+    config = apply_words(Config(), [f"{key}={value}" for key, value in (settings | fixed).items()])
     gpt, *teachers = (GPT(config.model, corpus.tokenizer.vocab_size) for _ in range(1 + has_teacher))
     return Trainer(gpt, corpus.train, config, runtime=choose_runtime(config), teachers=teachers)
 

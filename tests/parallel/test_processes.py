@@ -7,12 +7,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers import bits, logged_without_speed
+from helpers import TINY_FILE, bits, logged_without_speed
 from parallel.jobs import Ended, JobServer
 
 SETTINGS = [
     "--config",
-    "tiny",
+    TINY_FILE,
     "train.max_steps=24",
     "train.eval_interval=12",
     "train.batch_size=12",

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import logged
+from helpers import apply_overrides, given, logged
 
 import train
-from chargpt.config import Config, apply_overrides
+from chargpt.config import Config, Settings, Source
 from chargpt.planning.adaptation import (
     EPOCHS,
     FEWEST_EPOCHS,
@@ -29,6 +29,7 @@ from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
 from chargpt.training.optimizer_kinds import OPTIMIZERS
 
+SMALLEST = ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"]
 TINY = ["--config", "tiny", "train.sample_length=0", "runtime.threads=1"]
 
 
@@ -74,16 +75,14 @@ def test_a_small_validation_split_chooses_nothing(start, other, text):
     plan = begun(other, start)
     assert len(plan.corpus.val) < SMALL_SPLIT and plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
     assert FEWEST_EPOCHS < passes(plan) < 1.1 * EPOCHS
-    config = apply_overrides(Config(), ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"])
+    settings = Settings(apply_overrides(Config(), SMALLEST))
     epochs = {
         loss: adapt(
-            config,
+            settings,
             dataclasses.replace(plan.corpus, train=np.resize(plan.corpus.train, length)),
             MeasuredStart("a", "", loss=loss, own_loss=own),
-            given=set(),
-            keep=set(),
             minutes=None,
-        ).train.max_epochs
+        ).values.train.max_epochs
         for loss, own, length in ((1.5, None, 900), (1.4, 1.5, 27_000), (2.0, 1.6, 9000), (2.6, 1.6, 900), (9.0, 1.6, 900))
     }
     assert epochs == {1.5: 2, 1.4: 2, 2.0: 2.6, 2.6: 3.5, 9.0: EPOCHS}
@@ -103,13 +102,14 @@ def test_a_larger_model_gets_fewer_epochs_and_a_longer_run_a_weaker_pull(start, 
     shapes = (["model.n_layer=2", "model.n_embd=64"], ["model.n_layer=5", "model.n_embd=192"])
     configs = [
         adapt(
-            apply_overrides(Config(), [*shape, "model.n_head=2", "model.block_size=16", "runtime.threads=1"]),
+            Settings(
+                apply_overrides(Config(), [*shape, "model.n_head=2", "model.block_size=16", "runtime.threads=1"]),
+                dict.fromkeys(["optim.name", "train.batch_size"], Source.USER),
+            ),
             dataclasses.replace(corpus, train=np.resize(corpus.train, length)),
             far,
-            given={"optim.name", "train.batch_size"},
-            keep=set(),
             minutes=None,
-        )
+        ).values
         for shape in shapes
         for length in (3000, 30_000)
     ]
@@ -129,10 +129,9 @@ def test_a_long_text_and_one_of_another_kind_get_a_higher_rate(start, other, tex
     corpus = begun(other, start).corpus
     known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
     long = dataclasses.replace(corpus, train=np.resize(corpus.train, 300_000))
-    facts = {"given": set(), "keep": set(), "minutes": None}
-    config = apply_overrides(Config(), ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"])
+    settings = Settings(apply_overrides(Config(), SMALLEST))
     short_rate, long_rate, other_rate = (
-        adapt(config, corpus, begins, **facts).optim.learning_rate
+        adapt(settings, corpus, begins, minutes=None).values.optim.learning_rate
         for corpus, begins in ((corpus, known), (long, known), (corpus, known._replace(loss=2.5)))
     )
     assert short_rate < long_rate <= other_rate
@@ -233,9 +232,8 @@ def test_a_start_that_training_only_makes_worse_stays_the_best(start, text, caps
 
 def test_a_given_length_in_steps_needs_no_timing(start, other):
     corpus: Corpus = begun(other, start, "train.max_steps=7").corpus
-    config = apply_overrides(Config(), ["train.max_steps=7"])
     known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
-    adapted = adapt(config, corpus, known, given={"train.max_steps"}, keep={"train.max_steps"}, minutes=None)
+    adapted = adapt(given("train.max_steps=7"), corpus, known, minutes=None).values
     assert adapted.train.max_steps == 7 and adapted.train.eval_interval == 1
 
 

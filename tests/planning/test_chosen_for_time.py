@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHAPE, publish_run
+from helpers import SHAPE, apply_overrides, given, publish_run
 
-from chargpt.config import Config, DataConfig, apply_overrides, difference
-from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
+from chargpt.config import Config, DataConfig, Settings, Source, difference
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
     IN_STEPS,
     NEGLIGIBLE,
     NEGLIGIBLE_FOR_STUDENT,
     NEGLIGIBLE_SHARE,
+    SHORTEST_CONTEXT,
     STARTING_SECONDS,
     TEACHER_TIME,
     Choice,
@@ -67,13 +67,12 @@ def test_a_rate_with_which_no_second_step_can_be_taken_does_not_stop_the_measure
 
 
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", processes: int = 1) -> Choice:
-    config, teachers, _ = find_teachers(apply_overrides(Config(), ["runtime.threads=1", *settings]), Path())
-    given = {setting.partition("=")[0] for setting in settings}
+    asked = given("runtime.threads=1", *settings)
+    config, teachers, _ = find_teachers(asked.values, Path())
     return choose(
-        config,
+        dataclasses.replace(asked, values=config),
         corpus,
         text_of(corpus),
-        given=given,
         seconds=seconds,
         optimizer=optimizer,
         processes=processes,
@@ -91,9 +90,9 @@ def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
     model, said = choice.config.model, said_by(choice.notices)
     assert (model.n_layer, model.n_embd) in SHAPES and choice.seconds <= 20
     assert choice.config.optim.name == "muon" and model.positions == "rotary"
-    assert [label for label, *_ in choice.notices[:3]] == ["chosen", "chosen", "expected"]
+    assert [label for label, *_ in choice.notices[:3]] == ["chosen", "expected", "considered"]
     text = "\n".join(line for _, line, _ in choice.notices)
-    assert f"{model.n_layer} layers, width {model.n_embd}" in text and f"{choice.config.chars_per_step:,} characters" in text
+    assert f"{model.n_layer} layers, width {model.n_embd}" in text
     assert "validation loss" in said["expected"]
 
 
@@ -189,9 +188,9 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
 def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(corpora, steady):
     """At 100,000 characters a second; a text of 300,000 characters has no time for more than one."""
     shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
-    for length, given, count in ((9000, [], 3), (9000, ["train.student_teachers=2"], 2), (300_000, [], 1)):
+    for length, more, count in ((9000, [], 3), (9000, ["train.student_teachers=2"], 2), (300_000, [], 1)):
         text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
-        choice = choice_for(text, *shape, *given, seconds=180.0)
+        choice = choice_for(text, *shape, *more, seconds=180.0)
         train, said = choice.config.train, said_by(choice.notices)
         assert train.student_teachers == count and train.student_minutes > 0
         assert count * choice.seconds + 60 * train.student_minutes == pytest.approx(180, abs=0.1)
@@ -276,8 +275,8 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     assert taught.model.block_size == 48 < alone.model.block_size
     assert taught.model.dropout == 0 < alone.model.dropout
     assert taught.optim.weight_decay == STUDENT_DECAY < alone.optim.weight_decay
-    without = apply_overrides(alone, ["optim.weight_decay=0", "model.dropout=0"])
-    changed = regularized(apply_overrides(without, [f"train.teachers={teacher}"]), text_of(short), given=()).config
+    without = apply_overrides(alone, ["optim.weight_decay=0", "model.dropout=0", f"train.teachers={teacher}"])
+    changed = regularized(Settings(without), text_of(short)).config
     assert (changed.optim.weight_decay, changed.model.dropout) == (STUDENT_DECAY, 0)
 
 
@@ -331,7 +330,8 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
         lambda config, *_: timed.append(config) or 10.0 * config.chars_per_step,
     )
     text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
-    config, _, notices, *_ = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
+    choice = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
+    config, notices = choice.config, choice.notices
     speed = f"at {10 * config.chars_per_step:,} characters a second"
     assert any(speed in line for label, line, _ in notices if label == "chosen")
     if len(timed) == 3:  # the last one for the first of two runs, whose dropout takes time too
@@ -388,30 +388,30 @@ def test_models_that_are_expected_to_learn_nothing_are_not_considered(corpora, t
 
 
 def test_whoever_has_decided_everything_or_the_length_is_left_alone():
-    assert chooses([], minutes=None) and chooses(["train.max_steps"], minutes=1.0)
-    assert not chooses(["train.max_steps"], minutes=None)
-    assert not chooses(CHOSEN, minutes=1.0)
-    assert all(chooses(CHOSEN - {key}, minutes=1.0) for key in CHOSEN)
+    length, everything = given("train.max_steps=9"), Settings(sources=dict.fromkeys(CHOSEN, Source.USER))
+    assert chooses(Settings(), minutes=None) and chooses(length, minutes=1.0)
+    assert not chooses(length, minutes=None)
+    assert not chooses(everything, minutes=1.0)
+    assert all(chooses(everything.leaving_open(key), minutes=1.0) for key in CHOSEN)
 
 
 def test_a_given_length_decides_the_regularization(corpora):
-    """Few epochs change nothing; with many, what was not given changes, and one line says why."""
-    corpus, config = corpora[100_000], Config()
-    few = apply_overrides(config, ["train.max_steps=10"])
-    text = text_of(corpus)
-    assert regularized(few, text, given=()) == Choice(few, None, [])
-    changed, _, [(_, why, _)], *_ = regularized(config, text, given=())
-    assert changed.optim.weight_decay > config.optim.weight_decay and changed.model.dropout > 0
-    assert f"weight decay {changed.optim.weight_decay:g}" in why and "times" in why
-    assert regularized(config, text, given=["optim.weight_decay", "model.dropout"]).config == config
+    """Few epochs change nothing; with many, what was not given changes, and it is known why."""
+    few, text, config = given("train.max_steps=10"), text_of(corpora[100_000]), Config()
+    assert regularized(few, text) == Choice(few, None, [])
+    changed = regularized(Settings(), text).settings
+    assert changed.values.optim.weight_decay > config.optim.weight_decay and changed.values.model.dropout > 0
+    assert "times" in changed.reasons["optim.weight_decay"] and changed.sources["model.dropout"] is Source.CHOSEN
+    kept = given("optim.weight_decay=0.1", "model.dropout=0")
+    assert regularized(kept, text).config == config
 
 
 def test_presets_that_decide_everything_are_the_full_ones():
     from chargpt.planning.settings import load_settings
 
     presets = Path(__file__).parents[2] / "configs"
-    undecided = {p.stem for p in presets.glob("*.yaml") if not CHOSEN <= load_settings(p.stem, [], presets=presets).given}
-    assert undecided <= {"best"}
+    loaded = {path.stem: load_settings(path.stem, {}, presets=presets)[0] for path in presets.glob("*.yaml")}
+    assert {name for name, settings in loaded.items() if not all(map(settings.is_given, CHOSEN))} <= {"best"}
 
 
 def test_epochs_that_the_user_gives_limit_each_of_two_runs(corpora):

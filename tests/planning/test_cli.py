@@ -20,8 +20,9 @@ def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
         (tmp_path / name).write_text("")
     assert parse_options(["data.txt"]).texts == ["data.txt"]
     options = parse_options(["a=b.txt", "train.seed=1", "more.txt", "--device", "cpu", "--minutes", "1.5"])
-    assert options.texts == ["a=b.txt", "more.txt"] and options.settings == ["train.seed=1", "runtime.device=cpu"]
-    assert options.given == {"train.seed", "runtime.device"} and options.minutes == 1.5 and not options.resume
+    assert options.texts == ["a=b.txt", "more.txt"] and options.settings == {"train": {"seed": 1}, "runtime": {"device": "cpu"}}
+    assert options.gives("train.seed") and not options.gives("train.max_steps")
+    assert options.minutes == 1.5 and not options.resume
 
 
 @pytest.mark.parametrize(

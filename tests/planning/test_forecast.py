@@ -73,7 +73,8 @@ def test_a_length_that_minutes_replaces_is_not_looked_ahead_at(text, tmp_path, c
 
 
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
-    arguments = [str(text), "--config", "tiny", f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
+    own = shutil.copy(ROOT / "configs" / "tiny.yaml", tmp_path)
+    arguments = [str(text), "--config", own, f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
     session = opened([*arguments, "--run", f"{tmp_path}/run"])
     trainer, corpus = session.trainer, session.corpus
     notices = describe_training(trainer, corpus, seconds=120.0)

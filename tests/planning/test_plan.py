@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import apply_overrides
 
 import train
-from chargpt.config import Config, apply_overrides
+from chargpt.config import Config
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
 from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_free, memory_needed

@@ -4,10 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.planning.settings import load_settings
+from chargpt.config import ModelConfig, Settings
+from chargpt.planning import settings
+from chargpt.planning.cli import settings_in
 from chargpt.terminal import UserError
 
 PRESETS = Path(__file__).parents[2] / "configs"
+
+
+def load_settings(name: str | None, words: list[str], **more) -> Settings:
+    """The settings of a file and of section.key=value words."""
+    return settings.load_settings(name, settings_in(words), **more)[0]
+
+
+def given_in(loaded: Settings) -> set[str]:
+    return {key for key in loaded.sources if loaded.is_given(key)}
 
 
 @pytest.mark.parametrize(
@@ -26,16 +37,15 @@ def test_a_preset_that_does_not_exist_is_one_line_that_says_what_to_do(name, pre
 
 
 def test_without_presets_the_default_is_that_of_the_cpu_preset():
-    without, with_presets = (
-        load_settings(None, ["train.seed=5", "runtime.device=cpu"], presets=folder) for folder in (Path("nowhere"), PRESETS)
-    )
-    assert without.config == with_presets.config and without.file is None and with_presets.file == PRESETS / "cpu.yaml"
+    words = settings_in(["train.seed=5", "runtime.device=cpu"])
+    without, with_presets = (settings.load_settings(None, words, presets=folder) for folder in (Path("nowhere"), PRESETS))
+    assert without[0].values == with_presets[0].values and without[1] is None and with_presets[1] == PRESETS / "cpu.yaml"
 
 
 def test_a_setting_given_by_its_earlier_name_is_given(tmp_path):
     (tmp_path / "mine.yaml").write_text("train: {second_run_gap: 0.1}\n")
-    settings = load_settings(str(tmp_path / "mine.yaml"), ["train.pupil_minutes=0"], presets=PRESETS)
-    assert {"train.student_gap", "train.student_minutes"} <= settings.given and settings.config.train.student_gap == 0.1
+    loaded = load_settings(str(tmp_path / "mine.yaml"), ["train.pupil_minutes=0"], presets=PRESETS)
+    assert {"train.student_gap", "train.student_minutes"} <= given_in(loaded) and loaded.values.train.student_gap == 0.1
 
 
 def test_a_field_that_the_user_names_is_read_from_tables_too(tmp_path):
@@ -43,10 +53,10 @@ def test_a_field_that_the_user_names_is_read_from_tables_too(tmp_path):
     (tmp_path / "mine.yaml").write_text("data: {field: body}\n")
     (tmp_path / "every.yaml").write_text("data: {field: text}\n")
     given = [(None, ["data.field=text"]), (str(tmp_path / "mine.yaml"), []), (str(tmp_path / "every.yaml"), []), (None, [])]
-    formats = [load_settings(name, words, presets=PRESETS).config.data.format for name, words in given]
+    formats = [load_settings(name, words, presets=PRESETS).values.data.format for name, words in given]
     assert formats == ["fields", "fields", "auto", "auto"]
     explicit = load_settings(None, ["data.field=body", "data.format=text"], presets=PRESETS)
-    assert explicit.config.data.format == "text"
+    assert explicit.values.data.format == "text"
 
 
 def test_what_the_user_has_given_is_known(tmp_path):
@@ -54,14 +64,14 @@ def test_what_the_user_has_given_is_known(tmp_path):
     (tmp_path / "mine.yaml").write_text("model: {n_layer: 2}\ntrain:\ndata: {lowercase: true}\n")
     words = ["optim.learning_rate=1e-3", "runtime.device=cpu"]
     given = {"optim.learning_rate", "runtime.device"}
-    assert load_settings(None, words, presets=PRESETS).given == given
-    assert load_settings(str(tmp_path / "mine.yaml"), words, presets=PRESETS).given == given | {
+    assert given_in(load_settings(None, words, presets=PRESETS)) == given
+    assert given_in(load_settings(str(tmp_path / "mine.yaml"), words, presets=PRESETS)) == given | {
         "model.n_layer",
         "data.lowercase",
     }
-    source = {"n_layer": 3, "n_embd": 32}
+    source = ModelConfig(n_layer=3, n_embd=32)
     loaded = load_settings(None, words, presets=PRESETS, model=source, model_from="a run")
-    assert loaded.given == given | {"model.n_layer", "model.n_embd"} and loaded.config.model.n_layer == 3
+    assert given_in(loaded) > given | {"model.n_layer", "model.n_embd"} and loaded.values.model.n_layer == 3
 
 
 @pytest.mark.parametrize("settings", [["model.n_head=3"], ["model.n_embd=97"]])
@@ -72,7 +82,7 @@ def test_one_setting_of_several_that_depend_on_each_other_is_enough(settings, as
     (tmp_path / "mine.yaml").write_text(f"{section}:\n  {name}: {value}\n")
     file, words = (str(tmp_path / "mine.yaml"), []) if as_file else (None, settings)
     words = [*words, "runtime.device=cpu"]
-    config = load_settings(file, words, presets=PRESETS).config
+    config = load_settings(file, words, presets=PRESETS).values
     assert getattr(getattr(config, section), name) == int(value)
     with pytest.raises(UserError, match="n_embd"):
         load_settings(file, [*words, "train.max_steps=10"], presets=PRESETS)
@@ -87,21 +97,21 @@ def test_a_file_with_a_mistake_is_one_line(text, tmp_path):
 
 def test_what_nothing_depends_on_is_that_of_the_preset():
     """Also for a model from elsewhere, whose run is not trained at once, so that nothing is chosen."""
-    source = {"n_layer": 1, "n_head": 1, "n_embd": 32}
+    source = ModelConfig(n_layer=1, n_head=1, n_embd=32)
     loaded = load_settings("tiny", ["runtime.device=cpu"], presets=PRESETS)
-    assert loaded.config.train.batch_size == 8 and loaded.config.model.n_head == 2
-    imported = load_settings(None, ["runtime.device=cpu"], presets=PRESETS, model=source, model_from="a file").config
-    assert imported.train == load_settings("cpu", [], presets=PRESETS).config.train and imported.model.n_embd == 32
+    assert loaded.values.train.batch_size == 8 and loaded.values.model.n_head == 2
+    imported = load_settings(None, ["runtime.device=cpu"], presets=PRESETS, model=source, model_from="a file").values
+    assert imported.train == load_settings("cpu", [], presets=PRESETS).values.train and imported.model.n_embd == 32
 
 
 def test_dropout_is_not_decided_by_the_run_whose_weights_are_used(tmp_path):
     """It follows the text and the time, unless the user gives it."""
-    source = {"n_layer": 1, "n_head": 1, "n_embd": 32, "dropout": 0.0}
+    source = ModelConfig(n_layer=1, n_head=1, n_embd=32)
     (tmp_path / "mine.yaml").write_text("model:\n  dropout: 0.3\n")
     without, by_file, typed = (
         load_settings(file, [*words, "runtime.device=cpu"], presets=PRESETS, model=source, model_from="a run")
         for file, words in ((None, []), (str(tmp_path / "mine.yaml"), []), (None, ["model.dropout=0.3"]))
     )
-    assert "model.dropout" not in without.given and "model.n_embd" in without.given
-    for settings in (by_file, typed):
-        assert "model.dropout" in settings.given and settings.config.model.dropout == 0.3
+    assert not without.is_given("model.dropout") and without.is_given("model.n_embd")
+    for loaded in (by_file, typed):
+        assert loaded.is_given("model.dropout") and loaded.values.model.dropout == 0.3

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import bits, last_step, publish_run
+from helpers import TINY_FILE, apply_overrides, bits, last_step, publish_run
 
 import train
-from chargpt.config import Config, TrainConfig, apply, apply_overrides, difference
+from chargpt.config import Config, TrainConfig, apply, difference
 from chargpt.device import choose_device
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import step_kernel
@@ -43,7 +43,7 @@ RUNTIME = Runtime(device=choose_device("cpu"), precision=torch.float32, threads=
 VOCAB = 7
 TINY = [
     "--config",
-    "tiny",
+    TINY_FILE,
     "train.max_steps=20",
     "train.eval_interval=10",
     "checkpoint.interval=10",

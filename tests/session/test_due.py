@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 from helpers import Clock as Machine
-from helpers import saved_state
+from helpers import apply_overrides, saved_state
 
-from chargpt.config import Config, apply_overrides
+from chargpt.config import Config
 from chargpt.planning import clock as clock_module
 from chargpt.planning.clock import SETTLED_SECONDS, SETTLING_STEPS, Clock
 from chargpt.runs.checkpoint_schema import Progress

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import SHAPE, bits, last_step, logged, publish_run
+from helpers import SHAPE, TINY_FILE, apply_overrides, bits, last_step, logged, publish_run
 from session_helpers import finish, opened, resumed
 
 import sample
 import train
-from chargpt.config import Config, DataConfig, apply_overrides
+from chargpt.config import Config, DataConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.clock import longest_run
 from chargpt.planning.law import MIN_STEPS
@@ -35,7 +35,7 @@ FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, b
 FORMAT_3 = ROOT / "tests" / "runs" / "format_3"  # the same text and settings, by commit 1cd45ff, before patience was counted
 FORMAT_4 = ROOT / "tests" / "runs" / "format_4"  # the same text and settings, by the commit before 220b771, with steps by torch
 FORMAT_5 = ROOT / "tests" / "runs" / "format_5"  # the same text and settings, by the commit before 0e62634
-TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
+TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
 
 @pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5], ids=lambda folder: folder.name)

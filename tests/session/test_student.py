@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import Clock, bits, last_step, logged
+from helpers import TINY_FILE, Clock, apply_overrides, bits, last_step, logged
 from session_helpers import clock_of_steps
 
 import train
-from chargpt.config import Config, apply_overrides
+from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.runs.checkpoint import newest
 from chargpt.session.student import (
@@ -38,7 +38,7 @@ from chargpt.training.trainer import Trainer
 UNDECIDED = ["train.student_minutes=0.02", "train.student_gap=0.1"]
 TINY = [
     "--config",
-    "tiny",
+    TINY_FILE,
     "train.max_steps=40",
     "train.eval_interval=20",
     "checkpoint.interval=10",

@@ -18,12 +18,13 @@ def load(tmp_path) -> Callable[..., Corpus]:
         *texts: Path | str,
         block_size: int = 4,
         tokenizer: Tokenizer | None = None,
-        given: Collection[str] = (),
+        asked: Collection[str] = (),
         known: str = "",
         **changes: object,
     ) -> Corpus:
         config = DataConfig(**{"cache": str(tmp_path / ".cache"), "val_fraction": 0.5, **changes})
         names = [str(text) for text in texts]
-        return load_corpus(names, config, root=tmp_path, block_size=block_size, tokenizer=tokenizer, known=known, given=given)
+        more = {"tokenizer": tokenizer, "known": known, "asked": dict.fromkeys(asked)}
+        return load_corpus(names, config, root=tmp_path, block_size=block_size, **more)
 
     return load

@@ -132,11 +132,11 @@ NO_EFFECT = {
 
 
 @pytest.mark.parametrize("case", NO_EFFECT)
-def test_a_setting_that_does_nothing_is_an_error_if_it_was_typed(case, load, tmp_path):
+def test_a_setting_that_does_nothing_is_an_error_if_it_was_given(case, load, tmp_path):
     settings, message = NO_EFFECT[case]
     (tmp_path / "a.txt").write_text("the sea and the stone")
     with pytest.raises(UserError, match=message):
-        load(tmp_path / "a.txt", given={f"data.{name}" for name in settings}, **settings)
+        load(tmp_path / "a.txt", asked=settings, **settings)
     assert load(tmp_path / "a.txt", **settings).characters == 21, "a file of settings may be for several texts"
 
 
@@ -145,12 +145,12 @@ def test_settings_that_do_something_are_no_error(load, tmp_path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / "all" / name).write_text(f"the sea and the stone of {name}")
     (tmp_path / "a.csv").write_text(CSV)
-    load(tmp_path / "all", pattern="*.txt", separator="x", given={"data.pattern", "data.separator"})
-    load(tmp_path / "a.csv", field="body", format="fields", separator="x", given={"data.field", "data.separator"})
+    load(tmp_path / "all", pattern="*.txt", separator="x", asked=["separator"])
+    load(tmp_path / "a.csv", field="body", format="fields", separator="x", asked=["separator"])
 
 
 def test_a_fraction_beside_a_text_for_validation_is_an_error(load, tmp_path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(f"the sea and the stone of {name}")
     with pytest.raises(UserError, match="data.val_fraction: 0.5 given, but data.val_text validates; leave one of them out"):
-        load(tmp_path / "a.txt", val_text=str(tmp_path / "b.txt"), given={"data.val_fraction"})
+        load(tmp_path / "a.txt", val_text=str(tmp_path / "b.txt"), asked=["val_fraction"])

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import load_settings
 from chargpt.sampling.decoder import Decoder, pieces
 from chargpt.sampling.rules import Sampling
@@ -186,7 +187,7 @@ def test_a_model_with_a_teacher_keeps_every_tensor_on_its_device():
 def test_every_preset_trains_on_one_device(preset):
     """At its full width, since the meta device computes nothing; with one layer, since torch takes long for each call."""
     overrides = ["model.n_layer=1", "runtime.device=cpu"]
-    trainer = make_trainer(load_settings(preset, overrides, presets=PRESETS).config)
+    trainer = make_trainer(load_settings(preset, settings_in(overrides), presets=PRESETS)[0].values)
     with rehearsal():
         trainer.step()
     size = trainer.weights.computing.element_size()
