@@ -156,8 +156,8 @@ class Trainer:
 
     def _compute_gradient(self, step: int) -> Tensor:
         """Compute the gradient of the own rows of the batch; their share of the loss."""
-        train, group = self.config.train, self.group
-        seed = ((train.seed * 1_000_003 + step) * group.size + group.rank) % 2**63  # of dropout
+        train = self.config.train
+        seed = ((train.seed * 1_000_003 + step) * self.group.size + self.group.rank) % 2**63  # of dropout
         if self.config.model.dropout:
             torch.manual_seed(seed)
         total = torch.zeros((), device=self.runtime.device)
