@@ -106,7 +106,7 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
                 return
             with spinning.watch():
                 report = session.trainer.step()
-            clock.step_done()
+            session.trainer.progress.seconds += clock.step_done()
             session.journal.advance_bar()
             if session.due(interrupt).record:
                 session.record(report)
