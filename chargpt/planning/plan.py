@@ -57,6 +57,18 @@ MINUTES_WORTH_COMPILING = 3
 SHAPE = ("model.n_layer", "model.n_embd", "model.block_size")
 
 
+@contextlib.contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Leave torch's random states as they were: of the CPU, and of a GPU that is in use."""
+    cpu = torch.get_rng_state()
+    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        torch.set_rng_state(cpu)
+        torch.cuda.set_rng_state_all(gpu)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A run that has not begun."""
@@ -71,27 +83,16 @@ class Plan:
     notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
     choices: tuple[Notice, ...]  # what was chosen, and the loss to expect: for the user after those of `describe_training`
 
+    @random_states_kept()
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect. Times a few steps."""
         config, corpus, runtime = self.config, self.corpus, choose_runtime(self.config)
-        trainer = Trainer(
-            self.model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(self.teachers)
-        )
-        training = describe_training(trainer, corpus, seconds=self.seconds, steps=self.steps)
+        with runtime.applied():
+            teachers = models_of(self.teachers)
+            trainer = Trainer(self.model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers)
+            training = describe_training(trainer, corpus, seconds=self.seconds, steps=self.steps)
         said = [*self.notices, *training, *self.choices]
         return "\n".join(notice_line(label, text) for label, text, kind in said if kind != "summary")
-
-
-@contextlib.contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Leave torch's random states as they were: of the CPU, and of a GPU that is in use."""
-    cpu = torch.get_rng_state()
-    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    try:
-        yield
-    finally:
-        torch.set_rng_state(cpu)
-        torch.cuda.set_rng_state_all(gpu)
 
 
 @random_states_kept()

@@ -39,6 +39,7 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, apply_overrides, to_dict  # noqa: E402
+from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT  # noqa: E402
 from chargpt.planning.chosen_for_time import choose, text_of, training_speed  # noqa: E402
 from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
@@ -62,6 +63,7 @@ POINTS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # parts of a run after which it i
 
 def experiment(line: str, folder: str) -> dict:
     """Run the experiment of a line of the plan, and return its result."""
+    keep_freed_memory()  # as train.py does
     torch.set_num_threads(1)
     name, first, *_ = line.split()
     text = Path(folder, f"{Path(name).stem}-{first}.txt")
