@@ -10,7 +10,7 @@ then a student that learns from them: the next sessions.
 if __name__ == "__main__":  # checks the options, unless torchrun is used; imports this file, runs main() and exits
     from chargpt.launch import launch
 
-    launch("train", options="chargpt.planning.cli")
+    launch("train", options="chargpt.planning.cli", trains=True)
 
 import time
 from pathlib import Path
@@ -73,19 +73,20 @@ def train(session: Session, interrupt: Interrupt) -> Result:
     If numbers are not finite, the run ends with code 3; with train.on_nonfinite=rollback, it goes back to a checkpoint first,
     three times at most.
     """
-    session.describe_run()  # times some steps, prints, and writes config.yaml; of a new run, details.txt too
-    # Threads spin while the machine is idle, and sleep while it is busy; also for the best sample and the report.
-    with ThreadSpinning(session.trainer.runtime) as spinning:
-        while True:
-            try:
-                take_steps(session, interrupt, spinning)
-                break
-            except NotFinite as problem:
-                if not session.can_roll_back:
-                    return give_up(session, problem)
-                session.roll_back(problem)
-        session.rename_to_teacher(interrupt)  # if a student follows, NAME becomes NAME-teacher
-        return conclude(session, interrupt)
+    runtime = session.trainer.runtime
+    with runtime.applied():  # also for the best sample and the report
+        session.describe_run()  # times some steps, prints, and writes config.yaml; of a new run, details.txt too
+        with ThreadSpinning(runtime) as spinning:  # threads spin while the machine is idle, and sleep while it is busy
+            while True:
+                try:
+                    take_steps(session, interrupt, spinning)
+                    break
+                except NotFinite as problem:
+                    if not session.can_roll_back:
+                        return give_up(session, problem)
+                    session.roll_back(problem)
+            session.rename_to_teacher(interrupt)  # if a student follows, NAME becomes NAME-teacher
+            return conclude(session, interrupt)
 
 
 def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning) -> None:
@@ -106,7 +107,7 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
                 return
             with spinning.watch():
                 report = session.trainer.step()
-            clock.step_done()
+            session.trainer.progress.seconds += clock.step_done()
             session.journal.advance_bar()
             if session.due(interrupt).record:
                 session.record(report)

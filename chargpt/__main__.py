@@ -1,9 +1,9 @@
 """`chargpt VERB ...` and `python -m chargpt VERB ...`. Each verb is a module in commands/; commands/verbs.py lists them."""
 
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
-    from chargpt.launch import launch
+    from chargpt import launch
 
-    launch("chargpt.__main__")
+    launch.command()
 
 import difflib
 import importlib

@@ -39,7 +39,8 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 def cpu_precision() -> torch.dtype:
     """What `auto` means on this processor: bfloat16 if it has instructions for it, otherwise float32."""
-    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
+    is_supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    return torch.bfloat16 if is_supported else torch.float32
 
 
 @contextlib.contextmanager

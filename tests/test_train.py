@@ -23,6 +23,7 @@ import train
 from chargpt.interrupt import Interrupt
 from chargpt.planning import clock as time_budget
 from chargpt.planning.clock import Clock as TrainingClock
+from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
@@ -824,9 +825,20 @@ def test_the_sample_at_the_end_is_that_of_the_best_checkpoint(trainer, tmp_path,
     expected = samples[int(best[5:13])].strip()
     assert int(best[5:13]) < 40 and expected != samples[40].strip()
     assert f"\n{expected}\n" in capsys.readouterr().out
-    (tmp_path / "run" / "metrics.jsonl").unlink()  # then the best checkpoint writes it again
+    (tmp_path / "run" / "metrics.jsonl").unlink()  # the run has kept it
     assert resume(tmp_path / "run") == 0
     assert f"\n{expected}\n" in capsys.readouterr().out
+
+
+def test_a_best_sample_that_was_not_kept_is_written_by_the_best_checkpoint(trainer, tmp_path, capsys):
+    """As of a run that an older version has trained."""
+    assert trainer("optim.learning_rate=3", "optim.warmup_steps=0") == 0
+    checkpoint, _ = newest(tmp_path / "run")
+    kept, checkpoint.state.progress.best_sample = checkpoint.state.progress.best_sample, ""
+    publish(tmp_path / "run", weights=checkpoint.weights, training=checkpoint.training, state=checkpoint.state)
+    capsys.readouterr()
+    assert resume(tmp_path / "run") == 0
+    assert f"\n{kept.strip()}\n" in capsys.readouterr().out
 
 
 def test_a_signal_during_the_report_says_that_the_run_is_complete(programs, text, tmp_path):

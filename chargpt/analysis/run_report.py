@@ -12,12 +12,13 @@ import numpy as np
 from chargpt.analysis.copies import Copies, measure_copies
 from chargpt.analysis.heads import Heads, measure_attention
 from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
-from chargpt.analysis.metrics_log import MetricsLog, read_metrics
 from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
 from chargpt.config import Config
 from chargpt.model import GPT
 from chargpt.project import command
-from chargpt.runs.checkpoint_schema import NO_TEXT
+from chargpt.runs.checkpoint import newest_state
+from chargpt.runs.checkpoint_schema import NO_TEXT, Progress
+from chargpt.runs.metrics import MetricsLog, read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
@@ -83,6 +84,7 @@ class RunReport:
     texts: list[str]
     config: Config
     environment: Mapping[str, str | int | bool]
+    progress: Progress  # what the run has reached, at its newest checkpoint
     log: MetricsLog
     corpus: list[Notice] = field(default_factory=list)  # about the text
     training_characters: int | None = None
@@ -122,6 +124,7 @@ def measure_run(
         "config": loaded.config,
         "environment": loaded.environment,
         "fingerprint": loaded.fingerprint,
+        "progress": newest_state(folder).progress,
         "log": read_metrics(folder),
     }
     if corpus is None:

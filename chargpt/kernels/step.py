@@ -66,11 +66,11 @@ def supports(config: ModelConfig | GPTConfig) -> bool:
     return config.n_embd % PANEL == 0 and attention.supports(config)
 
 
-def is_faster(config: ModelConfig | GPTConfig) -> bool:
-    """Whether a kernel supports this model, and its steps are clearly faster than torch's."""
+def is_faster(config: ModelConfig | GPTConfig, *, threads: int = 0) -> bool:
+    """Whether a kernel supports this model, and its steps are clearly faster than torch's with so many threads (0: torch's)."""
     has_amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
     has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512" and not has_amx
-    most = MOST_WITH_AVX512 if has_avx512 and torch.get_num_threads() <= FEW_THREADS else MOST_PARAMETERS
+    most = MOST_WITH_AVX512 if has_avx512 and (threads or torch.get_num_threads()) <= FEW_THREADS else MOST_PARAMETERS
     return supports(config) and 12 * config.n_layer * config.n_embd**2 <= most
 
 

@@ -220,9 +220,9 @@ def result(run: RunReport) -> str:
         than = f"an n-gram model of the same text ({run.ngram_loss:.2f})"
         how = f"{abs(gain):.2f} {'below' if gain > 0 else 'above'}" if abs(gain) >= CLOSE else "about"
         sentences[0] += f", {how} that of {than}"
-    later = [loss for step, loss in run.log.curve("val/loss") if step > run.step]
-    if later and later[-1] > run.val_loss + WORSE:
-        sentences.append(f"At step {run.step:,} it was {run.val_loss:.2f}; it rose to {later[-1]:.2f} after that")
+    last, evaluated = run.progress.val_loss, run.progress.evaluated
+    if last is not None and evaluated is not None and evaluated > run.step and last > run.val_loss + WORSE:
+        sentences.append(f"At step {run.step:,} it was {run.val_loss:.2f}; it rose to {last:.2f} after that")
     training = [loss for step, loss in run.log.curve("train/loss") if step <= run.step][-1:]
     if training and training[0] < run.val_loss / 2:
         sentences.append(f"The training loss is {training[0]:.2f}: the model has memorised a part of its text")
@@ -232,8 +232,9 @@ def result(run: RunReport) -> str:
 
 def newest_sample(run: RunReport) -> str:
     """What the model of this report writes: a sample of the training at its step, or else a new one; empty without any."""
+    kept = [run.progress.best_sample] if run.progress.best_step == run.step else []
     logged = [sample for step, sample in run.log.samples if step == run.step]
-    samples = [*logged[-1:], *(run.copies.samples if run.copies is not None else [])]
+    samples = [*kept, *logged[-1:], *(run.copies.samples if run.copies is not None else [])]
     return sample_text(next((sample for sample in samples if sample.strip()), ""))
 
 
@@ -247,11 +248,12 @@ def tiles(run: RunReport) -> list[Tile]:
         better = run.ngram_loss - run.val_loss
         note = f"the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}"
         found.append(Tile(name="n-gram model", value=f"{run.ngram_loss:.4f}", note=note))
-    if run.config.train.start and run.val_loss is not None and (logged := run.log.curve("val/loss")):
-        better = logged[0][1] - run.val_loss
+    first_loss = run.progress.first_loss
+    if run.config.train.start and run.val_loss is not None and first_loss is not None:
+        better = first_loss - run.val_loss
         note = f"{run.config.train.start}; the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}"
-        found.append(Tile(name="start alone", value=f"{logged[0][1]:.4f}", note=note))
-    steps = max(run.log.last_step, run.step)
+        found.append(Tile(name="start alone", value=f"{first_loss:.4f}", note=note))
+    steps = max(run.progress.step, run.step)
     note = f"of {steps:,} taken; {run.config.train.max_steps:,} planned"
     found.append(Tile(name="best step", value=f"{run.step:,}", note=note))
     model = run.config.model
@@ -261,9 +263,9 @@ def tiles(run: RunReport) -> list[Tile]:
         epochs = steps * run.config.chars_per_step / run.training_characters
         note = f"characters; seen for {epochs:.1f} epochs" if epochs < 100 else f"characters; seen for {epochs:,.0f} epochs"
         found.append(Tile(name="training text", value=f"{run.training_characters:,}", note=note))
-    seconds = run.log.training_seconds(run.config.chars_per_step)
-    if seconds is not None:
-        speed = run.log.last_step * run.config.chars_per_step / seconds
+    seconds = run.progress.seconds
+    if seconds and first_loss is not None:  # without that, the run began in an older version, which did not count them
+        speed = run.progress.step * run.config.chars_per_step / seconds
         found.append(Tile(name="time of the steps", value=duration(seconds), note=f"{speed:,.0f} characters per second"))
     return found
 

@@ -358,10 +358,10 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
         micro = max(1, MOST_TIMED // (windows * config.model.block_size))
         train = dataclasses.replace(config.train, batch_size=windows, accumulate=min(config.train.accumulate, micro))
         config = dataclasses.replace(config, train=train)
-    model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
-    trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
     seconds: list[float] = []
-    with ThreadSpinning(runtime):
+    with runtime.applied(), ThreadSpinning(runtime):
+        model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
+        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
         trainer.step()  # allocates memory
         while sum(seconds) < STEADY_SECONDS or (len(seconds) < 3 and sum(seconds) < 2 * STEADY_SECONDS):
             started = time.perf_counter()

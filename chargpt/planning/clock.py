@@ -74,16 +74,17 @@ class Clock:
         self._last = time.perf_counter()
         self._most_kept_back = 0.0 if deadline is None else max(0.0, deadline - self._last) * OVERHEAD_SHARE
 
-    def step_done(self) -> None:
-        """One more step is done."""
+    def step_done(self) -> float:
+        """One more step is done. Returns the seconds that it took."""
         now = time.perf_counter()
+        took, self._last = now - self._last, now
         self.steps += 1
         if self.steps > SETTLING_STEPS:
-            self.seconds += now - self._last
-            self._window.append(now - self._last)
-        self._last = now
+            self.seconds += took
+            self._window.append(took)
         if self.seconds - self._window_start[1] >= SETTLED_SECONDS:
             self._look_at_window()
+        return took
 
     def _look_at_window(self) -> None:
         """Take the speed of the steps in the window, and begin the next window."""

@@ -54,6 +54,18 @@ from chargpt.training.trainer import Trainer
 MINUTES_WORTH_COMPILING = 3
 
 
+@contextlib.contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Leave torch's random states as they were: of the CPU, and of a GPU that is in use."""
+    cpu = torch.get_rng_state()
+    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        torch.set_rng_state(cpu)
+        torch.cuda.set_rng_state_all(gpu)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A run that has not begun."""
@@ -72,27 +84,16 @@ class Plan:
     def config(self) -> Config:
         return self.settings.values
 
+    @random_states_kept()
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect. Times a few steps."""
         config, corpus, runtime = self.config, self.corpus, choose_runtime(self.config)
-        trainer = Trainer(
-            self.model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(self.teachers)
-        )
-        training = describe_training(trainer, corpus, seconds=self.seconds, steps=self.steps)
+        with runtime.applied():
+            teachers = models_of(self.teachers)
+            trainer = Trainer(self.model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers)
+            training = describe_training(trainer, corpus, seconds=self.seconds, steps=self.steps)
         said = [*self.notices, *training, *self.choices]
         return "\n".join(notice_line(label, text) for label, text, kind in said if kind != "summary")
-
-
-@contextlib.contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Leave torch's random states as they were: of the CPU, and of a GPU that is in use."""
-    cpu = torch.get_rng_state()
-    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    try:
-        yield
-    finally:
-        torch.set_rng_state(cpu)
-        torch.cuda.set_rng_state_all(gpu)
 
 
 @random_states_kept()

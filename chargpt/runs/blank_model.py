@@ -17,7 +17,7 @@ def gpt_config(shape: ModelConfig | GPTConfig) -> GPTConfig:
 def blank_model(shape: ModelConfig | GPTConfig, vocab_size: int) -> GPT:
     """A model whose weights are still to be loaded. Initial ones would cost seconds and change the global random state."""
     with _WithoutInitialisation():
-        return GPT(gpt_config(shape), vocab_size)
+        return GPT(gpt_config(shape), vocab_size).float()  # whatever the default of the caller is
 
 
 class _WithoutInitialisation(TorchFunctionMode):

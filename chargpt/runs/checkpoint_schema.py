@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from chargpt.config import Config, TrainConfig, apply, to_dict
+from chargpt.config import GONE, MAX_TEACHERS, RENAMED, Config, TrainConfig, apply, to_dict
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 6
+FORMAT = 7
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
 MAX_SECONDS = 1e12  # of a time limit
@@ -22,6 +22,10 @@ LARGEST_LOSS = 1e39  # nats per character; training computes losses in float32, 
 MAX_ENTRIES = 100_000  # of a list
 MAX_ENVIRONMENT = 100  # entries
 MAX_TEXT_LENGTH = 10_000  # characters
+MAX_SAMPLE = 100_000  # characters of a sample that is kept
+SOURCES = ("preset", "user", "run", "chosen")  # what sets a setting that is no default
+DEFAULTS = {f"{section}.{name}": value for section, values in to_dict(Config()).items() for name, value in values.items()}
+SHAPE = [key for key in DEFAULTS if key.startswith("model.") and key != "model.dropout"]  # what the weights of a start decide
 
 
 @dataclass(kw_only=True)
@@ -29,26 +33,34 @@ class Progress:
     """The progress of a run. Together with weights and optimizer state, everything that the rest of the run depends on."""
 
     step: int = 0  # steps taken
+    first_step: int = 0  # the steps of the stages before this one
+    seconds: float = 0.0  # that these steps took, without evaluations
+    first_loss: float | None = None  # the validation loss before the first step
     evaluated: int | None = None  # the step of the last evaluation
     val_loss: float | None = None  # its result, nats per character
     best_step: int | None = None  # the step of the best checkpoint
     best_loss: float | None = None  # its validation loss
+    best_sample: str = ""  # what it wrote; empty if it wrote none, or more than MAX_SAMPLE
     lowest_loss: float | None = None  # of all evaluations; with `checkpoint.best=last`, the best one may have a higher loss
     without_gain: int = 0  # evaluations in a row, at a falling learning rate, that brought no better loss
     loss_sum: float = 0.0  # of the training losses since the last log
     loss_count: int = 0
+    train_loss: float | None = None  # the last mean of training losses that was logged
     skipped: list[int] = field(default_factory=list)  # steps whose loss was not finite; each one caused a rollback
 
-    def record_evaluation(self, loss: float, *, is_falling: bool = True, tolerance: float = 0.0) -> None:
-        """The validation loss of the current step is `loss`; `is_falling` if the learning rate has begun to fall.
+    def record_evaluation(self, loss: float, *, sample: str = "", is_falling: bool = True, tolerance: float = 0.0) -> None:
+        """The validation loss of the current step is `loss`, and the model has written `sample`, empty for none.
 
-        This step is the best one if its loss is lower than that of the best one before, or less than `tolerance` nats above the
-        lowest one.
+        `is_falling` if the learning rate has begun to fall. This step is the best one if its loss is lower than that of the
+        best one before, or less than `tolerance` nats above the lowest one.
         """
         self.evaluated, self.val_loss = self.step, loss
+        if self.step == 0:
+            self.first_loss = loss
         lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
         if loss < max(best, lowest + tolerance):
             self.best_step, self.best_loss, self.without_gain = self.step, loss, 0
+            self.best_sample = sample if len(sample) <= MAX_SAMPLE else ""
         elif is_falling:
             self.without_gain += 1
         self.lowest_loss = min(lowest, loss)
@@ -61,8 +73,9 @@ class Progress:
         return self.step >= train.max_steps or 0 < train.patience <= self.without_gain
 
     def take_mean_loss(self) -> float:
-        """The mean training loss since the last call."""
+        """The mean training loss since the last call, which becomes `train_loss`."""
         mean, self.loss_sum, self.loss_count = self.loss_sum / self.loss_count, 0.0, 0
+        self.train_loss = mean
         return mean
 
     def copy(self) -> "Progress":
@@ -81,6 +94,8 @@ class SavedState:
     progress: Progress
     environment: dict[str, str | int | bool]  # what must be equal for a resumed run to be equal to the bit
     seconds_left: float | None = None  # of --minutes; None for a run without a time limit
+    sources: dict[str, str] = field(default_factory=dict)  # section.key -> one of SOURCES; what is missing is a default
+    stage: int = 1  # which of the models of a run this is; those before it are its teachers
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, in the newest format."""
@@ -109,8 +124,10 @@ class SavedState:
             texts=[_text(text, "texts") for text in _list(state["texts"], "texts")],
             fingerprint=_fingerprint(state["fingerprint"]),
             progress=_progress(state["progress"]),
-            environment=_environment(_with_chunks(state["environment"], state["config"])),
+            environment=_environment(state["environment"]),
             seconds_left=None if left is None else _number(left, "seconds_left", most=MAX_SECONDS),
+            sources=_sources(state["sources"]),
+            stage=_whole(state["stage"], "stage", least=1, most=MAX_TEACHERS + 1),
         )
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -158,19 +175,34 @@ def _from_format_5(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-MIGRATIONS = {1: _from_format_1, 2: _from_format_2, 3: _from_format_3, 4: _from_format_4, 5: _from_format_5}
+def _from_format_6(data: dict[str, Any]) -> dict[str, Any]:
+    """Format 6 did not say who had set a setting, nor what a run had reached but its losses; every run was of one stage.
 
-
-def _with_chunks(environment: object, config: dict[str, Any]) -> object:
-    """The environment with what a run that cut its batch into several `train.chunks` has in place of the number of processes.
-
-    Such a run goes on, but not with the same bits. Later versions have no chunks, and one of them was the whole batch.
+    A run that cut its batch into several `train.chunks` goes on, but not with the same bits; one chunk is the whole batch.
     """
-    train = config.get("train")
-    chunks = train.get("chunks", 1) if isinstance(train, dict) else 1
-    if chunks in (0, 1) or not isinstance(environment, dict) or "processes" in environment:
-        return environment
-    return {**environment, "processes": f"with train.chunks={chunks!s:.10}"}
+    config, environment, progress = data.get("config"), data.get("environment"), data.get("progress")
+    if isinstance(config, dict):
+        read = to_dict(apply(Config(), config, where="settings"))
+        values = {f"{section}.{name}": value for section, group in read.items() for name, value in group.items()}
+        data["sources"] = {key: "user" for key, value in values.items() if value != DEFAULTS[key]}
+        data["sources"] |= dict.fromkeys(SHAPE, "run") if values["train.start"] else {}
+        chunks = (config.get("train") or {}).get("chunks", 1)
+        if isinstance(environment, dict) and chunks not in (0, 1) and "processes" not in environment:
+            data["environment"] = {**environment, "processes": f"with train.chunks={chunks!s:.10}"}
+    if isinstance(progress, dict):
+        reached = {"first_step": 0, "seconds": 0.0, "first_loss": None, "best_sample": "", "train_loss": None}
+        data["progress"] = {**reached, **progress}
+    return {**data, "stage": 1}
+
+
+MIGRATIONS = {
+    1: _from_format_1,
+    2: _from_format_2,
+    3: _from_format_3,
+    4: _from_format_4,
+    5: _from_format_5,
+    6: _from_format_6,
+}
 
 
 def _object(value: object, name: str, keys: set[str]) -> dict[str, Any]:
@@ -186,10 +218,10 @@ def _number(value: object, name: str, *, most: float) -> float:
     raise ValueError(f"{name}: not a number from 0 to {most:g}")
 
 
-def _whole(value: object, name: str, *, most: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+def _whole(value: object, name: str, *, most: int, least: int = 0) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
-    raise ValueError(f"{name}: not a whole number from 0 to {most}")
+    raise ValueError(f"{name}: not a whole number from {least} to {most}")
 
 
 def _list(value: object, name: str) -> list[Any]:
@@ -219,6 +251,15 @@ def _environment(value: object) -> dict[str, str | int | bool]:
     }
 
 
+def _sources(value: object) -> dict[str, str]:
+    """Who set each setting that is no default, by the names that settings have now."""
+    if isinstance(value, dict):
+        sources = {RENAMED.get(str(key), str(key)): source for key, source in value.items() if key not in GONE}
+        if sources.keys() <= DEFAULTS.keys() and all(source in SOURCES for source in sources.values()):
+            return sources
+    raise ValueError(f"sources: not an object of settings, each with one of {', '.join(SOURCES)}")
+
+
 def _progress(value: object) -> Progress:
     entries = _object(value, "progress", {field.name for field in dataclasses.fields(Progress)})
     step = _whole(entries["step"], "progress.step", most=MAX_STEPS - 1)
@@ -228,10 +269,13 @@ def _progress(value: object) -> Progress:
         without_gain=_whole(entries["without_gain"], "progress.without_gain", most=step),
         loss_count=loss_count,
         loss_sum=_number(entries["loss_sum"], "progress.loss_sum", most=LARGEST_LOSS * (1 + loss_count)),
+        first_step=_whole(entries["first_step"], "progress.first_step", most=MAX_STEPS - 1),
+        seconds=_number(entries["seconds"], "progress.seconds", most=MAX_SECONDS),
+        train_loss=_loss(entries["train_loss"], "progress.train_loss"),
         skipped=[_whole(entry, "progress.skipped", most=MAX_STEPS) for entry in _list(entries["skipped"], "progress.skipped")],
     )
-    evaluation = [entries[name] for name in ("evaluated", "val_loss", "best_step", "best_loss", "lowest_loss")]
-    if all(entry is None for entry in evaluation):
+    evaluation = [entries[name] for name in ("evaluated", "val_loss", "best_step", "best_loss", "lowest_loss", "first_loss")]
+    if all(entry is None for entry in evaluation) and entries["best_sample"] == "":
         return progress
     evaluated = _whole(entries["evaluated"], "progress.evaluated", most=step)
     val_loss = _number(entries["val_loss"], "progress.val_loss", most=LARGEST_LOSS)
@@ -242,5 +286,17 @@ def _progress(value: object) -> Progress:
         val_loss=val_loss,
         best_step=_whole(entries["best_step"], "progress.best_step", most=evaluated),
         best_loss=best_loss,
+        best_sample=_sample(entries["best_sample"]),
         lowest_loss=_number(entries["lowest_loss"], "progress.lowest_loss", most=best_loss),
+        first_loss=_loss(entries["first_loss"], "progress.first_loss"),
     )
+
+
+def _sample(value: object) -> str:
+    if isinstance(value, str) and len(value) <= MAX_SAMPLE:
+        return value
+    raise ValueError(f"progress.best_sample: not a text of at most {MAX_SAMPLE:,} characters")
+
+
+def _loss(value: object, name: str) -> float | None:
+    return None if value is None else _number(value, name, most=LARGEST_LOSS)

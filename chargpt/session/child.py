@@ -103,7 +103,7 @@ def run(arguments: list[str]) -> None:
     """The child: train.py, until it has ended or standard input is closed."""
     sys.argv = ["train.py", *arguments]
     threading.Thread(target=_stop_when_closed, daemon=True).start()
-    launch("chargpt.commands.train", options="chargpt.planning.cli")
+    launch("chargpt.commands.train", options="chargpt.planning.cli", trains=True)
 
 
 def _stop_when_closed() -> None:

@@ -68,11 +68,6 @@ class Journal:
             self._metrics.close()
             self._bar = None
 
-    @property
-    def train_loss(self) -> float | None:
-        """The last mean training loss that was recorded, also by an earlier process of this run."""
-        return None if self._metrics is None else self._metrics.last.get("train/loss")
-
     def advance_bar(self) -> None:
         """Move the progress bar by a step."""
         if self._bar is not None:

@@ -1,14 +1,11 @@
 """One `log(step, {...})` for TensorBoard and metrics.jsonl. A failure to log never ends a training."""
 
 import contextlib
-import json
-import math
 import os
 import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -17,7 +14,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 from tqdm import tqdm
 
-from chargpt.files import publish_file
+from chargpt.runs.metrics import MetricsFile
 from chargpt.terminal import escape_controls, notice_line, shown
 
 # The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
@@ -41,12 +38,10 @@ class Metrics:
     def __init__(self, folder: Path, *, step: int = -1, settings: Mapping[str, float | str] | None = None) -> None:
         """With `settings`, TensorBoard gets the charts above and compares this run with others by its settings."""
         self.folder = folder
-        self.lines: TextIO | None = None
+        self.lines: MetricsFile | None = None
         self.events: EventFile | None = None  # None, like `lines`, once logging has stopped
-        self.last: dict[str, float] = {}  # the last number of each name
         try:
-            self.last = _keep_until(folder / "metrics.jsonl", step)
-            self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8", newline="\n")
+            self.lines = MetricsFile(folder, step=step)
             self.events = EventFile(folder / event_file_name(), purge_step=step + 1)
             if settings and step < 0:  # a resumed run has recorded them
                 self._describe(settings)
@@ -58,7 +53,6 @@ class Metrics:
 
         Pictures are for TensorBoard alone.
         """
-        self.last.update((name, value) for name, value in values.items() if isinstance(value, float))
         if self.lines is None or self.events is None:
             return
         try:
@@ -69,11 +63,7 @@ class Metrics:
                     self.events.add(step, summary.image(name, value, dataformats="HWC"))
                 else:
                     self.events.add(step, summary.scalar(name, value))
-            line = {
-                "step": step,
-                **{name: _finite(value) for name, value in values.items() if not isinstance(value, np.ndarray)},
-            }
-            self.lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self.lines.log(step, {name: value for name, value in values.items() if not isinstance(value, np.ndarray)})
         except OSError as error:
             self._stop(error)
 
@@ -82,10 +72,9 @@ class Metrics:
         if self.lines is None or self.events is None:
             return
         try:
-            for file in (self.lines, self.events.file):
-                file.flush()
-                os.fsync(file.fileno())
-            os.stat(self.lines.name)  # a deleted file can still be written to, but nobody can read it
+            self.events.file.flush()
+            os.fsync(self.events.file.fileno())
+            self.lines.flush()
         except OSError as error:
             self._stop(error)
 
@@ -148,27 +137,3 @@ def event_file_name() -> str:
 def _as_markdown(text: str) -> str:
     """TensorBoard renders Markdown and removes unsafe HTML; an indented text is a code block, which is shown unchanged."""
     return "\n".join("    " + line for line in escape_controls(text).splitlines())
-
-
-def _finite(value: float | str) -> float | str | None:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _keep_until(path: Path, step: int) -> dict[str, float]:
-    """Drop the lines of `path` after `step`, and a last line that a crash cut short. Returns the last number of each name."""
-    if not os.path.lexists(path):
-        return {}
-    if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
-        raise OSError(f"{path.name} is not a regular file")
-    kept: list[str] = []
-    last: dict[str, float] = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            values = json.loads(line)
-            if values["step"] <= step:
-                kept.append(line + "\n")
-                last.update((name, value) for name, value in values.items() if isinstance(value, float))
-        except (ValueError, KeyError, TypeError):
-            continue
-    publish_file(path, "".join(kept).encode())
-    return last

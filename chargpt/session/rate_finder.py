@@ -49,11 +49,11 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     model, corpus, config = plan.model, plan.corpus, short_config(plan.config)
     run = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
     folder = run.with_name(f"{run.name}-find-lr")
-    with Interrupt(STOPPING) as interrupt:
+    runtime, teachers = choose_runtime(config), models_of(plan.teachers)
+    with runtime.applied(), Interrupt(STOPPING) as interrupt:
         notice("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
         curve: Curve = []
         losses: dict[float, list[float]] = {}
-        runtime, teachers = choose_runtime(config), models_of(plan.teachers)
         for rate, loss, losses[rate] in try_rates(
             model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers, interrupt=interrupt
         ):

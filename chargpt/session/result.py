@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from chargpt.analysis.metrics_log import characters_per_item, read_metrics
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import write_final_report
@@ -64,12 +63,11 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     per_item = ""
     if session.corpus.marks is not None:
         split = validation_split(session.corpus.val, train.eval_chars)
-        if characters := characters_per_item(split, session.corpus.marks):
+        if characters := session.corpus.marks.characters_per_item(split):
             per_item = f", {bits * characters:.2f} per item"
     reached = f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best_of(progress, trainer.config)}"
     notice("done", f"{reached}{why_early(progress, trainer.config)}")
-    ngram_loss = session.corpus.facts.ngram_loss
-    notice("result", what_happened(progress, trainer.config, ngram_loss=ngram_loss, train_loss=session.journal.train_loss))
+    notice("result", what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss))
     if not train.student_minutes and (better := better_way(session.options, trainer.config, session.corpus)):
         notice("better", better)
     following = "second run" if train.student_teachers == 1 else "runs that follow"
@@ -93,11 +91,10 @@ def give_up(session: Session, problem: NotFinite) -> Result:
 
 
 def best_sample(session: Session, folder: Path, interrupt: Interrupt) -> str:
-    """The sample of the best checkpoint, as it was recorded; if it was not, it is written now."""
+    """The sample of the best checkpoint; if none was kept, it is written now."""
     progress, device = session.trainer.progress, session.trainer.runtime.device
-    recorded = [sample for step, sample in read_metrics(folder).samples if step == progress.best_step]
-    if recorded:
-        return recorded[-1]
+    if progress.best_sample:
+        return progress.best_sample
     if progress.best_step == progress.step:
         return session.writer.write(session.trainer.model, interrupt)
     model, _, _ = restore_model(best(folder)[0])
@@ -139,7 +136,7 @@ def better_way(options: TrainOptions, config: Config, corpus: Corpus) -> str:
     return ""
 
 
-def what_happened(progress: Progress, config: Config, *, ngram_loss: float, train_loss: float | None) -> str:
+def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> str:
     """What a run that has ended has reached, beside an n-gram model. All losses are in nats per character."""
     if _nothing_to_learn(progress, ngram_loss):
         return "there is nothing to learn from this text: each character follows from those before it"
@@ -151,7 +148,7 @@ def what_happened(progress: Progress, config: Config, *, ngram_loss: float, trai
         return "the loss only rose: try a lower optim.learning_rate"
     if best_loss > ngram_loss:
         return f"no better than an n-gram model: {compared}"
-    if not overfits(progress, train_loss=train_loss):
+    if not overfits(progress):
         return f"better than an n-gram model: {compared}"
     best = f"its best checkpoint, of step {progress.best_step:,}"
     losses, used = f"validation loss {val_loss:.2f}", ""
@@ -159,8 +156,8 @@ def what_happened(progress: Progress, config: Config, *, ngram_loss: float, trai
         losses, used = f"validation loss {best_loss:.2f} at best and {val_loss:.2f} at the end", f"; samples use {best}"
     if config.train.student_minutes:
         used = f"; {best}, is {'the' if config.train.student_teachers == 1 else 'a'} teacher"
-    if train_loss is not None:
-        losses += f", training loss {train_loss:.2f}"
+    if progress.train_loss is not None:
+        losses += f", training loss {progress.train_loss:.2f}"
     return f"the model knows its training text better than new text: {losses}{used}"
 
 
@@ -168,12 +165,12 @@ def _nothing_to_learn(progress: Progress, ngram_loss: float) -> bool:
     return ngram_loss < NOTHING and _losses(progress)[1] < NOTHING
 
 
-def overfits(progress: Progress, *, train_loss: float | None) -> bool:
+def overfits(progress: Progress) -> bool:
     """Whether the model predicts its training text much better than other text."""
     has_risen = _has_risen(progress)
-    if train_loss is None:
+    if progress.train_loss is None:
         return has_risen
-    return _losses(progress)[0] - train_loss > (0 if has_risen else FAR)
+    return _losses(progress)[0] - progress.train_loss > (0 if has_risen else FAR)
 
 
 def _has_risen(progress: Progress) -> bool:

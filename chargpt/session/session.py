@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 
-from chargpt.analysis.metrics_log import extra_metrics
-from chargpt.config import Config
+from chargpt.analysis.copies import longest_copy
+from chargpt.analysis.heads import draw_attention
+from chargpt.config import Config, TrainConfig
 from chargpt.interrupt import Interrupt
+from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock, duration, long_enough, longest_run
 from chargpt.planning.forecast import describe_training
@@ -90,6 +93,7 @@ class Session:
     saved: SavedState | None = None  # what the newest checkpoint holds; None while there is none
     journal: Journal
     options: TrainOptions  # what the user asked for
+    sources: dict[str, str] = field(default_factory=dict)  # who set each setting that is no default: section.key -> source
     checkpoints: Path  # the folder in which runs are found by their names
     started: float  # when the time of the run began, on time.perf_counter
     seconds: float | None  # the time limit, as the user is told; None: no limit
@@ -206,6 +210,7 @@ class Session:
             saved=checkpoint.state,
             journal=journal,
             options=options,
+            sources=checkpoint.state.sources,
             checkpoints=root / "checkpoints",
             started=started,
             seconds=resumed.seconds,
@@ -244,6 +249,7 @@ class Session:
             saved=None if decisions.saved is None else dataclasses.replace(state, config=decisions.saved),
             journal=Journal(),
             options=TrainOptions(),
+            sources=state.sources,
             checkpoints=root / "checkpoints",
             started=started,
             seconds=decisions.seconds,
@@ -297,6 +303,7 @@ class Session:
             run=run,
             journal=journal,
             options=self.options,
+            sources=self.sources,
             checkpoints=self.checkpoints,
             started=self.deadline or time.perf_counter(),  # what this run has not used is for the next one
             seconds=seconds,
@@ -391,7 +398,7 @@ class Session:
             sample = self.writer.write(trainer.model, interrupt)
         if interrupt.agreed:
             return
-        trainer.record_evaluation(loss)
+        trainer.record_evaluation(loss, sample=sample)
         extra = {}
         if group.is_first:
             extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample, loss=loss)
@@ -411,6 +418,8 @@ class Session:
             progress=progress,
             environment=trainer.environment,
             seconds_left=self.clock.seconds_left(is_undecided=is_undecided(trainer.config)),
+            sources=self.sources,
+            stage=1 if self.saved is None else self.saved.stage,
         )
         with trainer.group.together():
             if run is not None:
@@ -502,6 +511,29 @@ class Session:
             self.run.rename(next_teacher_folder(self.run.folder))
         except UserError as problem:
             self.journal.notice("warning", str(problem))
+
+
+def extra_metrics(
+    model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str, loss: float
+) -> dict[str, float | np.ndarray]:
+    """The metrics of `model` at an evaluation in addition to its `loss`: numbers and pictures (height, width, 3).
+
+    Uses no random state.
+
+    `novelty/longest_copy` is the length of the longest passage of `sample` that occurs in the training text; absent without a
+    sample or an index. `val/bits_per_item` is the mean over the items that the loss is of; absent if it is of a part of one.
+    `attention` is a picture of all heads at the start of the validation split, if the settings ask for it.
+    """
+    metrics: dict[str, float | np.ndarray] = {}
+    if corpus.marks is not None:
+        if characters := corpus.marks.characters_per_item(validation_split(corpus.val, config.eval_chars)):
+            metrics["val/bits_per_item"] = loss / math.log(2) * characters
+    longest = longest_copy(corpus, sample)
+    if longest is not None:
+        metrics["novelty/longest_copy"] = float(longest)
+    if config.log_attention:
+        metrics["attention"] = draw_attention(model, corpus.val)
+    return metrics
 
 
 def _how_to_go_on(trainer: Trainer) -> str:

@@ -76,6 +76,11 @@ class ItemMarks:
         starts, stops = self.bounds(ids)
         return stops + 1 - starts
 
+    def characters_per_item(self, ids: np.ndarray) -> float:
+        """The mean number of characters of the complete items in `ids`, with the end of each, without labels; 0 of none."""
+        _, stops = self.bounds(ids)
+        return float(self.counted(ids)[: stops[-1] + 1].sum() / len(stops)) if len(stops) else 0.0
+
     def counted(self, ids: np.ndarray) -> np.ndarray:
         """Whether each of `ids` is of an item or ends one: False for a label and its tab, bool."""
         if self.tab is None:

@@ -38,7 +38,8 @@ class DistillationLoss(nn.Module):
                 block.attn.fused = runtime.attention if supports(teacher.config) else None
         self.teachers = nn.ModuleList(copies)
         step = runtime.step
-        self._kernels = [KernelModel.of(step, one) if step is not None and is_faster(one.config) else None for one in copies]
+        faster = [step is not None and is_faster(one.config, threads=runtime.threads) for one in copies]
+        self._kernels = [KernelModel.of(step, one) if step and is_so else None for is_so, one in zip(faster, copies)]
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character, where a target is not IGNORED."""

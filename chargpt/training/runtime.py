@@ -1,8 +1,8 @@
 """What a run computes with: device, precision, threads, compiled or not. Chosen once and recorded in every checkpoint."""
 
-import ctypes
+import contextlib
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,6 @@ from chargpt.model import GPT
 from chargpt.terminal import UserError, one_line
 from chargpt.training.parallel import Group
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 WORTH_COMPILING = 30e6  # training characters on a GPU that make up for a minute of compiling; a guess, not measured
 
 
@@ -63,6 +62,21 @@ class Runtime:
             "compile": self.compile,
         }
 
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """In this block, torch computes gradients, with these threads, in float32 by default, and on a GPU with TF32."""
+        threads, dtype, products = torch.get_num_threads(), torch.get_default_dtype(), torch.get_float32_matmul_precision()
+        torch.set_num_threads(self.threads)
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("high")  # TF32 on GPUs that have it; no effect on a CPU
+        try:
+            with torch.enable_grad():
+                yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.set_default_dtype(dtype)
+            torch.set_float32_matmul_precision(products)
+
     def has_memory_for(self, ids: np.ndarray) -> bool:
         """Whether the device is a GPU with free memory for a whole text and much more."""
         return self.device.type == "cuda" and 8 * len(ids) < torch.cuda.mem_get_info(self.device)[0]
@@ -76,21 +90,9 @@ class Runtime:
         return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False)
 
 
-def keep_freed_memory() -> None:
-    """Make the C library keep freed memory for the next step, which needs the same amount.
-
-    By default glibc returns large blocks to the system, and each step waits for thousands of new pages: a tenth of its time
-    at ten million parameters. With another C library, nothing happens.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_MAX, 0)
-        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
 def may_be_in_c(config: Config) -> bool:
     """Whether the steps of a run with these settings are compiled from C on a CPU, where that is possible."""
-    return config.runtime.step != "torch" and is_faster(config.model)
+    return config.runtime.step != "torch" and is_faster(config.model, threads=config.runtime.threads)
 
 
 def choose_runtime(
@@ -100,17 +102,12 @@ def choose_runtime(
     saved_environment: Mapping[str, str | int | bool] | None = None,
     group: Group = Group(),
 ) -> Runtime:
-    """Resolve every `auto` for this machine and model. Sets torch's thread count and float32 product mode.
+    """Resolve every `auto` for this machine and model. Changes nothing in this process: `Runtime.applied` does.
 
     `saved_environment` is that of the checkpoint of a resumed run: if torch made its steps, torch makes the next ones.
     """
     asked = config.runtime
     device = group.device(choose_device(asked.device))
-    if asked.threads:
-        torch.set_num_threads(asked.threads)
-    if device.type == "cpu":
-        keep_freed_memory()
-    torch.set_float32_matmul_precision("high")  # TF32 on GPUs that have it; no effect on a CPU
     precision = choose_precision(asked.precision, device)
     compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
     trouble = _why_not_compile(device) if compiled else ""
@@ -139,7 +136,7 @@ def choose_runtime(
     return Runtime(
         device=device,
         precision=precision,
-        threads=torch.get_num_threads(),
+        threads=asked.threads or torch.get_num_threads(),
         attention=attention,
         step=step,
         compile=compiled,

@@ -120,11 +120,12 @@ class Trainer:
         working = self.weights.working
         return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
 
-    def record_evaluation(self, loss: float) -> None:
-        """The validation loss of the weights as they are is `loss`."""
+    def record_evaluation(self, loss: float, *, sample: str = "") -> None:
+        """The validation loss of the weights as they are is `loss`, and with them the model has written `sample`."""
         last, config = self.progress.step - 1, self.config
         falling = is_falling(last, config.optim, max_steps=config.train.max_steps)
-        self.progress.record_evaluation(loss, is_falling=falling, tolerance=TOLERANCE[config.checkpoint.best])
+        tolerance = TOLERANCE[config.checkpoint.best]
+        self.progress.record_evaluation(loss, sample=sample, is_falling=falling, tolerance=tolerance)
 
     def step(self) -> Step:
         """Take one step: the gradient of a batch, clipping, an update.

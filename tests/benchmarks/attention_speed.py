@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import COMMAND_LINE, Config, apply  # noqa: E402
+from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="for each shape (default: 20)")
     options = parser.parse_args()
     corpus = load_corpus([options.text], Config().data, root=ROOT, block_size=256)
+    keep_freed_memory()  # as train.py does
     print("| layers x width, windows x context | optimizer, positions | torch's, ms a step | compiled, ms a step | ratio |")
     print("|---|---|---|---|---|")
     for shape in SHAPES:

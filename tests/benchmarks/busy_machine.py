@@ -30,11 +30,13 @@ def step_time(shape: str, *, watch: bool) -> float:
     import numpy as np
 
     from chargpt.config import Config, TrainConfig
+    from chargpt.launch import keep_freed_memory
     from chargpt.model import GPT, GPTConfig
     from chargpt.training.runtime import choose_runtime
     from chargpt.training.thread_spinning import ThreadSpinning
     from chargpt.training.trainer import Trainer
 
+    keep_freed_memory()  # as train.py does
     layers, heads, width, context, batch = SHAPES[shape]
     settings = GPTConfig(n_layer=layers, n_head=heads, n_embd=width, block_size=context)
     config = Config(model=settings, train=TrainConfig(batch_size=batch, max_steps=10**6))

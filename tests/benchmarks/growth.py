@@ -41,6 +41,7 @@ from machine_speed import (  # noqa: E402
     training_seconds,
 )
 
+from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.model import GPT, GPTConfig  # noqa: E402
 from chargpt.planning.memory import memory_needed  # noqa: E402
 
@@ -312,6 +313,7 @@ def main() -> None:
     elif options.command == "limits":
         print(f"{machine_name(CPU)}, torch {torch.__version__}; {limits(CPU, seconds=options.seconds)}")
     else:
+        keep_freed_memory()  # as train.py does
         print(json.dumps(measure(options.point, options.seconds)))
 
 

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import COMMAND_LINE, Config, ModelConfig, RuntimeConfig, TrainConfig, apply  # noqa: E402
 from chargpt.device import choose_device  # noqa: E402
+from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.runs.blank_model import gpt_config  # noqa: E402
@@ -325,8 +326,11 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement (default: 1)")
     options = parser.parse_args()
-    for line in tables(choose_device(RuntimeConfig(device=options.device).device), SIZES, seconds=options.seconds):
-        print(line, flush=True)
+    keep_freed_memory()  # as train.py does
+    device = choose_device(RuntimeConfig(device=options.device).device)
+    with choose_runtime(Config(runtime=RuntimeConfig(device=str(device)))).applied():
+        for line in tables(device, SIZES, seconds=options.seconds):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from chargpt.config import COMMAND_LINE, Config, Settings, Source, apply, to_dict  # noqa: E402
+from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.planning.chosen_for_time import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
@@ -68,6 +69,7 @@ def apply_words(config: Config, words: list[str]) -> Config:
 
 def experiment(line: str, folder: str) -> dict:
     """Run the experiment of a line of the plan, and return its result."""
+    keep_freed_memory()  # as train.py does
     torch.set_num_threads(1)
     name, first, *_ = line.split()
     text = Path(folder, f"{Path(name).stem}-{first}.txt")

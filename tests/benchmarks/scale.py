@@ -28,6 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig  # noqa: E402
+from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.model import GPT, GPTConfig  # noqa: E402
 from chargpt.training.batches import Batches  # noqa: E402
 from chargpt.training.parallel import Group, join_group  # noqa: E402
@@ -104,6 +105,7 @@ def make_ids() -> np.ndarray:
 
 def work(shape: str, kinds: list[str], rounds: int) -> None:
     """What each process does: turns of the kinds; the first process prints the result as JSON."""
+    keep_freed_memory()  # as train.py does
     with join_group() as group:
         spent, steps, times = {"exchanges": 0.0}, {}, {kind: [] for kind in kinds}
         shares = []

@@ -20,6 +20,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import COMMAND_LINE, Config, apply  # noqa: E402
+from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="for each row (default: 10)")
     options = parser.parse_args()
     corpus = load_corpus([options.text], Config().data, root=ROOT, block_size=256)
+    keep_freed_memory()  # as train.py does
     for precision in ("bfloat16", "float32"):
         for shape in SHAPES:
             row = {"shape": shape[0], "precision": precision, "threads": torch.get_num_threads()}

@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from machine_speed import Floor, limits, machine_name, training_floor  # noqa: E402
 
+from chargpt.device import cpu_precision  # noqa: E402
 from chargpt.model import GPTConfig  # noqa: E402
 
 
@@ -218,7 +219,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="settings for ours, such as runtime.precision=float32")
     arguments = parser.parse_intermixed_args()
     text = arguments.text.resolve()
-    is_float32 = "runtime.precision=float32" in arguments.settings or not torch.cpu._is_avx512_bf16_supported()
+    is_float32 = "runtime.precision=float32" in arguments.settings or cpu_precision() == torch.float32
     used = torch.float32 if is_float32 else torch.bfloat16  # by ours
     print(f"{machine_name(torch.device('cpu'))}, torch {torch.__version__}; {limits(torch.device('cpu'))}\n")
     print(

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from chargpt.analysis.metrics_log import MetricsLog
 from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.commands.frame import load_run
 from chargpt.config import OptimConfig
 from chargpt.pages.page import source
 from chargpt.pages.report_page import ShownRun, comparison, curves, differences, report_page
+from chargpt.runs.metrics import MetricsLog
 from chargpt.terminal import UserError
 from chargpt.text.suffix_array import open_or_make_index
 

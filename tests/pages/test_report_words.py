@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from chargpt.analysis.heads import Heads, measure_heads
-from chargpt.analysis.metrics_log import MetricsLog
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
-from chargpt.config import Config
+from chargpt.config import Config, TrainConfig
 from chargpt.pages.report_page import ShownRun, coloured, cut, duration, maps_of, report_page, result, setting, tiles
+from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.metrics import MetricsLog
 
 
 def test_the_level_of_a_character_is_its_surprise():
@@ -24,7 +25,7 @@ def test_the_level_of_a_character_is_its_surprise():
 
 def report(**changes: object) -> RunReport:
     facts = {"name": "a", "step": 500, "val_loss": 1.5, "parameters": 1, "engine": "", "texts": [], "config": Config()}
-    return RunReport(**{**facts, "environment": {}, "log": MetricsLog(), **changes})
+    return RunReport(**{**facts, "environment": {}, "progress": Progress(step=600), "log": MetricsLog(), **changes})
 
 
 def test_the_surprise_of_a_listed_line_is_in_bits_per_character():
@@ -45,14 +46,15 @@ def test_the_tiles_say_how_often_the_text_was_seen_and_which_model_is_better(mar
     assert shown["best step"].startswith("600 of 600 taken") and shown["parameters"].startswith("7 ")
 
 
-def test_the_time_of_the_steps_is_that_of_all_that_were_logged():
-    """Of 1,000 steps the first half ran at one speed, the second at twice that; the best step was the 500th."""
-    config, log = Config(), MetricsLog({"chars_per_second": [(500, 1000.0), (1000, 2000.0)]})
-    (tile,) = [tile for tile in tiles(report(step=500, log=log)) if tile.name == "time of the steps"]
-    seconds = 500 * config.chars_per_step / 1000 + 500 * config.chars_per_step / 2000
-    assert (
-        tile.value == duration(seconds) and tile.note == f"{1000 * config.chars_per_step / seconds:,.0f} characters per second"
-    )
+def test_the_time_of_the_steps_and_the_loss_before_them_are_what_the_run_has_kept():
+    """The best step was the 500th of 1,000. Of a run that began in an older version, no time is shown: not all was counted."""
+    config, progress = Config(train=TrainConfig(start="english")), Progress(step=1000, seconds=150.0, first_loss=2.0)
+    shown = {tile.name: tile for tile in tiles(report(config=config, step=500, progress=progress))}
+    assert shown["time of the steps"].value == duration(150)
+    assert shown["time of the steps"].note == f"{1000 * config.chars_per_step / 150:,.0f} characters per second"
+    assert shown["start alone"].value == "2.0000" and "0.50 lower" in shown["start alone"].note
+    older = tiles(report(config=config, step=500, progress=Progress(step=1000, seconds=150.0)))
+    assert not {"time of the steps", "start alone"} & {tile.name for tile in older}
 
 
 def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
@@ -76,7 +78,7 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
         ({"ngram_loss": 1.505}, ["about that of an n-gram model"]),
         ({"val_loss": None}, ["not evaluated"]),
         (
-            {"log": MetricsLog({"val/loss": [(0, 4.0), (500, 1.5), (900, 2.1)]})},
+            {"progress": Progress(step=950, evaluated=900, val_loss=2.1)},
             ["At step 500 it was 1.50; it rose to 2.10 after"],
         ),
         ({"log": MetricsLog({"train/loss": [(0, 4.0), (480, 0.5), (900, 0.1)]})}, ["training loss is 0.50", "memorised"]),

@@ -16,20 +16,50 @@ def plain(step: int = 40) -> dict:
     return json.loads(json.dumps(saved_state(step, seconds_left=12.5).to_json()))
 
 
+def known_settings() -> list[str]:
+    return [f"{section}.{name}" for section, values in to_dict(Config()).items() for name in values]
+
+
 def test_a_state_comes_back_through_json():
+    reached = dataclasses.replace(
+        saved_state(40).progress, first_step=60, seconds=7.5, first_loss=4.0, best_sample="a\0\u2028中", train_loss=1.25
+    )
+    sources = {"optim.weight_decay": "chosen", "model.n_layer": "run", "train.max_steps": "user", "data.split": "preset"}
+    state = saved_state(40, progress=reached, sources=sources, stage=3)
+    assert SavedState.from_json(json.loads(json.dumps(state.to_json()))) == state
     assert SavedState.from_json(plain()) == saved_state(40, seconds_left=12.5)
     fresh = saved_state(0, val_loss=None)
     assert SavedState.from_json(json.loads(json.dumps(fresh.to_json()))) == fresh
 
 
+def before_7(state: dict) -> dict:
+    """The state as format 6 had it."""
+    state = {name: value for name, value in state.items() if name not in ("sources", "stage")}
+    new = ("first_step", "seconds", "first_loss", "best_sample", "train_loss")
+    return {**state, "progress": {name: value for name, value in state["progress"].items() if name not in new}}
+
+
+def test_format_6_is_still_read_and_what_is_no_default_was_set_by_the_user():
+    older = before_7(plain())
+    state = SavedState.from_json(older, written_as=6)
+    changed = ("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.bias", "train.batch_size")
+    assert state.sources == dict.fromkeys(changed, "user")
+    assert state == dataclasses.replace(saved_state(40, seconds_left=12.5), sources=state.sources)
+    older["config"]["train"]["start"], older["config"]["model"]["dropout"] = "english", 0.25
+    shape = {key for key in known_settings() if key.startswith("model.") and key != "model.dropout"}
+    found = SavedState.from_json(older, written_as=6).sources
+    assert {key for key, source in found.items() if source == "run"} == shape
+    assert {key for key, source in found.items() if source == "user"} == {"model.dropout", "train.batch_size", "train.start"}
+
+
 def test_format_5_is_still_read_and_its_best_loss_is_the_lowest_one():
-    older = plain()
+    older = before_7(plain())
     del older["progress"]["lowest_loss"]
-    assert SavedState.from_json(older, written_as=5) == SavedState.from_json(plain())
+    assert SavedState.from_json(older, written_as=5) == SavedState.from_json(before_7(plain()), written_as=6)
 
 
 def test_format_4_is_still_read_and_torch_computes_its_steps():
-    older = plain()
+    older = before_7(plain())
     del older["progress"]["lowest_loss"]
     del older["config"]["runtime"]["step"]
     state = SavedState.from_json(older, written_as=4)
@@ -37,7 +67,7 @@ def test_format_4_is_still_read_and_torch_computes_its_steps():
 
 
 def test_format_3_is_still_read_and_has_all_its_patience():
-    older = plain()
+    older = before_7(plain())
     del older["progress"]["without_gain"]
     del older["progress"]["lowest_loss"]
     assert SavedState.from_json(older, written_as=3).progress.without_gain == 0
@@ -45,22 +75,22 @@ def test_format_3_is_still_read_and_has_all_its_patience():
 
 @pytest.mark.parametrize(("chunks", "more"), [(None, {}), (1, {}), (0, {}), (4, {"processes": "with train.chunks=4"})])
 def test_a_run_of_several_chunks_is_of_another_environment(chunks, more):
-    older = plain()
+    older = before_7(plain())
     older["environment"] = {"threads": 2}
     older["config"]["train"] |= {} if chunks is None else {"chunks": chunks}
     older["config"]["runtime"]["timeout"] = 300
-    assert SavedState.from_json(older).environment == {"threads": 2, **more}
+    assert SavedState.from_json(older, written_as=6).environment == {"threads": 2, **more}
 
 
 def test_format_2_is_still_read():
-    older = plain()
+    older = before_7(plain())
     del older["progress"]["without_gain"]
     del older["progress"]["lowest_loss"]
     assert SavedState.from_json(older, written_as=2).progress.without_gain == 0
 
 
 def test_format_1_is_still_read():
-    older = plain()
+    older = before_7(plain())
     del older["seconds_left"]
     del older["progress"]["without_gain"]
     del older["progress"]["lowest_loss"]
@@ -72,7 +102,7 @@ def test_a_new_setting_says_what_older_runs_had_in_its_place():
     """A saved run without a setting gets its default today."""
     here = Path(__file__).with_name("settings.json")
     known = json.loads(here.read_text(encoding="utf-8"))
-    now = [f"{section}.{name}" for section, values in to_dict(Config()).items() for name in values]
+    now = known_settings()
     assert (known["format"], known["settings"]) == (FORMAT, now), (
         "A run that was saved before a setting existed is resumed with the default of the setting. Do old runs train to the "
         "same bits with that default? If not, let FORMAT grow by one, and write what they had into a function of MIGRATIONS: "
@@ -108,6 +138,8 @@ WRONG = {
     "environment": [None, [], {"a": None}, {"a": 1.5}, {"a": "x" * 100_000}],
     "seconds_left": [-1, "soon", 10**400, True],
     "progress": [None, [], {}],
+    "sources": [None, [], {"model.heads": "user"}, {"model.n_layer": "default"}, {"model.n_layer": 1}, {"model": "user"}],
+    "stage": [None, 0, 11, True, 1.0, "1"],
 }
 
 
@@ -128,6 +160,11 @@ WRONG_PROGRESS = {
     "loss_sum": [10**400, -1, None, "0"],
     "loss_count": [-1, 41, None, 0.5],
     "skipped": [None, {}, [-1], ["1"], [0.5], [10**30]],
+    "first_step": [-1, None, True, 1.5, 10**15],
+    "seconds": [-1, None, "1", 10**400, True],
+    "first_loss": [-0.1, 10**400, "low", True],
+    "train_loss": [-0.1, 10**400, "low", True],
+    "best_sample": [None, 1, ["a"], "a" * 100_001],
 }
 
 
@@ -149,15 +186,35 @@ def test_a_state_cannot_ask_for_an_absurd_model(hostile):
         SavedState.from_json(state)
 
 
+@pytest.mark.parametrize(("name", "value"), [("first_loss", 4.0), ("best_sample", "a")])
+def test_a_run_that_was_not_evaluated_has_reached_nothing(name, value):
+    state = json.loads(json.dumps(saved_state(0, val_loss=None).to_json()))
+    state["progress"][name] = value
+    with pytest.raises(ValueError, match="progress"):
+        SavedState.from_json(state)
+
+
+def test_a_source_keeps_up_with_the_name_of_its_setting():
+    state = plain() | {"sources": {"train.pupil_minutes": "chosen", "train.chunks": "user"}}
+    assert SavedState.from_json(state).sources == {"train.student_minutes": "chosen"}
+
+
+def test_a_sample_too_long_to_be_kept_is_not_cut():
+    progress = Progress()
+    progress.record_evaluation(1.0, sample="a" * 100_001)
+    assert progress.best_sample == ""
+
+
 def test_progress_keeps_the_best_evaluation_and_the_mean_loss():
     progress = Progress()
     for step, loss in ((0, 3.0), (10, 1.0), (20, 2.0)):
         progress.step = step
-        progress.record_evaluation(loss)
+        progress.record_evaluation(loss, sample=f"after {step}")
+    assert (progress.first_loss, progress.best_sample) == (3.0, "after 10")
     assert (progress.evaluated, progress.val_loss, progress.best_step, progress.best_loss) == (20, 2.0, 10, 1.0)
     assert progress.without_gain == 1
     progress.loss_sum, progress.loss_count = 6.0, 4
-    assert progress.take_mean_loss() == 1.5 and progress.loss_count == 0
+    assert progress.take_mean_loss() == progress.train_loss == 1.5 and progress.loss_count == 0
     copied = progress.copy()
     copied.skipped.append(1)
     assert progress.skipped == []

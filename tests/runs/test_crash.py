@@ -11,7 +11,7 @@ import pytest
 from helpers import bits, logged_without_speed
 from programs import DEVNULL, Programs
 
-from chargpt.runs.checkpoint import newest, publish, steps
+from chargpt.runs.checkpoint import newest, newest_state, publish, steps
 from chargpt.runs.checkpoint_schema import SavedState
 
 SETTINGS = [
@@ -66,6 +66,14 @@ def step_of(run: Path) -> int:
     return int(found[-1].name.removeprefix("step-")) if found else -1
 
 
+def reached(run: Path) -> SavedState:
+    """What the newest checkpoint says, but for the time that its steps took; and it says all of it."""
+    state = newest_state(run)
+    progress = state.progress
+    assert progress.first_loss and progress.best_sample and progress.train_loss and progress.seconds > 0
+    return dataclasses.replace(state, progress=dataclasses.replace(progress, seconds=0.0))
+
+
 def kill_runs(trainer: Trainer, *, count: int) -> int:
     """`count` runs, each killed at three random moments: one in the start or soon after it, and two later.
 
@@ -89,7 +97,7 @@ def kill_runs(trainer: Trainer, *, count: int) -> int:
             died += code != 0
         assert trainer.run(name, optimizer) == 0
         assert step_of(run) == 150
-        assert bits(run) == bits(whole), f"run {number}"
+        assert bits(run) == bits(whole) and reached(run) == reached(whole), f"run {number}"
         assert logged_without_speed(run) == logged_without_speed(whole), f"run {number}"
         assert [path.name for path in run.glob(".*")] == [".lock"]
     return died
@@ -104,7 +112,9 @@ def test_killed_right_after_the_first_checkpoint(trainer):
     trainer.run("run", "adamw", kill_when=lambda _: (run / "step-00000000").exists())
     assert trainer.run("run", "adamw") == 0
     whole = trainer.folder / "whole-adamw"
-    assert bits(run) == bits(whole) and logged_without_speed(run) == logged_without_speed(whole)
+    assert (
+        bits(run) == bits(whole) and reached(run) == reached(whole) and logged_without_speed(run) == logged_without_speed(whole)
+    )
 
 
 @pytest.mark.nightly

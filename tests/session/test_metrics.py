@@ -139,18 +139,6 @@ def test_numbers_that_are_not_finite_leave_valid_json(tmp_path):
     assert lines(tmp_path) == [{"step": 1, "grad_norm": None, "train/loss": None}]
 
 
-def test_the_last_numbers_are_known_also_to_the_next_process(tmp_path):
-    metrics = Metrics(tmp_path)
-    metrics.log(10, {"train/loss": 2.5})
-    metrics.log(20, {"train/loss": 1.5, "sample": "text"})
-    assert metrics.last == {"train/loss": 1.5}
-    metrics.close()
-    for step, expected in ((20, {"train/loss": 1.5}), (10, {"train/loss": 2.5}), (-1, {})):
-        metrics = Metrics(tmp_path, step=step)
-        assert metrics.last == expected
-        metrics.close()
-
-
 def test_a_folder_cannot_forge_a_message(tmp_path, capsys):
     metrics = Metrics(tmp_path / "a\nforged\x1b[2J")
     metrics.close()

@@ -15,11 +15,25 @@ from chargpt.runs.starts import start_names
 from chargpt.session.result import after_divergence, best_of, better_way, what_happened
 
 
-def said(val_loss: float, best_loss: float, best_step: int, *, config: Config | None = None, **facts: object) -> str:
+def said(
+    val_loss: float,
+    best_loss: float,
+    best_step: int,
+    *,
+    config: Config | None = None,
+    ngram_loss: float = 1.8,
+    train_loss: float | None = None,
+) -> str:
     progress = Progress(
-        step=1000, evaluated=1000, val_loss=val_loss, best_loss=best_loss, lowest_loss=best_loss, best_step=best_step
+        step=1000,
+        evaluated=1000,
+        val_loss=val_loss,
+        best_loss=best_loss,
+        lowest_loss=best_loss,
+        best_step=best_step,
+        train_loss=train_loss,
     )
-    return what_happened(progress, config or Config(), **{"ngram_loss": 1.8, "train_loss": None, **facts})
+    return what_happened(progress, config or Config(), ngram_loss=ngram_loss)
 
 
 @pytest.mark.parametrize(

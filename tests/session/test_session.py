@@ -1,11 +1,13 @@
 """How a run begins and continues, runs of older versions included."""
 
+import dataclasses
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import SHAPE, TINY_FILE, apply_overrides, bits, last_step, logged, publish_run
@@ -13,16 +15,17 @@ from session_helpers import finish, opened, resumed
 
 import sample
 import train
-from chargpt.config import Config, DataConfig
+from chargpt.config import Config, DataConfig, TrainConfig
+from chargpt.model import GPT
 from chargpt.planning.cli import parse_options
 from chargpt.planning.clock import longest_run
 from chargpt.planning.law import MIN_STEPS
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.runs.checkpoint import newest
+from chargpt.runs.checkpoint import newest, newest_state, publish
 from chargpt.runs.run import Run
 from chargpt.session.resumed import read_resumed, run_to_resume
-from chargpt.session.session import Session
+from chargpt.session.session import Session, extra_metrics
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
@@ -35,10 +38,11 @@ FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, b
 FORMAT_3 = ROOT / "tests" / "runs" / "format_3"  # the same text and settings, by commit 1cd45ff, before patience was counted
 FORMAT_4 = ROOT / "tests" / "runs" / "format_4"  # the same text and settings, by the commit before 220b771, with steps by torch
 FORMAT_5 = ROOT / "tests" / "runs" / "format_5"  # the same text and settings, by the commit before 0e62634
+FORMAT_6 = ROOT / "tests" / "runs" / "format_6"  # the same text and settings, by commit dda7510
 TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
 
-@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5], ids=lambda folder: folder.name)
+@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6], ids=lambda folder: folder.name)
 def older_run(request, tmp_path) -> Path:
     """The run of an older version, its text in a cache."""
     shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
@@ -332,3 +336,28 @@ def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_p
     assert session.run.checkpoint.name == "step-00000020"
     assert trainer.progress.step == 20 and trainer.progress.skipped == [20]
     assert (trainer.weights.vector == before).all()
+
+
+def test_heads_are_drawn_on_request_and_the_model_stays_as_it_was(text, tmp_path):
+    corpus = load_corpus([str(text)], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
+    model = GPT(SHAPE, corpus.tokenizer.vocab_size)
+    before = torch.get_rng_state()
+    assert extra_metrics(model, corpus, TrainConfig(), sample="", loss=1.0) == {}
+    metrics = extra_metrics(model, corpus, TrainConfig(log_attention=True), sample="the sea", loss=1.0)
+    assert metrics["novelty/longest_copy"] >= 4 and metrics["attention"].dtype == np.uint8 and metrics["attention"].ndim == 3
+    assert model.training and torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_settings(text, tmp_path):
+    assert finish(begin(text, tmp_path / "run", "checkpoint.interval=10")) == 0
+    checkpoint, _ = newest(tmp_path / "run")
+    progress = checkpoint.state.progress
+    assert progress.first_loss == logged(tmp_path / "run")[0]["val/loss"] and 0 < progress.seconds < 60
+    sources = {"train.max_steps": "user", "model.n_layer": "preset"}
+    edited = dataclasses.replace(checkpoint.state, sources=sources, stage=2)
+    edited.progress.seconds, edited.progress.first_step = 1000.0, 60
+    publish(tmp_path / "run", weights=checkpoint.weights, training=checkpoint.training, state=edited)
+    assert finish(resumed(tmp_path / "run", "train.max_steps=24")) == 0
+    state = newest_state(tmp_path / "run")
+    assert (state.sources, state.stage, state.progress.first_step) == (sources, 2, 60)
+    assert 1000 < state.progress.seconds < 1060 and state.progress.first_loss == progress.first_loss

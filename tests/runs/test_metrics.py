@@ -1,0 +1,52 @@
+"""A log is read back as it was written; damage, and values that no chart can show, are left out."""
+
+import os
+
+import pytest
+
+from chargpt.runs.metrics import MetricsFile, read_metrics
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    file = MetricsFile(tmp_path, step=-1)
+    file.log(0, {"val/loss": 2.0, "sample": "a\nb\u2028"})
+    file.log(10, {"train/loss": 1.5, "lr": 1e-3})
+    file.log(20, {"train/loss": float("nan")})
+    file.close()
+    log = read_metrics(tmp_path)
+    assert log.curves == {"val/loss": [(0, 2.0)], "train/loss": [(10, 1.5)], "lr": [(10, 1e-3)]} and log.curve("none") == []
+    assert log.samples == [(0, "a\nb\u2028")]
+
+
+@pytest.mark.parametrize("cut", ['{"step": 25, "train/lo', "[" * 100_000])
+def test_what_a_resumed_run_logs_again_is_cut(tmp_path, cut):
+    file = MetricsFile(tmp_path, step=-1)
+    for step in (0, 10, 20):
+        file.log(step, {"a": 1.0 + step})
+    file.flush()
+    with open(tmp_path / "metrics.jsonl", "a") as log:
+        log.write(cut)
+    again = MetricsFile(tmp_path, step=10)
+    again.log(20, {"a": 5.0})
+    again.close()
+    assert read_metrics(tmp_path).curve("a") == [(0, 1.0), (10, 11.0), (20, 5.0)]
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(OSError):  # a deleted file can be written to, but nobody could read it
+        again = MetricsFile(tmp_path, step=20)
+        (tmp_path / "metrics.jsonl").unlink()
+        again.flush()
+
+
+def test_damage_is_left_out(tmp_path):
+    assert read_metrics(tmp_path).curves == {} and read_metrics(tmp_path).samples == []
+    lines = ['{"step": 5, "a": 1}', '{"step": 3, "a": 2}', '{"step": true, "a": 3}', "[]", '{"a": 4}', '{"step": 6, "a": "x"}']
+    lines += ['{"step": 7, "a": 1e300, "b": NaN, "c": false, "sample": 3}', '{"step": 8, "a": 9}', "[" * 100_000, '{"step": 9']
+    (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode() + b"\xff\0")
+    log = read_metrics(tmp_path)
+    assert log.curves == {"a": [(5, 1.0), (8, 9.0)]} and log.samples == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert read_metrics(tmp_path).curves == {}
