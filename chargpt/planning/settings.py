@@ -35,7 +35,8 @@ def load_settings(
     if model is not None:
         shape = {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}
         tree = {**tree, "model": {key: value for key, value in _section(tree, "model").items() if key == "dropout"}}
-    sources = dict.fromkeys(_keys(tree), source) | dict.fromkeys(_keys({"model": shape}), Source.RUN)
+    sources = {} if source is Source.DEFAULT else dict.fromkeys(_keys(tree), source)
+    sources |= dict.fromkeys(_keys({"model": shape}), Source.RUN)
     settings = Settings(sources=sources | dict.fromkeys(_keys(typed), Source.USER))
     values, where = Config(), shown(path or "the settings")
     if source is not Source.USER:

@@ -42,6 +42,7 @@ class Resumed:
     run: Run  # locked
     checkpoint: Checkpoint  # the newest valid one
     config: Config  # as the user has changed it
+    sources: dict[str, str]  # who set each setting that is no default
     corpus: Corpus
     teachers: tuple[Teacher, ...]
     copies: Path | None  # the folder of the run's copies of its teachers; None if the teachers are read from train.teachers
@@ -89,6 +90,7 @@ def read_resumed(options: TrainOptions, *, root: Path) -> Resumed:
         run=run,
         checkpoint=checkpoint,
         config=config,
+        sources={**saved.sources, **{f"{section}.{key}": "user" for section, keys in options.settings.items() for key in keys}},
         corpus=corpus,
         teachers=teachers,
         copies=copies,

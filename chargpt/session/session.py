@@ -162,6 +162,7 @@ class Session:
             started=started,
             seconds=plan.seconds,
             steps=plan.steps,
+            sources={key: str(source) for key, source in plan.settings.sources.items()},
             choices=[*plan.choices, *_about_processes(trainer)],
         )
 
@@ -210,7 +211,7 @@ class Session:
             saved=checkpoint.state,
             journal=journal,
             options=options,
-            sources=checkpoint.state.sources,
+            sources=resumed.sources,
             checkpoints=root / "checkpoints",
             started=started,
             seconds=resumed.seconds,
