@@ -15,10 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# In chargpt, other files compute positions too: the kernels decode.c, attention_*.c, step.h and exact.c, in archive/
-# exact_model.py, and in exchange/ the engine.js of a page and the exports. Tests compare each with this file: a change here
-# fails until they follow. chargpt/config.py has the same POSITIONS, for the setting model.positions. A kind that has weights
-# of its own has them in chargpt/runs/model_shape.py too.
+# In chargpt, other files compute positions too: the kernels decode.c, attention_*.c and step.h, and in exchange/ the exports
+# and the engine.js of a page. Tests compare each with this file: a change here fails until they follow. chargpt/config.py has
+# the same POSITIONS, for the setting model.positions. A kind that has weights of its own has them in runs/model_shape.py too.
 POSITIONS = ("learned", "sinusoidal", "rotary")
 INITIAL_STD = 0.02  # GPT-2's initial standard deviation; here, of the matrices whose output is added to the residual stream
 EMBEDDING_STD = 2 * INITIAL_STD
@@ -33,8 +32,8 @@ TABLE_NUMBERS = 2**22  # a position table of this size is computed in advance, a
 
 @dataclass(frozen=True, kw_only=True)
 class GPTConfig:
-    """The shape of a GPT. Raises ValueError, beginning with the field's name, for a shape that cannot be built.
-    The fields are nanoGPT's, but `positions` is new, and vocab_size is an argument of `GPT` because it comes from the text.
+    """The shape of a GPT. The fields are nanoGPT's, but `positions` is new, and vocab_size is an argument of `GPT` because it
+    comes from the text. In chargpt, ModelConfig of config.py has the same fields and checks them.
     """
 
     # number of blocks
@@ -51,19 +50,6 @@ class GPTConfig:
     bias: bool = False
     # how the model encodes positions: learned, sinusoidal or rotary
     positions: str = "learned"
-
-    def __post_init__(self) -> None:
-        for name in ("n_layer", "n_head", "n_embd", "block_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} given; use a whole number of 1 or more")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"dropout: {self.dropout} given; use a number from 0 up to, not including, 1")
-        if self.n_embd % self.n_head:
-            raise ValueError(f"n_embd: {self.n_embd} given; use a multiple of n_head, {self.n_head}")
-        if self.positions not in POSITIONS:
-            raise ValueError(f"positions: {self.positions!r} given; use one of {', '.join(POSITIONS)}")
-        if self.positions == "rotary" and self.n_embd // self.n_head % 2:
-            raise ValueError(f"n_embd: rotary positions turn pairs, so the head size {self.n_embd // self.n_head} must be even")
 
 
 class KVCache:

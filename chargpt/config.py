@@ -1,6 +1,6 @@
 """Settings: one tree of frozen dataclasses, read strictly, and who set each value. Importing this imports no torch.
 
-Precedence: the defaults below, which are those of configs/cpu.yaml, < a YAML file < the command line. Every mistake is a
+Precedence: the defaults below < a YAML file < the command line. Every mistake is a
 UserError in one line that names the key, the value given and what is allowed.
 """
 
@@ -39,7 +39,7 @@ def _require(ok: bool, name: str, value: object, allowed: str) -> None:
 class ModelConfig:
     """The shape of a GPT. Raises ValueError, beginning with the field's name, for a shape that cannot be built.
 
-    These are the fields of `GPTConfig` in model.py, which imports torch; `gpt_config` makes one of them.
+    These are the fields of `GPTConfig` in model.py, which imports torch and checks nothing; `gpt_config` makes one of them.
     """
 
     # number of blocks

@@ -48,9 +48,9 @@ train:
   max_steps: 500
 ```
 
-The YAML file overrides the defaults on this page, and the command line overrides both. The defaults are those of
-`configs/cpu.yaml`. With `--minutes`, or without a length, the program chooses many of these settings itself
-([minutes.md](../minutes.md)); it keeps the ones that you give. The run saves all settings in its `config.yaml`.
+The YAML file overrides the defaults on this page, and the command line overrides both. With `--minutes`, or without
+a length, the program chooses many of these settings itself ([minutes.md](../minutes.md)); it keeps the ones that you give.
+The run saves all settings in its `config.yaml`.
 
 Numbers are decimal: `1000` or `1_000`, `0.001` or `1e-3`. A wrong key, type or value gives a one-line error that names
 the key, what is allowed, and the nearest correct key.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers import apply_overrides
 
-from chargpt.config import RENAMED, Config, apply, difference, to_dict
+from chargpt.config import RENAMED, Config, ModelConfig, apply, difference, to_dict
 from chargpt.terminal import UserError
 from chargpt.yaml_settings import MAX_BYTES, read_yaml, to_yaml
 
@@ -25,10 +25,6 @@ def test_every_preset_loads_and_comments_every_key(path):
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#") and not line.endswith(":"):
             assert "#" in line, f"{path.name}: no comment at {line!r}"
-
-
-def test_a_file_that_leaves_something_out_gets_what_the_default_preset_has():
-    assert apply(Config(), read_yaml(PRESETS[0].with_name("cpu.yaml")), where="cpu.yaml") == Config()
 
 
 def test_resolved_settings_survive_a_round_trip(tmp_path):
@@ -274,3 +270,22 @@ def test_what_yaml_cannot_read_is_named_with_its_line(tmp_path, value, says):
     with pytest.raises(UserError, match=f"line 2: .*{says}") as caught:
         read_yaml(tmp_path / "my.yaml")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(n_layer=0),
+        dict(n_embd=33),
+        dict(block_size=0),
+        dict(dropout=1.0),
+        dict(dropout=-0.1),
+        dict(dropout=float("nan")),
+        dict(positions="alibi"),
+        dict(n_head=0),
+        dict(positions="rotary", n_embd=6, n_head=2),
+    ],
+)
+def test_impossible_shapes_are_named(settings):
+    with pytest.raises(ValueError, match=rf"^({'|'.join(settings)}): .*use|must be even"):
+        ModelConfig(**{**dict(n_layer=2, n_head=2, n_embd=32, block_size=16), **settings})

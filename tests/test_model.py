@@ -348,25 +348,6 @@ def test_generate_crops_the_context_and_is_repeatable():
     assert torch.equal(greedy[:, -1], model(prompt[:, -16:])[:, -1].argmax(-1))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        dict(n_layer=0),
-        dict(n_embd=33),
-        dict(block_size=0),
-        dict(dropout=1.0),
-        dict(dropout=-0.1),
-        dict(dropout=float("nan")),
-        dict(positions="alibi"),
-        dict(n_head=0),
-        dict(positions="rotary", n_embd=6, n_head=2),
-    ],
-)
-def test_impossible_shapes_are_named(settings):
-    with pytest.raises(ValueError, match=rf"^({'|'.join(settings)}): .*use|must be even"):
-        GPTConfig(**{**SHAPE, **settings})
-
-
 @pytest.mark.parametrize("extreme", [0.0, 1 - 2**-53])
 def test_generate_draws_no_impossible_id(monkeypatch, extreme):
     """With the smallest and the largest random number, and ids of probability 0 at both ends."""

@@ -97,7 +97,7 @@ def test_it_installs_the_package_and_the_command_alone(scripts):
         [*PIP, "--python", str(scripts / "python"), "show", "-f", "chargpt"], capture_output=True, text=True, check=True
     ).stdout
     files = [line.strip().replace(os.sep, "/") for line in shown.partition("Files:")[2].splitlines() if line.strip()]
-    assert len(files) > 100 and {"chargpt/model.py", "chargpt/commands/train.py", "chargpt/configs/cpu.yaml"} < set(files)
+    assert len(files) > 100 and {"chargpt/model.py", "chargpt/commands/train.py", "chargpt/configs/gpu.yaml"} < set(files)
     allowed = ("chargpt/", "chargpt-", "../")
     assert all(file.startswith(allowed) for file in files)
     assert {file.rpartition("/")[2].removesuffix(".exe") for file in files if file.startswith("../")} == {"chargpt"}

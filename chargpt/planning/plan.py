@@ -418,5 +418,5 @@ def _about_shape(settings: Settings) -> list[Notice]:
     also = [f"model.{name}={getattr(settings.values.model, name)}" for name in shape if not settings.is_given(f"model.{name}")]
     if not given or not also:
         return []
-    fix = "to compare runs, give these too, or --config cpu, so that all have the same shape"
+    fix = "to compare runs, give these too, so that all have the same shape"
     return [Notice("note", f"{', '.join(given)} given; {', '.join(also)} chosen by the speed of this moment; {fix}")]

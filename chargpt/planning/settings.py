@@ -83,9 +83,8 @@ def _with_room(values: Config, *trees: Mapping[str, object]) -> Config:
 
 def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | None:
     if name is None:
-        if not presets.is_dir():
-            return None
-        return presets / ("gpu.yaml" if device_type == "cuda" else "cpu.yaml")
+        on_gpu = presets / "gpu.yaml"
+        return on_gpu if device_type == "cuda" and on_gpu.is_file() else None
     if name.endswith(".py"):  # a configuration of nanoGPT
         what_to_do = "write its settings as section.key=value, such as train.max_steps=5000, or in a YAML file"
         raise UserError(f"--config: {name} is Python code, which is not run; {what_to_do}")

@@ -25,7 +25,7 @@ from chargpt.text.tokenizer import Tokenizer
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A folder for runs, with a preset."""
-    (tmp_path / "cpu.yaml").write_text("train: {batch_size: 4, max_steps: 40, eval_chars: 500}\n")
+    (tmp_path / "small.yaml").write_text("train: {batch_size: 4, max_steps: 40, eval_chars: 500}\n")
     monkeypatch.setattr("chargpt.exchange.importing.presets_folder", lambda: tmp_path)
     return tmp_path
 
@@ -44,7 +44,7 @@ def nanogpt(tmp_path, text):
 
 def save(model, root, texts=(), **changes):
     return save_run(
-        model, [str(text) for text in texts], **{"name": "new", "preset": None, "settings": [], "root": root, **changes}
+        model, [str(text) for text in texts], **{"name": "new", "preset": "small", "settings": [], "root": root, **changes}
     )
 
 
@@ -56,7 +56,9 @@ def test_without_a_text_it_is_sampled_from_and_started_from(tmp_path, root, make
     assert not warnings and again.val_loss is None
     assert torch.equal(again.logits("a cab"), loaded.logits("a cab"))
     assert again.generate("a", length=30, seed=1) == loaded.generate("a", length=30, seed=1)
-    options = parse_options([str(text), "--config", "cpu", "--init-from", "new", "model.dropout=0.1", "train.max_steps=1"])
+    options = parse_options(
+        [str(text), "--config", "shakespeare-cpu", "--init-from", "new", "model.dropout=0.1", "train.max_steps=1"]
+    )
     started = make_plan(options, root=root).model
     assert torch.equal(started.blocks[0].mlp.up.weight, loaded.model.blocks[0].mlp.up.weight)
     with pytest.raises(UserError, match="imported without a text"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.config import ModelConfig, Settings
+from chargpt.config import Config, ModelConfig, Settings
 from chargpt.planning import settings
 from chargpt.planning.cli import settings_in
 from chargpt.terminal import UserError
@@ -26,7 +26,7 @@ def given_in(loaded: Settings) -> set[str]:
     [
         ("tinny", PRESETS, "did you mean tiny?"),
         ("shakespear-cpu", PRESETS, "did you mean shakespeare-cpu?"),
-        ("nowhere.yaml", PRESETS, "give a YAML file, or one of best, cpu, gpu, "),
+        ("nowhere.yaml", PRESETS, "give a YAML file, or one of best, gpu, "),
         ("tiny", Path("nowhere"), "give a YAML file; presets are in the project's configs folder"),
     ],
 )
@@ -36,10 +36,10 @@ def test_a_preset_that_does_not_exist_is_one_line_that_says_what_to_do(name, pre
     assert str(caught.value).startswith(f"--config: {name!r} is not a file; {says}") and "\n" not in str(caught.value)
 
 
-def test_without_presets_the_default_is_that_of_the_cpu_preset():
+def test_on_a_cpu_the_settings_are_the_defaults_with_and_without_presets():
     words = settings_in(["train.seed=5", "runtime.device=cpu"])
     without, with_presets = (settings.load_settings(None, words, presets=folder) for folder in (Path("nowhere"), PRESETS))
-    assert without[0].values == with_presets[0].values and without[1] is None and with_presets[1] == PRESETS / "cpu.yaml"
+    assert without[0].values == with_presets[0].values and without[1] is None and with_presets[1] is None
 
 
 def test_a_setting_given_by_its_earlier_name_is_given(tmp_path):
@@ -101,7 +101,7 @@ def test_what_nothing_depends_on_is_that_of_the_preset():
     loaded = load_settings("tiny", ["runtime.device=cpu"], presets=PRESETS)
     assert loaded.values.train.batch_size == 8 and loaded.values.model.n_head == 2
     imported = load_settings(None, ["runtime.device=cpu"], presets=PRESETS, model=source, model_from="a file").values
-    assert imported.train == load_settings("cpu", [], presets=PRESETS).values.train and imported.model.n_embd == 32
+    assert imported.train == Config().train and imported.model.n_embd == 32
 
 
 def test_dropout_is_not_decided_by_the_run_whose_weights_are_used(tmp_path):
