@@ -18,6 +18,7 @@ from chargpt.planning.chosen_for_time import (
     training_speed,
 )
 from chargpt.planning.teachers import Teacher
+from chargpt.planning.time_model import EVALUATES_FASTER, TimeModel, evaluation_steps
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import SavedState
@@ -65,8 +66,6 @@ STEP_CHARACTERS = (512, 2048)
 STEPS = 1200
 # Characters of the validation split on which the loss of a start is measured; on a CPU, so not more.
 MEASURED = 20_000
-# Share of the time for steps; the rest is for the start of the program, evaluations and as a reserve.
-IN_STEPS = 0.8
 # Passages of the validation split that are looked for in the text of a start.
 PASSAGES = 32
 # Characters of a passage: one of this length is seldom in two texts by chance.
@@ -129,7 +128,10 @@ def adapt(
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
             seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-            seen = min(seen, processes * training_speed(config, corpus, teachers) * IN_STEPS * seconds)
+            speed = processes * training_speed(config, corpus, teachers)
+            step = config.chars_per_step / speed
+            known = TimeModel(step, evaluation_steps(corpus, config) * step / EVALUATES_FASTER)
+            seen = min(seen, speed * known.in_steps(seconds))
         steps = max(1, math.ceil(seen / config.chars_per_step))
         settings = settings.leaving_open("train.max_steps").choose("the epochs and the time", train={"max_steps": steps})
     config = settings.values

@@ -16,10 +16,10 @@ import torch
 from chargpt.config import COMMAND_LINE, MAX_CHARACTERS, Config, Settings, apply
 from chargpt.model import GPT
 from chargpt.planning import law
-from chargpt.planning.clock import EVALUATION_SHARE
 from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_of, runs_in_all
+from chargpt.planning.time_model import EVALUATES_FASTER, MOST_TIMED, TimeModel
 from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.terminal import Kind, Notice, UserError, clock, plural
@@ -42,23 +42,13 @@ TIMING_SECONDS = 4.0
 TIMING_SHARE = 0.015
 # Time steps for at least this many seconds, so that one undisturbed step is likely.
 STEADY_SECONDS = 0.15
-# Characters in a step that is timed on a CPU, at most: more characters do not make it faster.
-MOST_TIMED = 2**15
-# Seconds of a run before its first step.
-STARTING_SECONDS = 4.0
-# Share of the rest of a run's time, without evaluations, that is for steps; what is left is for saving and a reserve.
-IN_STEPS = 0.92
 # Step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates.
 STEP_TIME_EXPONENT = 0.8
-# Evaluations of a run, at most, after the one before the first step.
-MAX_EVALUATIONS = 10
 # Seconds from which two runs can be better than one; with less, their two starts take too large a share of the time, unless the
 # text is so short that both see it as often as helps.
 SHORTEST_TWO_RUNS = 60.0
 # Time for the predictions of a teacher, as a share of the time of a step without teachers.
 TEACHER_TIME = 1 / 3
-# Speed of an evaluation, which has no gradient, as a multiple of that of training.
-EVALUATES_FASTER = 3.0
 # Nats above the expected loss of the next smaller model from which larger ones are not considered.
 CLEARLY_WORSE = 0.045
 # Nats for which no larger model is worth its time.
@@ -101,7 +91,7 @@ class Candidate(NamedTuple):
     settings: Settings
     parameters: int
     speed: float  # characters a second
-    evaluation: float  # seconds of one
+    time_model: TimeModel
     seen: int  # characters, in the whole run
     loss: float  # expected by the law, nats per character
     teachers: int = 0  # runs before this one, from which it learns
@@ -127,6 +117,7 @@ class Choice(NamedTuple):
     # At most: epochs may end the run earlier, and a student may take the rest of the time. None: no limit.
     seconds: float | None
     notices: list[Notice]
+    time_model: TimeModel | None = None  # None if nothing was timed
 
     @property
     def config(self) -> Config:
@@ -169,11 +160,11 @@ def choose(
     best = _best(candidates)
     used = seconds
     if best.seen >= int(_useful(settings, text)):  # the text has no more to give
-        used = min(seconds, _duration(best, best.seen, best.speed))
+        used = min(seconds, best.time_model.at_most(best.seen / best.config.chars_per_step))
     kind: Kind = "line" if is_limited else "detail"  # without --minutes, nobody asked for so much time
     notices = _described(best, candidates, text)
     notices += _end(best.settings, used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
-    return Choice(best.settings, seconds, notices)
+    return Choice(best.settings, seconds, notices, best.time_model)
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
@@ -205,16 +196,16 @@ def _two_runs(best: Candidate, candidates: list[Candidate], corpus: Corpus, text
     most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.settings, text)))
     teachers = best.teachers
     longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
-    seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
+    seen = min(most, int(best.speed * best.time_model.in_steps(longest)))
     shaped = completed(with_batch(best.settings, text, seen=seen), text, seen=seen, evaluations=1)
     in_step = shaped.values.chars_per_step
     if in_step != best.config.chars_per_step and 4 * in_step < timing * best.speed:  # there is time for 4 steps
         best = best._replace(settings=shaped, speed=training_speed(shaped.values, corpus, ()))
-    rest = seconds - teachers * longest
-    first = min(longest, _duration(best, most, best.speed))
-    second = min(rest, _duration(best, most, best.speed / (1 + TEACHER_TIME * teachers)))
-    seen = min(most, int(best.speed * _in_steps(longest, best.evaluation)))
-    settings = completed(shaped, text, seen=seen, evaluations=_evaluations(first, best.evaluation))
+    rest, known = seconds - teachers * longest, dataclasses.replace(best.time_model, step=in_step / best.speed)
+    taught = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * teachers))
+    first, second = min(longest, known.at_most(most / in_step)), min(rest, taught.at_most(most / in_step))
+    seen = min(most, int(best.speed * known.in_steps(longest)))
+    settings = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(first))
     is_sure = _memorises(best, text, seen)
     students = {
         "student_minutes": round(rest / 60, 3),
@@ -235,7 +226,7 @@ def _two_runs(best: Candidate, candidates: list[Candidate], corpus: Corpus, text
     is_expected = any(label == "expected" for label, *_ in notices)
     notices.insert(0, Notice(runs_in_all(teachers), about, "detail" if is_expected else "line"))
     end = _end(settings, teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS, what="each run")
-    return Choice(settings, longest, [*notices, *end])
+    return Choice(settings, longest, [*notices, *end], known)
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
@@ -246,25 +237,10 @@ def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
 def _have_time(candidate: Candidate, seen: float, seconds: float, *, teachers: int) -> bool:
     """Whether `teachers` runs, and one that learns from them, see so many characters each in their shares of the `seconds`."""
     share = law.teacher_share(teachers)
-    first = candidate.speed * _in_steps(share * seconds, candidate.evaluation)
-    last = candidate.speed / (1 + TEACHER_TIME * teachers) * _in_steps((1 - teachers * share) * seconds, candidate.evaluation)
+    known = candidate.time_model
+    first = candidate.speed * known.in_steps(share * seconds)
+    last = candidate.speed / (1 + TEACHER_TIME * teachers) * known.in_steps((1 - teachers * share) * seconds)
     return min(first, last) >= seen
-
-
-def _duration(candidate: Candidate, seen: float, speed: float) -> float:
-    """The seconds of a run that sees at least this many characters, also if its speed is lower; a few more do no harm."""
-    return 1.5 * STARTING_SECONDS + 1.25 * (seen / speed + (1 + MAX_EVALUATIONS) * candidate.evaluation) / IN_STEPS
-
-
-def _evaluations(seconds: float, evaluation: float) -> int:
-    """How many evaluations a run of this many `seconds` has, besides the one before the first step."""
-    return max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / evaluation)))
-
-
-def _in_steps(seconds: float, evaluation: float) -> float:
-    """How much of the `seconds` of a run is for steps, if an evaluation takes so long."""
-    evaluating = (1 + _evaluations(seconds, evaluation)) * evaluation  # the first one comes before the first step
-    return max(0.3 * seconds, IN_STEPS * (seconds - STARTING_SECONDS) - evaluating)
 
 
 def _end(
@@ -301,7 +277,7 @@ def _candidates(
             speed = processes * training_speed(first.values, corpus, teachers)
             deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
         work = len(validation_split(corpus.val, config.train.eval_chars)) / EVALUATES_FASTER  # characters of training
-        seen = min(int(speed * _in_steps(seconds, work / speed)), useful)
+        seen = min(int(speed * TimeModel(0.0, work / speed).in_steps(seconds)), useful)
         shaped = with_context_and_batch(shape, text, longest=longest, seen=seen, processes=processes)
         timing = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
@@ -312,14 +288,14 @@ def _candidates(
             if done:
                 return
             raise
-        evaluation = work / speed  # seconds
-        seen = min(int(speed * _in_steps(seconds, evaluation)), useful)
-        complete = completed(shaped, text, seen=seen, evaluations=_evaluations(seconds, evaluation))
+        known = TimeModel(shaped.values.chars_per_step / speed, work / speed)
+        seen = min(int(speed * known.in_steps(seconds)), useful)
+        complete = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(seconds))
         optimizer = complete.values.optim.name
         loss = law.expected_loss(text, parameters=in_blocks(complete.values), seen=seen, optimizer=optimizer)
         if len(done) > 1 and loss > done[-1].loss + CLEARLY_WORSE:
             return
-        done.append(Candidate(complete, parameters, speed, evaluation, seen, loss))
+        done.append(Candidate(complete, parameters, speed, known, seen, loss))
         yield done[-1]
         if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
             return

@@ -1,15 +1,19 @@
 """How long a run is, in steps and in time: the clock of a training measures its speed and fits it to --minutes."""
 
 import contextlib
-import dataclasses
 import math
 import time
 from collections.abc import Iterator
 
-from chargpt.config import Config
+from chargpt.planning.time_model import (
+    EVALUATION_SHARE,
+    MAX_STEPS,
+    OVERHEAD_SECONDS,
+    OVERHEAD_SHARE,
+    SETTLING_STEPS,
+    TimeModel,
+)
 
-# The first steps are slower: they allocate memory, fill caches and compile.
-SETTLING_STEPS = 3
 # Seconds of steps after which the speed is known.
 SETTLED_SECONDS = 3.0
 # Factor on the fastest time of a step from which on steps are slow.
@@ -24,16 +28,8 @@ SLOWER_WINDOWS = 2
 SLOWER_SHARE = 0.1
 # Measurements that follow from a change of the speed, at most: each one saves a checkpoint.
 MAX_CHANGES = 4
-# Steps, as train.max_steps allows.
-MAX_STEPS = 10**12
 # A run that is fitted to its time has this many evaluations, as long as they take at most EVALUATION_SHARE of it.
 MIN_EVALUATIONS = 5
-# Share of a run's time for evaluations.
-EVALUATION_SHARE = 0.1
-# Seconds for importing torch, the final report and exit, on an idle machine.
-OVERHEAD_SECONDS = 5.0
-# Share of a run's time that is kept back for them, at most.
-OVERHEAD_SHARE = 1 / 3
 # Seconds of a processor's time that measure how busy the machine is.
 PROBE_SECONDS = 0.03
 
@@ -58,7 +54,7 @@ class Clock:
         self.seconds = 0.0  # in steps, without the first ones
         self.evaluation_seconds = 0.0  # of an evaluation with what follows it: the faster of the last two
         self.seconds_per_step = 0.0  # as last measured
-        self.kept_back = 0.0  # seconds for what precedes and follows the training, as last measured
+        self.reserve = 0.0  # seconds for what precedes and follows the training, as last measured
         self._steps_left, self._min_evaluations = steps_left, min_evaluations
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self._lap = self._window_start = (SETTLING_STEPS, 0.0)
@@ -72,7 +68,7 @@ class Clock:
         self._changes_left = MAX_CHANGES
         self._is_slow = self._has_slowed = False
         self._last = time.perf_counter()
-        self._most_kept_back = 0.0 if deadline is None else max(0.0, deadline - self._last) * OVERHEAD_SHARE
+        self._most_reserve = 0.0 if deadline is None else max(0.0, deadline - self._last) * OVERHEAD_SHARE
 
     def step_done(self) -> float:
         """One more step is done. Returns the seconds that it took."""
@@ -114,6 +110,11 @@ class Clock:
             self.evaluation_seconds = min(self._evaluations)
 
     @property
+    def time_model(self) -> TimeModel:
+        """The times of the training, as last measured."""
+        return TimeModel(self.seconds_per_step, self.evaluation_seconds, self.reserve)
+
+    @property
     def is_unmeasured(self) -> bool:
         """Whether the speed has not been measured yet."""
         return self._next is None
@@ -129,7 +130,7 @@ class Clock:
     def measure(self) -> None:
         """Measure the speed since the last call and, with a deadline, the time to reserve for the end of the run."""
         if self.deadline is not None:
-            self.kept_back = min(OVERHEAD_SECONDS * slowness(), self._most_kept_back)
+            self.reserve = min(OVERHEAD_SECONDS * slowness(), self._most_reserve)
         steps, seconds = self.steps - self._measured[0], self.seconds - self._measured[1]
         if steps > 0:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
@@ -151,8 +152,8 @@ class Clock:
         of the time; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
         assert self.deadline is not None
-        seconds, evaluation = self.deadline - self.kept_back - time.perf_counter(), self.evaluation_seconds
-        fits = steps_that_fit(seconds, step=self.seconds_per_step, evaluation=evaluation, interval=eval_interval)
+        seconds, evaluation = self.deadline - self.reserve - time.perf_counter(), self.evaluation_seconds
+        fits = self.time_model.steps_in(seconds, interval=eval_interval)
         fits, longest = min(fits, longest - step), min(longest, MAX_STEPS)
         least = self._min_evaluations
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
@@ -203,39 +204,3 @@ def slowness() -> float:
     while (used := time.thread_time() - processor) < PROBE_SECONDS:
         pass
     return max(1.0, (time.perf_counter() - started) / used)
-
-
-def duration(steps: int, *, step: float, evaluation: float, interval: int) -> float:
-    """The seconds of this many steps with an evaluation after every `interval` of them and one at the end.
-
-    `step` and `evaluation` are the seconds of one each.
-    """
-    return steps * step + (1 + steps // interval) * evaluation
-
-
-def steps_that_fit(seconds: float, *, step: float, evaluation: float, interval: int) -> int:
-    """The steps that fit into `seconds`, with evaluations as in `duration`; 0 or more."""
-    return int(max(0.0, seconds - evaluation) / (step + evaluation / interval))
-
-
-def kept_back(seconds: float) -> float:
-    """The part of a time limit of this many `seconds` that an idle machine needs before and after the training."""
-    return min(OVERHEAD_SECONDS, OVERHEAD_SHARE * seconds)
-
-
-def steps_in(epochs: float, config: Config, *, characters: int) -> int:
-    """The steps in which a run reads a training text of this many characters this number of times; rounded up."""
-    return max(1, math.ceil(epochs * characters / config.chars_per_step))
-
-
-def longest_run(config: Config, *, characters: int) -> int:
-    """The highest number of steps of a run, from `train.max_epochs` and the length of the training text; rounded up."""
-    return steps_in(config.train.max_epochs, config, characters=characters) if config.train.max_epochs else MAX_STEPS
-
-
-def long_enough(config: Config, *, step: int, seconds: float | None) -> Config:
-    """With a time limit: a run long enough to measure the speed before the rate falls, whatever its preset says."""
-    if seconds is None:
-        return config
-    steps = max(step + 4 * (SETTLING_STEPS + 1), config.train.max_steps)
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps))

@@ -16,8 +16,6 @@ from chargpt.config import Config, Settings, Source, Tree, difference, to_dict
 from chargpt.model import GPT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.clock import long_enough, longest_run, steps_in
-from chargpt.planning.forecast import describe_training
 from chargpt.planning.law import Text
 from chargpt.planning.memory import check_memory
 from chargpt.planning.settings import load_settings
@@ -33,6 +31,7 @@ from chargpt.planning.teachers import (
     teacher_folders,
     warnings_about,
 )
+from chargpt.planning.time_model import TimeModel, describe_training, long_enough, longest_run, steps_in
 from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
@@ -77,6 +76,7 @@ class Plan:
     folder: Path  # of the run; it holds no run, unless the plan is for no run: --dry-run, --find-lr
     seconds: float | None  # the time limit from the start of the program, without the student's time; None: no limit
     steps: int | None  # how many are expected to fit into `seconds`, if that is known
+    time_model: TimeModel | None  # None if nothing was timed
     notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
     choices: tuple[Notice, ...]  # what was chosen, and the loss to expect: for the user after those of `describe_training`
 
@@ -91,7 +91,7 @@ class Plan:
         with runtime.applied():
             teachers = models_of(self.teachers)
             trainer = Trainer(self.model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers)
-            training = describe_training(trainer, corpus, seconds=self.seconds, steps=self.steps)
+            training = describe_training(trainer, corpus, seconds=self.seconds, time_model=self.time_model, steps=self.steps)
         said = [*self.notices, *training, *self.choices]
         return "\n".join(notice_line(label, text) for label, text, kind in said if kind != "summary")
 
@@ -158,6 +158,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         folder=folder,
         seconds=choice.seconds,
         steps=config.train.max_steps if is_open and choice.seconds is not None else None,
+        time_model=choice.time_model,
         notices=tuple(notices),
         choices=tuple(choices),
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from chargpt.config import COMMAND_LINE, Config, Tree, apply, difference
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.plan import ignored
 from chargpt.planning.teachers import (
     Teacher,
@@ -20,6 +19,7 @@ from chargpt.planning.teachers import (
     teachers_that_ended,
     warnings_about,
 )
+from chargpt.planning.time_model import long_enough, longest_run, steps_in
 from chargpt.runs.checkpoint import Checkpoint, has_steps, newest
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of

@@ -18,8 +18,7 @@ from chargpt.config import Config, TrainConfig
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.clock import CHANGED, Clock, duration, long_enough, longest_run
-from chargpt.planning.forecast import describe_training
+from chargpt.planning.clock import CHANGED, Clock
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
@@ -37,6 +36,7 @@ from chargpt.planning.teachers import (
     teacher_folders,
     teachers_that_ended,
 )
+from chargpt.planning.time_model import TimeModel, describe_training, long_enough, longest_run
 from chargpt.project import command
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, check_tensors
@@ -99,6 +99,7 @@ class Session:
     seconds: float | None  # the time limit, as the user is told; None: no limit
     deadline: float | None = field(init=False)  # when the run shall end, on time.perf_counter; None: no limit
     steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
+    time_model: TimeModel | None = None  # of the plan
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
     choices: Sequence[Notice] = ()  # for the user, after the model and the time are described
     told_speeds: list[float] = field(default_factory=list)  # seconds per step, as the user was told
@@ -162,6 +163,7 @@ class Session:
             started=started,
             seconds=plan.seconds,
             steps=plan.steps,
+            time_model=plan.time_model,
             sources={key: str(source) for key, source in plan.settings.sources.items()},
             choices=[*plan.choices, *_about_processes(trainer)],
         )
@@ -316,7 +318,7 @@ class Session:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
         trainer, journal, run = self.trainer, self.journal, self.run
         with trainer.group.together():  # some steps are timed
-            about = describe_training(trainer, self.corpus, seconds=self.seconds, steps=self.steps)
+            about = describe_training(trainer, self.corpus, seconds=self.seconds, time_model=self.time_model, steps=self.steps)
         journal.add([*about, *self.choices])
         if run is None:
             return
@@ -456,8 +458,7 @@ class Session:
         is_first = not self.told_speeds
         has_changed = max_steps != before.train.max_steps and not is_first
         if self._is_news(clock_.seconds_per_step) or has_changed:
-            each_evaluation, interval = clock_.evaluation_seconds, trainer.config.steps_between_evaluations
-            left = duration(max_steps - step, step=clock_.seconds_per_step, evaluation=each_evaluation, interval=interval)
+            left = clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations)
             each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
             instead = f" in place of {before.train.max_steps:,}" if has_changed else ""
             journal.notice("speed", f"{each}; {max_steps:,} steps{instead}, done in {clock(left)}")

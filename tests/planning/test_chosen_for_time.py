@@ -12,12 +12,10 @@ from helpers import SHAPE, apply_overrides, given, publish_run
 from chargpt.config import Config, DataConfig, Settings, Source, difference
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
-    IN_STEPS,
     NEGLIGIBLE,
     NEGLIGIBLE_FOR_STUDENT,
     NEGLIGIBLE_SHARE,
     SHORTEST_CONTEXT,
-    STARTING_SECONDS,
     TEACHER_TIME,
     Choice,
     choose,
@@ -36,6 +34,7 @@ from chargpt.planning.law import (
     TWO_RUNS_FROM_HARDER,
 )
 from chargpt.planning.teachers import find_teachers
+from chargpt.planning.time_model import OVERHEAD_SECONDS, RESERVE
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -255,9 +254,9 @@ def test_the_times_of_two_runs_and_the_epochs_of_one_are_those_of_the_machine(le
     epochs, *clocks = re.search(r"text (\d+) times. .* after at most (\d+):(\d+), .* for at most (\d+):(\d+)", said).groups()
     first, second = (60 * int(minutes) + int(seconds) for minutes, seconds in (clocks[:2], clocks[2:]))
     if length == 30_000:
-        steps = 1.25 * ENOUGH_EPOCHS * length / 1e5 / IN_STEPS  # at 100,000 characters a second, the speed of `steady`
-        assert first == pytest.approx(1.5 * STARTING_SECONDS + steps, abs=1)
-        assert second == pytest.approx(1.5 * STARTING_SECONDS + steps * (1 + TEACHER_TIME), abs=1)
+        steps = 1.25 * ENOUGH_EPOCHS * length / 1e5 / (1 - RESERVE)  # at 100,000 characters a second, the speed of `steady`
+        assert first == pytest.approx(1.5 * OVERHEAD_SECONDS + steps, abs=1)
+        assert second == pytest.approx(1.5 * OVERHEAD_SECONDS + steps * (1 + TEACHER_TIME), abs=1)
         assert int(epochs) == MAX_EPOCHS
     else:
         assert (first, second) == (50, 100)

@@ -8,14 +8,11 @@ from hypothesis import strategies as st
 from chargpt.planning import clock as time_budget
 from chargpt.planning.clock import (
     MAX_CHANGES,
-    OVERHEAD_SECONDS,
     SETTLED_SECONDS,
-    SETTLING_STEPS,
     Clock,
-    duration,
     slowness,
-    steps_that_fit,
 )
+from chargpt.planning.time_model import OVERHEAD_SECONDS, SETTLING_STEPS, TimeModel
 
 
 @pytest.fixture(autouse=True)
@@ -71,10 +68,10 @@ def make_budget(seconds: float | None, steps_left: int = 1000, min_evaluations: 
 
 def test_the_steps_that_fit_leave_time_for_evaluations():
     budget = make_budget(100)
-    (steps, _), rest = budget.length_that_fits(0, eval_interval=50), 100 - budget.kept_back
+    (steps, _), rest = budget.length_that_fits(0, eval_interval=50), 100 - budget.reserve
     assert steps * 0.1 + 2.0 * (steps / 50 + 1) <= rest < (steps + 2) * 0.1 + 2.0 * ((steps + 2) / 50 + 1)
-    assert steps_that_fit(1, step=0.1, evaluation=2.0, interval=50) == 0
-    assert duration(100, step=0.1, evaluation=2.0, interval=50) == 100 * 0.1 + 3 * 2.0
+    known = TimeModel(0.1, 2.0)
+    assert known.steps_in(1, interval=50) == 0 and known.duration(100, interval=50) == 100 * 0.1 + 3 * 2.0
 
 
 def test_the_first_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run():
@@ -232,17 +229,17 @@ def test_evaluations_that_take_nearly_all_of_the_time_are_not_made_at_each_of_th
 
 
 def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_step(clock):
-    idle = make_budget(1000).kept_back
+    idle = make_budget(1000).reserve
     assert slowness() == pytest.approx(1, rel=0.05) and idle == pytest.approx(OVERHEAD_SECONDS, rel=0.05)
     clock.slowness = 3.0
     assert slowness() == pytest.approx(3, rel=0.05)
     budget = make_budget(1000)
-    assert budget.kept_back == pytest.approx(3 * OVERHEAD_SECONDS, rel=0.05)
-    assert budget.length_that_fits(10, eval_interval=500)[0] < (1000 - budget.kept_back) / 0.1
+    assert budget.reserve == pytest.approx(3 * OVERHEAD_SECONDS, rel=0.05)
+    assert budget.length_that_fits(10, eval_interval=500)[0] < (1000 - budget.reserve) / 0.1
 
 
 def test_at_most_a_third_of_a_short_time_is_kept_back():
-    assert make_budget(6).kept_back <= 2
+    assert make_budget(6).reserve <= 2
 
 
 @pytest.mark.parametrize("seconds", [20, 120, 10_000])

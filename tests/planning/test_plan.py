@@ -111,7 +111,7 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
         return found
 
     monkeypatch.setattr(Batches, "batch", counted)
-    for module in ("chosen_for_time", "forecast"):
+    for module in ("chosen_for_time", "time_model"):
         monkeypatch.setattr(f"chargpt.planning.{module}.MOST_TIMED", most)
     plan = planned(text, tmp_path, *settings, "model.n_layer=1", "model.n_embd=16", "model.n_head=1", "runtime.device=cpu")
     assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)

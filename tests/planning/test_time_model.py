@@ -12,7 +12,7 @@ from text_helpers import ROOT
 
 import train
 from chargpt.commands.text import main
-from chargpt.planning.forecast import StepTimes, describe_training, evaluation_seconds, forecast
+from chargpt.planning.time_model import TimeModel, describe_training, forecast
 from chargpt.terminal import UserError
 
 VARY = ("estimate",)  # labels of lines that depend on the machine's speed
@@ -62,7 +62,8 @@ def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
     monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
     monkeypatch.setattr(
-        "chargpt.planning.forecast.step_times", lambda trainer: StepTimes(trainer.config.chars_per_step / 1e5, 0.0)
+        "chargpt.planning.time_model.timed",
+        lambda trainer, corpus: TimeModel(trainer.config.chars_per_step / 1e5, 0.0),
     )
 
 
@@ -80,10 +81,9 @@ def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, c
     notices = describe_training(trainer, corpus, seconds=120.0)
     (line,) = [text for label, text, kind in notices if (label, kind) == ("training", "detail")]
     assert "as many steps as fit into 2:00" in line and "epochs" not in line
-    evaluations = [evaluation_seconds(trainer.config, corpus, times) for times in (StepTimes(0.1, 0.0), StepTimes(0.05, 0.05))]
     steps, more = (
-        forecast(trainer.config, characters=10_800, step=0.1, evaluation=evaluation, seconds=120.0).steps
-        for evaluation in evaluations
+        forecast(TimeModel(0.1, each), trainer.config, characters=10_800, done=0, seconds=120.0, fitting=None)[0]
+        for each in (5.0, 2.0)
     )
     assert 100 < steps < more < 1200  # an evaluation makes no update
     (estimate,) = [text for label, text, _ in notices if label == "estimate"]
