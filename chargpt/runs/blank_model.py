@@ -15,7 +15,7 @@ def gpt_config(shape: ModelConfig | GPTConfig) -> GPTConfig:
 
 
 def blank_model(shape: ModelConfig | GPTConfig, vocab_size: int) -> GPT:
-    """A model in float32, its weights still to be loaded. Initial ones would cost seconds and change the global random state."""
+    """A float32 model whose weights are still to be loaded. Initial ones would cost seconds and change the random state."""
     with _WithoutInitialisation():
         return GPT(gpt_config(shape), vocab_size).float()  # whatever the default of the caller is
 
