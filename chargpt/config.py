@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from chargpt.aliases import alias
-from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
+from chargpt.errors import Message, Option, UserError, Words
+from chargpt.terminal import NUMBER, WHOLE_NUMBER
 
 POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, without its import of torch
-COMMAND_LINE = "command line"  # where a setting was given, in errors
+COMMAND_LINE = Option("settings")  # where a setting was given, in errors
+DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 MAX_TEACHERS = 9  # of a run that follows
 # Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
@@ -306,7 +308,7 @@ class RuntimeConfig:
     timeout: int = 300
 
     def __post_init__(self) -> None:
-        known = isinstance(self.device, str) and re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
+        known = isinstance(self.device, str) and DEVICES.fullmatch(self.device)
         _require(bool(known), "device", self.device, "auto, cpu, cuda, cuda:N or mps")
         _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number from 0 (as torch decides) to 4096")
         _require(1 <= self.timeout <= 10**6, "timeout", self.timeout, "a whole number of seconds, 1 or more")
@@ -347,7 +349,7 @@ class Config:
         return min(self.train.eval_interval, -(-self.train.max_steps // self.train.min_evaluations))
 
 
-def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
+def apply(config: Config, tree: Mapping[str, Any], *, where: Words) -> Config:
     """`config` with the settings of `tree`, {section: {key: value}}. `where` begins the error messages."""
     changed = {}
     for section, values in tree.items():
@@ -355,12 +357,12 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
         if values is None:
             continue
         if not isinstance(values, Mapping):
-            raise UserError(f"{where}: {section}: holds {values!r}; write its keys below it, such as {section}.key")
+            raise UserError(where, f": {section}: holds {values!r}; write its keys below it, such as {section}.key")
         changed[section] = _apply_section(getattr(config, section), section, values, where)
     try:
         return dataclasses.replace(config, **changed)
     except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(where, f": {error}") from None
 
 
 def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
@@ -385,7 +387,7 @@ def _tree_of(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
         section, dot, name = key.strip().partition(".")
         if not (equals and dot and section and name):
             example = "write section.key=value, for example train.max_steps=500"
-            raise UserError(f"{override}: not a setting; {_elsewhere(key.strip()) or example}")
+            raise UserError(f"{override}: not a setting; ", _elsewhere(key.strip()) or example)
         is_separator = (section, name) == ("data", "separator")  # it may be spaces
         tree.setdefault(section, {})[name] = _FromCommandLine(value if is_separator else value.strip())
     return tree
@@ -412,23 +414,23 @@ class _FromCommandLine(str):
     """A value typed on the command line: text, to be read as its key's declared type."""
 
 
-def _known_section(section: str, where: str) -> str:
+def _known_section(section: str, where: Words) -> str:
     known = [f.name for f in dataclasses.fields(Config)]
     if section not in known:
-        raise UserError(f"{where}: {section}: no such section; {_nearest_section(str(section), known)}")
+        raise UserError(where, f": {section}: no such section; ", _nearest_section(str(section), known))
     return section
 
 
-def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: str) -> Any:
+def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: Words) -> Any:
     try:
         return dataclasses.replace(section, **_typed_values(type(section), name, values, where))
     except UserError:
         raise
     except ValueError as error:
-        raise UserError(f"{where}: {name}.{error}") from None
+        raise UserError(where, f": {name}.{error}") from None
 
 
-def _typed_values(section: type, name: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _typed_values(section: type, name: str, values: Mapping[str, Any], where: Words) -> dict[str, Any]:
     """The values of a section, each as the type of its key."""
     hints = typing.get_type_hints(section)
     changed = {}
@@ -436,28 +438,28 @@ def _typed_values(section: type, name: str, values: Mapping[str, Any], where: st
         key = RENAMED.get(f"{name}.{key}", str(key)).removeprefix(f"{name}.")
         if key not in hints:
             hint = _elsewhere(str(key).rpartition(".")[2]) or _nearest(str(key), hints, prefix=name + ".")
-            raise UserError(f"{where}: {name}.{key}: no such key; {hint}")
+            raise UserError(where, f": {name}.{key}: no such key; ", hint)
         try:
             changed[key] = _coerce(value, hints[key])
         except ValueError as error:
             given = str(value) if isinstance(value, _FromCommandLine) else value
-            raise UserError(f"{where}: {name}.{key}: {_brief(given)} given; use {error}") from None
+            raise UserError(where, f": {name}.{key}: {_brief(given)} given; use {error}") from None
     return changed
 
 
-def _nearest_section(given: str, known: list[str]) -> str:
+def _nearest_section(given: str, known: list[str]) -> Words:
     section, dot, key = given.partition(".")
     if dot and section in known:
         return f"write {key}: on a line of its own, indented, below {section}:"
     return _elsewhere(given) or _nearest(given, known)
 
 
-def _elsewhere(key: str) -> str:
+def _elsewhere(key: str) -> Words:
     """A hint if `key` is a setting of some section or an option; empty if not."""
     sections = [section.name for section in dataclasses.fields(Config) if key in typing.get_type_hints(section.default_factory)]
     names = [f"{section}.{key}" for section in sections]
     if not names and (ours := alias(key)):  # another program's name for it
-        names = [ours]
+        return Message("did you mean ", ours, "?")
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 

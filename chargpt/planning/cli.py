@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chargpt.config import check_overrides
+from chargpt.errors import UserError, shell_word
 from chargpt.project import command, project_root
-from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
+from chargpt.terminal import NUMBER, Parser, number
 
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from chargpt.config import Config, apply_overrides, difference, to_dict
+from chargpt.errors import UserError, shell_word
 from chargpt.model import GPT
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
@@ -41,7 +42,7 @@ from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import TEACHER, folder_of, free_folder, new_folder
 from chargpt.runs.start_from import RUN, name_of_start, start_from
 from chargpt.runs.starts import load_start
-from chargpt.terminal import Notice, UserError, clock, notice_line, plural, shell_word, shown
+from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
 from chargpt.text.sources import check_found, run_name

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.config import Config
+from chargpt.errors import UserError, shell_word
 from chargpt.project import command
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, has_steps, load, newest, steps
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.run import TEACHER
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.runs.starts import load_start, start_names
-from chargpt.terminal import UserError, shell_word, shown
+from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # finding and reading a run needs neither torch nor a text

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chargpt.config import Config, apply_overrides, difference
+from chargpt.errors import UserError, shell_word
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import long_enough, longest_run, steps_in
 from chargpt.planning.plan import ignored
@@ -24,7 +25,7 @@ from chargpt.runs.checkpoint import Checkpoint, has_steps, newest
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
 from chargpt.runs.sealed_json import CheckpointError
-from chargpt.terminal import Notice, UserError, shell_word, shown
+from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.sources import run_name
 from chargpt.text.tokenizer import UnknownCharacters

@@ -14,7 +14,8 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError, plural, shell_word
+from chargpt.errors import UserError, shell_word
+from chargpt.terminal import plural
 from chargpt.text.encoding import notes_of
 from chargpt.text.formats import plain_name
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from chargpt.terminal import UserError, shell_word
+from chargpt.errors import UserError, shell_word
 from chargpt.text.records import MAX_LINE, decoded, labelled, lines_in
 from chargpt.text.structure import MAX_COMPARED, end_of, named
 

@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from chargpt.errors import UserError, shell_word
 from chargpt.files import WINDOWS, portable, publish_file
-from chargpt.terminal import UserError, log, shell_word, shown
+from chargpt.terminal import log, shown
 from chargpt.text.duplicates import duplicates
 from chargpt.text.formats import CHECKPOINT, DOCUMENTS, plain_name, refuse_checkpoint
 from chargpt.text.source_bytes import Source, Sources, walk

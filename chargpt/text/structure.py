@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chargpt.config import DataConfig
+from chargpt.errors import shell_word
 from chargpt.files import WINDOWS
-from chargpt.terminal import shell_word
 from chargpt.text.charsets import byte_order_mark
 from chargpt.text.formats import plain_name
 from chargpt.text.source_bytes import Source

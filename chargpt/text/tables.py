@@ -5,7 +5,7 @@ import difflib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from chargpt.terminal import UserError, shell_word
+from chargpt.errors import UserError, shell_word
 from chargpt.text.records import decoded, labelled, lines_in
 from chargpt.text.structure import MAX_COMPARED, NAME, Structure, csv_reader, named
 
