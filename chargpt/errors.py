@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -117,7 +117,7 @@ class Command:
         return f"chargpt.train({given})" if self.verb else given
 
 
-def resumed(run: str | os.PathLike[str], *more: Option, verb: Literal["train", ""] = "") -> Command:
+def resuming(run: str | os.PathLike[str], *more: Option, verb: Literal["train", ""] = "") -> Command:
     """The command, or only its arguments, that continues `run`."""
     return Command(verb, Option("resume", True), Option("run", run), *more)
 
@@ -134,6 +134,12 @@ class Message:
     def in_python(self) -> str:
         """The pieces, one after the other."""
         return "".join(map(in_python, self.pieces))
+
+
+def join(separator: str, words: Iterable[Words]) -> Message:
+    """`words` with `separator` between them."""
+    pieces = [piece for one in words for piece in (separator, one)]
+    return Message(*pieces[1:])
 
 
 class UserError(ValueError):

@@ -138,6 +138,10 @@ class Screen:
         """The columns for a progress bar; 0 where there is none."""
         return terminal_width(sys.stderr)
 
+    def spelled(self, words: Words) -> str:
+        """`words` as the user of this screen writes them."""
+        return str(words)
+
     def lines(self, text: str) -> None:
         """Print whole lines as they are, above the bar."""
         (print if self._bar is None else self._bar.write)(text)
@@ -145,7 +149,7 @@ class Screen:
 
     def notice(self, label: str, text: Words) -> None:
         """Print a notice, see `notice_line`."""
-        self.lines(notice_line(label, str(text)))
+        self.lines(notice_line(label, self.spelled(text)))
 
     def log(self, text: Words) -> None:
         """Print a message to standard error, on one line without control characters."""

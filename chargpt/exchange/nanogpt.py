@@ -158,7 +158,7 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     settings: dict[str, dict[str, Any]] = {"model": {}, "train": {}, "optim": {"name": "adamw"}}
     for name in SETTINGS:
         if name in config:
-            section, _, key = ALIASES[name].partition(".")
+            section, _, key = str(ALIASES[name]).partition(".")
             settings[section][key] = config[name]
     optim = settings["optim"]
     notes: list[str] = []

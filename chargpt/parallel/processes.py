@@ -23,9 +23,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from chargpt.errors import UserError
 from chargpt.interrupt import SAVING, Interrupt
 from chargpt.parallel.group import Group
-from chargpt.terminal import UserError, message_for, one_line
+from chargpt.terminal import message_for, one_line
 
 JOINING = 300.0  # seconds until all processes have joined
 PATIENCE = 3.0  # seconds at the start before a process says that it waits
@@ -168,7 +169,7 @@ class Processes(Group):
         if self._reports(f"{who}{message or type(error).__name__}", is_mistake=code == 2):
             if message is None and not stopped:
                 sys.__excepthook__(type(error), error, trace)
-            line = f"error: {one_line(who + (message or f'{type(error).__name__}, see above'))}"
+            line = one_line(f"error: {who}{message or f'{type(error).__name__}, see above'}")
             print("stopped" if stopped else line, file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()

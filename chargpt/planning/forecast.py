@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from chargpt.config import Config
+from chargpt.errors import Message, Option
 from chargpt.planning.chosen_for_time import MOST_TIMED
 from chargpt.planning.clock import duration, kept_back, longest_run, steps_that_fit
 from chargpt.planning.memory import memory_needed
@@ -58,8 +59,8 @@ def _setup(trainer: Trainer, corpus: Corpus, *, seconds: float | None) -> list[N
     notices = []
     evaluated = len(validation_split(corpus.val, config.train.eval_chars)) - 1
     if evaluated < len(corpus.val) - 1:
-        some = f"on the first {evaluated:,} characters of the validation split; train.eval_chars=0 uses all"
-        notices.append(Notice("evaluated", some, "detail"))
+        some = f"on the first {evaluated:,} characters of the validation split; "
+        notices.append(Notice("evaluated", Message(some, Option("train.eval_chars", 0), " uses all"), "detail"))
     most = f", at most {config.train.max_epochs:g} epochs" if config.train.max_epochs else ""
     length, epochs = f"as many steps as fit into {clock(seconds or 0)}{most}, each", ""
     if seconds is None:

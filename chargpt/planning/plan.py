@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from chargpt.config import Config, apply_overrides, difference, to_dict
-from chargpt.errors import UserError, shell_word
+from chargpt.errors import Command, Given, Message, Option, UserError, join
 from chargpt.model import GPT
 from chargpt.planning.candidate_settings import SHORTEST_CONTEXT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, Choice, choose, chooses, regularized, text_of
@@ -79,7 +79,7 @@ class Plan:
         )
         training = describe_training(trainer, corpus, seconds=self.seconds, steps=self.steps)
         said = [*self.notices, *training, *self.choices]
-        return "\n".join(notice_line(label, text) for label, text, kind in said if kind != "summary")
+        return "\n".join(notice_line(label, str(text)) for label, text, kind in said if kind != "summary")
 
 
 @contextlib.contextmanager
@@ -141,9 +141,8 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         choices += _about_shape(config, settings)
     notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
     notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
-    choices += [Notice("note", "; ".join(note.text for note in notes))] * bool(
-        notes
-    )  # one line: few come before the first step
+    if notes:  # one line: few come before the first step
+        choices.append(Notice("note", join("; ", (note.text for note in notes))))
     return Plan(
         config=config,
         corpus=corpus,
@@ -166,7 +165,8 @@ def ignored(options: TrainOptions) -> list[Notice]:
     """A notice if the user has given a number of steps that --minutes replaces."""
     if options.minutes is None or "train.max_steps" not in options.given:
         return []
-    return [Notice("note", "--minutes decides the number of steps; the train.max_steps given is not used")]
+    what = " decides the number of steps; the train.max_steps given is not used"
+    return [Notice("note", Message(Option("minutes"), what))]
 
 
 def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice]) -> Checkpoint | None:
@@ -196,10 +196,10 @@ def _with_name_of_start(config: Config, options: TrainOptions, start: Checkpoint
     name = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
     if start is None and config.train.start:
         run, is_run = config.train.start.removeprefix(RUN), config.train.start.startswith(RUN)
-        option = "--init-from" if is_run else "--start"
         raise UserError(
-            f"{options.config}: has train.start: {config.train.start}, and a file of settings holds no weights; "
-            f"add {option} {shell_word(run)}{' or the path of that run' * is_run}, or remove train.start from the file"
+            f"{options.config}: has train.start: {config.train.start}, and a file of settings holds no weights; add ",
+            Option("init_from" if is_run else "start", run),
+            f"{' or the path of that run' * is_run}, or remove train.start from the file",
         )
     return dataclasses.replace(config, train=dataclasses.replace(config.train, start=name))
 
@@ -209,8 +209,8 @@ def _check_student(config: Config, options: TrainOptions, *, processes: int) -> 
     if config.train.student_minutes and processes > 1:
         raise UserError("train.student_minutes: two runs are made by one process; start without torchrun, or use 0")
     if config.train.student_minutes and (options.start is not None or options.init_from is not None):
-        option = "--start" if options.init_from is None else "--init-from"
-        raise UserError(f"train.student_minutes: given with {option}, from which only one run would start; leave one out")
+        option = Option("start" if options.init_from is None else "init_from")
+        raise UserError("train.student_minutes: given with ", option, ", from which only one run would start; leave one out")
 
 
 def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:
@@ -336,7 +336,8 @@ def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, che
         return
     if student_folder(folder) is not None:
         given = options.run or folder.name
-        raise UserError(f"--run: {given!r} given for two runs; use a name without {TEACHER}, which the first one gets")
+        what = f"use a name without {TEACHER}, which the first one gets"
+        raise UserError(Given("run", given, " for two runs; "), what)
     for teacher in teacher_folders(folder)[: config.train.student_teachers]:
         try:
             new_folder(str(teacher), checkpoints)
@@ -346,9 +347,9 @@ def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, che
             free = free_folder(folder)
             while any(map(os.path.lexists, teacher_folders(free))):
                 free = free_folder(free)
-            other = f"choose another --run NAME, such as {free.name if free.parent == checkpoints else shown(free)}"
-            what = f"a run before it gets the name {teacher.name}, which is taken"
-            raise UserError(f"{shown(folder)}: {what}; {other}") from problem
+            other = f", such as {free.name if free.parent == checkpoints else shown(free)}"
+            what = f"a run before it gets the name {teacher.name}, which is taken; choose another "
+            raise UserError(f"{shown(folder)}: {what}", Option("run", "NAME"), other) from problem
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:
@@ -366,15 +367,16 @@ def _about_items(corpus: Corpus, config: Config) -> list[Notice]:
         return []
     label = corpus.items.longest_label
     if label + 2 > config.model.block_size:  # with its tab, and the end of the item before it
-        what = f"the longest label has {label:,} characters, and does not fit model.block_size={config.model.block_size}"
-        raise UserError(f"data.label: {what}; set model.block_size={2 * label} or more, or shorten the labels")
+        what = f"the longest label has {label:,} characters, and does not fit the context of {config.model.block_size}"
+        enough = Option("model.block_size", 2 * label)
+        raise UserError(f"data.label: {what}; set ", enough, " or more, or shorten the labels")
     lengths, context = corpus.marks.lengths(corpus.train), config.model.block_size
     longer = int((lengths > context).sum())
     if not longer:
         return []
     what = f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,}"
-    fix = f"model.block_size={int(lengths.max())} would hold the longest"
-    return [Notice("note", f"{what}: their later characters are learned without what comes before it; {fix}")]
+    what = f"{what}: their later characters are learned without what comes before it; "
+    return [Notice("note", Message(what, Option("model.block_size", int(lengths.max())), " would hold the longest"))]
 
 
 def _about_student(config: Config, settings: Settings, *, folder: Path, may_follow: bool) -> list[Notice]:
@@ -384,16 +386,17 @@ def _about_student(config: Config, settings: Settings, *, folder: Path, may_foll
     """
     count = config.train.student_teachers
     if not config.train.student_minutes:
-        others = "; for others, add train.student_minutes=M, of the last one" if may_follow else ""
-        why = f"only one run is made{others}"
-        return [Notice("note", f"train.student_teachers={count} given, but {why}")] * (count > 1)
+        others = "; for others, add train.student_minutes, of the last one" if may_follow else ""
+        why = f" given, but only one run is made{others}"
+        return [Notice("note", Message(Option("train.student_teachers", count), why))] * (count > 1)
     changed = difference(config, student_config(another_run(config, number=count), teachers=[folder]))
     own = {key for key in settings.given if not key.startswith("train.student_")}
     first = [line for line in changed if line.partition(":")[0] in own]
     notes = []
     if first:
         what = f"in {'a second' if count == 1 else 'the last'} run, {', '.join(first)}"
-        notes.append(Notice("note", f"{what}; for one run with what you gave, add train.student_minutes=0"))
+        one_run = Message(what, "; for one run with what you gave, add ", Option("train.student_minutes", 0))
+        notes.append(Notice("note", one_run))
     if "train.student_minutes" not in settings.given:
         return notes
     condition = " if it memorises its text" if config.train.student_gap else ""
@@ -406,9 +409,9 @@ def _about_student(config: Config, settings: Settings, *, folder: Path, may_foll
 def _about_shape(config: Config, settings: Settings) -> list[Notice]:
     """What else of the model was chosen, if the user has given a part of it: that depends on the speed of the moment."""
     given = sorted(key for key in settings.given if key.startswith("model."))
-    also = [f"{key}={getattr(config.model, key.partition('.')[2])}" for key in SHAPE if key not in settings.given]
+    also = [Option(key, getattr(config.model, key.partition(".")[2])) for key in SHAPE if key not in settings.given]
     if not given or not also:
         return []
-    fix = "to compare runs, give these too, or --config cpu, so that all have the same shape"
-    said = f"{', '.join(given)} given; {', '.join(also)} chosen by the speed of this moment; {fix}"
+    fix = (" chosen by the speed of this moment; to compare runs, give these too, or ", Option("config", "cpu"))
+    said = Message(f"{', '.join(given)} given; ", Command("", *also), *fix, ", so that all have the same shape")
     return [Notice("note", said)]

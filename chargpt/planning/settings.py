@@ -9,8 +9,9 @@ from typing import Any
 
 from chargpt.config import RENAMED, Config, DataConfig, apply, apply_overrides
 from chargpt.device import choose_device
+from chargpt.errors import Option, UserError
 from chargpt.planning.chosen_for_time import chooses
-from chargpt.terminal import WHOLE_NUMBER, UserError, shown
+from chargpt.terminal import WHOLE_NUMBER, shown
 from chargpt.yaml_settings import read_yaml
 
 MOST = 4096  # heads or chunks; more are a mistake
@@ -105,8 +106,8 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | No
             return None
         return presets / ("gpu.yaml" if device_type == "cuda" else "cpu.yaml")
     if name.endswith(".py"):  # a configuration of nanoGPT
-        what_to_do = "write its settings as section.key=value, such as train.max_steps=5000, or in a YAML file"
-        raise UserError(f"--config: {name} is Python code, which is not run; {what_to_do}")
+        what = f": {name} is Python code, which is not run; give its settings, such as "
+        raise UserError(Option("config"), what, Option("train.max_steps", 5000), ", or write them in a YAML file")
     for path in (Path(name), presets / name, presets / f"{name}.yaml"):
         if path.is_file():
             return path
@@ -114,4 +115,4 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | No
     close = difflib.get_close_matches(name, known, n=1)
     presets_too = f", or one of {', '.join(known)}" if known else "; presets are in the project's configs folder"
     what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file{presets_too}"
-    raise UserError(f"--config: {name!r} is not a file; {what_to_do}")
+    raise UserError(Option("config"), f": {name!r} is not a file; {what_to_do}")

@@ -34,21 +34,25 @@ class ParentScreen(Screen):
         """The columns of the parent's progress bar; 0 where it has none."""
         return self._width
 
+    def spelled(self, words: Words) -> str:
+        """`words` in Python."""
+        return in_python(words)
+
     def lines(self, text: str) -> None:
         """Whole lines: a sample, or the state of the training."""
         self._send(kind="lines", text=text)
 
     def notice(self, label: str, text: Words) -> None:
         """A notice in two columns."""
-        self._send(kind="notice", label=label, text=in_python(text))
+        self._send(kind="notice", label=label, text=self.spelled(text))
 
     def log(self, text: Words) -> None:
         """A message."""
-        self._send(kind="log", text=in_python(text))
+        self._send(kind="log", text=self.spelled(text))
 
     def error(self, text: Words) -> None:
         """Why the training ends."""
-        self._send(kind="error", text=in_python(text))
+        self._send(kind="error", text=self.spelled(text))
 
     def progress(self, step: int, total: int, numbers: str) -> None:
         """The state of the progress bar."""

@@ -15,7 +15,7 @@ from tqdm.notebook import tqdm_notebook
 
 from chargpt.aliases import ALIASES, Ours
 from chargpt.config import RENAMED, Config, to_dict
-from chargpt.errors import UserError, in_python, resumed
+from chargpt.errors import UserError, in_python, resuming
 from chargpt.project import SOURCE, project_root
 from chargpt.session.child import RECORD
 from chargpt.terminal import Screen, one_line, shown
@@ -97,7 +97,7 @@ def train_run(
         if screen.run is None:
             raise KeyboardInterrupt
         name = screen.run.name if screen.run.parent == project_root() / "checkpoints" else shown(screen.run)
-        print(f"what was saved is returned; to continue: {in_python(resumed(name, verb='train'))}", flush=True)
+        print(f"what was saved is returned; to continue: {in_python(resuming(name, verb='train'))}", flush=True)
     elif code:
         reason = screen.problem or f"the process of the training ended with code {code}; its last lines are above"
         saved = "" if screen.run is None else f"; the last checkpoint: chargpt.load({shown(screen.run)!r})"
@@ -109,7 +109,8 @@ def train_run(
 def train_in_child(arguments: Sequence[str], screen: Caller) -> tuple[int, bool]:
     """Run train.py with these `arguments`, and show on `screen` what it tells.
 
-    Returns its exit code, and whether it was interrupted. A KeyboardInterrupt stops it after saving. A second one kills it and is raised.
+    Returns its exit code, and whether it was interrupted. A KeyboardInterrupt stops it after saving. A second one kills it and
+    is raised.
     """
     # In a group of its own, a Ctrl-C of the terminal does not reach it twice.
     group: dict[str, Any] = {"process_group": 0}

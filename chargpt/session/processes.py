@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chargpt.config import Config, DataConfig, apply, apply_overrides, to_dict
+from chargpt.errors import Option, UserError
 from chargpt.parallel.group import Group
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.terminal import Notice, UserError
+from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus, load_corpus
 
 # Options and settings that are paths, which may differ from machine to machine.
@@ -110,10 +111,8 @@ def check_processes(config: Config, group: Group) -> None:
     """Raise UserError unless the chunks of the batch can be shared evenly."""
     chunks = config.train.chunks
     if chunks % group.size:
-        raise UserError(
-            f"--nproc-per-node: {group.size} processes in all, for a run with train.chunks={chunks}; use {chunks}, or "
-            "a smaller power of two"
-        )
+        what = f"--nproc-per-node: {group.size} processes in all, for a run with "
+        raise UserError(what, Option("train.chunks", chunks), f"; use {chunks}, or a smaller power of two")
 
 
 def compare(group: Group, fingerprint: str, environment: Mapping[str, str | int | bool]) -> list[Notice]:

@@ -289,11 +289,12 @@ def _warning(source: Source, structure: Structure, count: int) -> str:
     if structure.fields and has_names:
         names = "columns" if structure.kind in (CSV, TSV) else "fields"
         where = f"its {names} are {named(structure.fields)}"
-        return f"{what}; {where}; for the text of one alone, add data.field={shell_word(structure.longest or 'NAME')}"
+        longest = f", such as {structure.longest}" if structure.longest else ""
+        return f"{what}; {where}; for the text of one alone, set data.field to its name{longest}"
     if structure.kind in (CSV, TSV):
-        return f"{what}; for one column alone, add a first line with the names of the columns, and data.field=NAME"
+        return f"{what}; for one column alone, add a first line with the names of the columns, and set data.field to one"
     if structure.has_fields:
-        return f"{what}; for the text in one field of its objects, add data.field=NAME"
+        return f"{what}; for the text in one field of its objects, set data.field to its name"
     name = "FILE" if source.path is None else str(source.path)
     new = shell_word(Path(plain_name(Path(name))).stem + ".txt")
     python = "py" if WINDOWS else "python3"
