@@ -82,12 +82,18 @@ class Run:
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
-            ways = ("; free some space there, give a path on another disk with ", Option("run"), ", or train a smaller model")
+            ways = (
+                "; free some space there, give a path on another disk with ",
+                Option("run", "PATH"),
+                ", or train a smaller model",
+            )
             self._lock.release()
             with suppress(OSError):  # a folder that holds something stays
                 (self.folder / LOCK_NAME).unlink(missing_ok=True)
                 self.folder.rmdir()
-            raise UserError(f"{shown(self.folder)}: no room for {what}", *ways)
+            raise UserError(
+                f"{shown(self.folder)}: no room for {what}", free_some, Option("run", "PATH"), ", or train a smaller model"
+            )
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
         """What `save` returns. When its disk is full, the oldest checkpoint goes, until `save` succeeds or none can go.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the modules for lists are imported for lists alone
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
 MAKE_ROOM = "free some space there, or name another folder in data.cache"
 FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; the setting data.newlines can keep them"
-BY_FILE = "whole files validate; the setting data.split can take the end of the text instead"
+BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
 FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
 
 
@@ -45,7 +45,7 @@ class Corpus(EncodedText):
 
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
-    warnings: list[str] = field(default_factory=list)  # structured files that are read as they are
+    warnings: list[Words] = field(default_factory=list)  # structured files that are read as they are
     other_split: str = ""  # the data.split that validates on text from all over, if this one does not
 
     @functools.cached_property
@@ -71,7 +71,7 @@ class Corpus(EncodedText):
                 "split", f"{len(self.train):,} training {unit}, {len(self.val):,} validation {unit} ({share:.1%})", "detail"
             ),
             *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
-            *(Notice("note", one_line(note)) for note in self.notes),
+            *(Notice("note", note) for note in self.notes),
         ]
 
 
@@ -108,7 +108,7 @@ def load_corpus(
         encoded = _find_or_encode(sources, divided, tokenizer, known, cache)
         other = _other_split(divided, sources)
     by_file = [BY_FILE] if divided.split == "document" and config.split == "auto" else []
-    found = {**vars(encoded), "notes": sources.notes + by_file + encoded.notes}
+    found = {**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]}
     absolute = [absolute_text(text) for text in texts]
     corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other)
     _check_length(corpus, divided, block_size, has_shape=bool(known))

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from chargpt.errors import Message, Option, Words
+from chargpt.errors import Message, Option, Words, join
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import COMPRESSED_SAMPLE
@@ -73,7 +73,7 @@ def split_problems(corpus: Corpus) -> list[Words]:
     return problems
 
 
-def _rarest(corpus: Corpus) -> str:
+def _rarest(corpus: Corpus) -> Words:
     if corpus.tokenizer.characters is None:
         return f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
     counts = corpus.counts[: len(corpus.tokenizer.characters)]
@@ -84,7 +84,8 @@ def _rarest(corpus: Corpus) -> str:
     if rare.sum() < 50:
         return named
     share = counts[rare].sum() / corpus.characters
-    return f"{named}; {rare.sum():,} characters occur less than 3 times, {share:.2%} of the text (data.min_count merges them)"
+    what = f"{named}; {rare.sum():,} characters occur less than 3 times, {share:.2%} of the text ("
+    return Message(what, Option("data.min_count", 3), " merges them)")
 
 
 def _times(count: int) -> str:
@@ -105,7 +106,7 @@ def _odd(corpus: Corpus) -> Notice:
             harmless[does] += count
         elif kind and character not in "\t\n\r":
             kinds[kind][character] += count
-    found = [f"{of_kind.total():,} {kind} ({_named(of_kind)})" for kind, of_kind in kinds.items()]
+    found: list[Words] = [f"{of_kind.total():,} {kind} ({_named(of_kind)})" for kind, of_kind in kinds.items()]
     if replaced := counts.get("\ufffd"):
         found.append(f"{replaced:,} U+FFFD (the text was decoded wrongly before)")
     if garbled := corpus.facts.garbled:
@@ -117,9 +118,10 @@ def _odd(corpus: Corpus) -> Notice:
             ends = "all line ends are \\r\\n"
         elif not newlines:
             ends = "all line ends are \\r"
-        found.append(f"{ends} (the setting data.newlines can change them to \\n)")
+        found.append(Message(f"{ends} (", Option("data.newlines", "fold"), " changes them to \\n)"))
     well = [f"{count:,} invisible that {does} (harmless)" for does, count in harmless.items()]
-    return Notice("odd", "; ".join([", ".join(found) or "no odd characters", *well]), "line" if found else "detail")
+    said = join("; ", [join(", ", found or ["no odd characters"]), *well])
+    return Notice("odd", said, "line" if found else "detail")
 
 
 def _named(counts: Counter[str]) -> str:
