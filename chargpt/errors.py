@@ -78,11 +78,13 @@ class Given:
     shown: str = ""  # the value as the command line shows it; empty: as Python does
 
     def __str__(self) -> str:
-        return f"{Option(self.name)}: {self.shown or repr(self.value)} given{self.link}"
+        value = f"{self.value:,.10g}" if isinstance(self.value, float) else repr(self.value)
+        return f"{Option(self.name)}: {self.shown or value} given{self.link}"
 
     def in_python(self) -> str:
         """The argument and its value."""
-        return f"{self.name}={self.value!r}: "
+        value = f"{self.value:.10g}" if isinstance(self.value, float) else repr(self.value)
+        return f"{self.name}={value}: "
 
 
 def arguments(words: Sequence[str | Option]) -> str:

@@ -210,11 +210,9 @@ def _check(options: TrainOptions) -> None:
         what = ": the same text given twice, so that its validation split would be trained on; give it once"
         raise UserError(Option("text"), what)
     if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:
-        given = Given("minutes", options.minutes, shown=f"{options.minutes:,.10g}")
-        raise UserError(given, f"use a number above 0, up to {MAX_MINUTES:,}")
+        raise UserError(Given("minutes", options.minutes), f"use a number above 0, up to {MAX_MINUTES:,}")
     if options.epochs is not None and not 0 < options.epochs <= MAX_EPOCHS:
-        given = Given("epochs", options.epochs, shown=f"{options.epochs:,.10g}")
-        raise UserError(given, f"use a number above 0, up to {MAX_EPOCHS:,}")
+        raise UserError(Given("epochs", options.epochs), f"use a number above 0, up to {MAX_EPOCHS:,}")
     if options.epochs is not None and (options.minutes is not None or "train.max_steps" in options.given):
         other = Option("train.max_steps" if options.minutes is None else "minutes")
         raise UserError(Option("epochs"), ": given together with ", other, ", which sets the length as well; leave one out")
@@ -236,8 +234,8 @@ def _check(options: TrainOptions) -> None:
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         name = options.texts[0]
-        text = Option("text")
-        raise UserError(Option("resume", True), f": {name} is a run, and ", text, " comes from it; write ", resuming(name))
+        what = [f": {name} is a run, and ", Option("text"), " comes from it; write "]
+        raise UserError(Option("resume", True), *what, resuming(name))
     if options.resume and any(option is not None for option in new):
         raise UserError(
             Option("resume", True),
