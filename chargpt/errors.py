@@ -125,10 +125,10 @@ def resuming(run: str | os.PathLike[str], *more: Option, verb: Literal["train", 
 
 
 class Message:
-    """A text of several pieces."""
+    """A text of several pieces. Of an error, it keeps the message alone: a traceback would keep files open."""
 
     def __init__(self, *pieces: Words) -> None:
-        self.pieces = pieces
+        self.pieces = [piece.message if isinstance(piece, UserError) else piece for piece in pieces]
 
     def __str__(self) -> str:
         return "".join(map(str, self.pieces))

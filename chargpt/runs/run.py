@@ -82,7 +82,7 @@ class Run:
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
-            room = "; free some space there, give a path on another disk with "
+            free_some = "; free some space there, give a path on another disk with "
             self._lock.release()
             with suppress(OSError):  # a folder that holds something stays
                 (self.folder / LOCK_NAME).unlink(missing_ok=True)
