@@ -9,16 +9,15 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 
     launch("sample")
 
-import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.project import project_root
 from chargpt.sampling.options import SampleOptions, parse_options
-from chargpt.terminal import UserError, best_effort_messages, enable_colours, log, wants_colours
+from chargpt.terminal import best_effort_messages, enable_colours, log, wants_colours
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
     from chargpt.sampling.loaded_run import LoadedRun
@@ -71,27 +70,29 @@ def write(options: SampleOptions) -> int:
 
 def prepare(options: SampleOptions) -> Writing:
     """The model, and how it writes. Raises UserError."""
-    from chargpt.config import RuntimeConfig
     from chargpt.sampling.item_output import beginning_of_items, writes_items
     from chargpt.sampling.load_run import load_run
     from chargpt.sampling.prompt import encode_prompt, read_prompt
     from chargpt.sampling.rules import Sampling
 
-    with named_options():
-        device = RuntimeConfig(device=options.device).device
-        samplings = [
-            Sampling(
-                temperature=temperature,
-                repetition_penalty=options.repetition_penalty,
-                top_k=options.top_k,
-                top_p=options.top_p,
-                min_p=options.min_p,
-            )
-            for temperature in options.temperatures
-        ]
+    samplings = [
+        Sampling(
+            temperature=temperature,
+            repetition_penalty=options.repetition_penalty,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            min_p=options.min_p,
+        )
+        for temperature in options.temperatures
+    ]
     root = project_root()
     loaded, warnings = load_run(
-        options.run, root / "checkpoints", start=options.start, device=device, precision=options.precision, samplings=samplings
+        options.run,
+        root / "checkpoints",
+        start=options.start,
+        device=options.device,
+        precision=options.precision,
+        samplings=samplings,
     )
     for warning in warnings:
         log(f"warning: {warning}")
@@ -105,18 +106,17 @@ def prepare(options: SampleOptions) -> Writing:
         from chargpt.sampling.known_lines import known_lines
 
         excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=root)
-    with named_options():
-        generator = loaded.text_generator(
-            samplings[0],
-            length=options.length,
-            lines=options.lines,
-            unique=options.unique and not is_items,
-            stop=stops,
-            allow=options.allow,
-            ban=options.ban,
-            overflow=options.overflow,
-            excluded=excluded,
-        )
+    generator = loaded.text_generator(
+        samplings[0],
+        length=options.length,
+        lines=options.lines,
+        unique=options.unique and not is_items,
+        stop=stops,
+        allow=options.allow,
+        ban=options.ban,
+        overflow=options.overflow,
+        excluded=excluded,
+    )
     return Writing(loaded, generator, samplings, prompt, is_items, before)
 
 
@@ -138,13 +138,3 @@ def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt
         log("stopped")
     elif problem:
         log(problem)
-
-
-@contextlib.contextmanager
-def named_options() -> Iterator[None]:
-    """Turn a ValueError that begins with a field's name into a UserError that begins with the option's name."""
-    try:
-        yield
-    except ValueError as error:
-        field, _, problem = str(error).partition(":")
-        raise UserError(f"--{field.replace('_', '-')}:{problem}") from None

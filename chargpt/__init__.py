@@ -41,10 +41,9 @@ def load(
     """
     import warnings
 
-    from chargpt.arguments import python_errors
+    from chargpt.errors import UserError, in_python, python_errors
     from chargpt.project import project_root
     from chargpt.sampling.loaded_model import load_model  # imports torch, which takes seconds
-    from chargpt.terminal import UserError
 
     name = None if run is None else str(run)
     with python_errors():
@@ -52,7 +51,7 @@ def load(
             raise UserError(f"start={start!r}: given together with run={name!r}; leave one out")
         loaded, problems = load_model(name, project_root() / "checkpoints", start=start, device=device, precision=precision)
     for problem in problems:
-        warnings.warn(problem, stacklevel=2)
+        warnings.warn(in_python(problem), stacklevel=2)
     return loaded
 
 

@@ -10,9 +10,10 @@ import importlib
 import sys
 
 from chargpt.commands.verbs import VERBS
+from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
 from chargpt.project import command
-from chargpt.terminal import UserError, best_effort_messages, notice_line
+from chargpt.terminal import best_effort_messages, notice_line
 from chargpt.version import version
 
 FIRST = {  # the commands of the first page: what follows the verb, and what it does

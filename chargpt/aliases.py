@@ -1,8 +1,29 @@
 """Names of other programs in our words, for "did you mean": nanoGPT, char-rnn, torch-rnn and textgenrnn."""
 
+from dataclasses import dataclass
+
+from chargpt.errors import Message, Option, Words
 from chargpt.project import command
 
-ALIASES = {  # a name of theirs, with _ for -: a setting or an option of ours, or what there is in its place
+
+@dataclass(frozen=True)
+class Ours:
+    """An option of ours that does what a name of theirs does."""
+
+    name: str  # as an argument of Python
+    value: str | None = None
+    of: str = ""  # the program that has it; empty: each
+    more: str = ""
+
+    def words(self, program: str) -> Words:
+        """The option, for a user of `program`."""
+        of = f" of {self.of}" if self.of and self.of != program else ""
+        return Message(Option(self.name, self.value), of, self.more)
+
+
+ALIASES: dict[
+    str, str | Ours
+] = {  # a name of theirs, with _ for -: a setting or an option of ours, or what there is in its place
     "n_layer": "model.n_layer",
     "num_layers": "model.n_layer",
     "rnn_layers": "model.n_layer",
@@ -37,31 +58,31 @@ ALIASES = {  # a name of theirs, with _ for -: a setting or an option of ours, o
     "compile": "runtime.compile",
     "dtype": "runtime.precision, or --precision of sample.py",
     "seed": "train.seed",
-    "epoch": "--epochs of train.py",
-    "epochs": "--epochs of train.py",
-    "num_epochs": "--epochs of train.py",
-    "max_epochs": "--epochs of train.py",
-    "minutes": "--minutes of train.py",
-    "device": "--device",
-    "gpu": "--device cuda",
-    "gpuid": "--device cuda",
-    "init_from": "--init-from of train.py",
-    "out_dir": "--run of train.py, or RUN alone for sample.py",
-    "checkpoint_dir": "--run of train.py, or RUN alone for sample.py",
-    "checkpoint_name": "--run of train.py",
-    "savefile": "--run of train.py",
-    "wandb_run_name": "--run of train.py",
-    "dataset": "TEXT, the path of a text",
-    "data_dir": "TEXT, the path of a text",
-    "input_txt": "TEXT, the path of a text",
-    "prime": "--prompt of sample.py",
-    "primetext": "--prompt of sample.py",
-    "start_text": "--prompt of sample.py",
-    "prefix": "--prompt of sample.py",
-    "max_new_tokens": "--length of sample.py",
-    "max_tokens": "--length of sample.py",
-    "max_gen_length": "--length of sample.py",
-    "num_samples": "--samples of sample.py",
+    "epoch": Ours("epochs", of="train.py"),
+    "epochs": Ours("epochs", of="train.py"),
+    "num_epochs": Ours("epochs", of="train.py"),
+    "max_epochs": Ours("epochs", of="train.py"),
+    "minutes": Ours("minutes", of="train.py"),
+    "device": Ours("device"),
+    "gpu": Ours("device", "cuda"),
+    "gpuid": Ours("device", "cuda"),
+    "init_from": Ours("init_from", of="train.py"),
+    "out_dir": Ours("run", of="train.py", more=", or RUN alone for sample.py"),
+    "checkpoint_dir": Ours("run", of="train.py", more=", or RUN alone for sample.py"),
+    "checkpoint_name": Ours("run", of="train.py"),
+    "savefile": Ours("run", of="train.py"),
+    "wandb_run_name": Ours("run", of="train.py"),
+    "dataset": Ours("text", more=", the path of a text"),
+    "data_dir": Ours("text", more=", the path of a text"),
+    "input_txt": Ours("text", more=", the path of a text"),
+    "prime": Ours("prompt", of="sample.py"),
+    "primetext": Ours("prompt", of="sample.py"),
+    "start_text": Ours("prompt", of="sample.py"),
+    "prefix": Ours("prompt", of="sample.py"),
+    "max_new_tokens": Ours("length", of="sample.py"),
+    "max_tokens": Ours("length", of="sample.py"),
+    "max_gen_length": Ours("length", of="sample.py"),
+    "num_samples": Ours("samples", of="sample.py"),
     "lr_decay_iters": "train.max_steps, until which the rate falls",
     "eval_only": command("score"),
     "always_save_checkpoint": "checkpoint.keep",
@@ -73,6 +94,10 @@ ALIASES = {  # a name of theirs, with _ for -: a setting or an option of ours, o
 }
 
 
-def alias(name: str) -> str:
-    """What another program's name, typed as an option or as a setting, is called here; empty if it is no such name."""
-    return ALIASES.get(name.lstrip("-").replace("-", "_"), "")
+def alias(name: str, *, program: str = "") -> Words:
+    """What another program's name, typed as an option or as a setting, is called here; empty if it is no such name.
+
+    `program` is the one of ours that the user calls; others are named.
+    """
+    ours = ALIASES.get(name.lstrip("-").replace("-", "_"), "")
+    return ours if isinstance(ours, str) else ours.words(program)

@@ -15,10 +15,12 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from chargpt.aliases import alias
-from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError
+from chargpt.errors import Message, Option, UserError, Words
+from chargpt.terminal import NUMBER, WHOLE_NUMBER
 
 POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, without its import of torch
-COMMAND_LINE = "command line"  # where a setting was given, in errors
+COMMAND_LINE = Option("settings")  # where a setting was given, in errors
+DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 MAX_TEACHERS = 9  # of a run that follows
 # Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
@@ -302,7 +304,7 @@ class RuntimeConfig:
     compile: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
-        known = isinstance(self.device, str) and re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?", self.device)
+        known = isinstance(self.device, str) and DEVICES.fullmatch(self.device)
         _require(bool(known), "device", self.device, "auto, cpu, cuda, cuda:N or mps")
         _require(0 <= self.threads <= 4096, "threads", self.threads, "a whole number from 0 (as torch decides) to 4096")
 
@@ -342,7 +344,7 @@ class Config:
         return min(self.train.eval_interval, -(-self.train.max_steps // self.train.min_evaluations))
 
 
-def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
+def apply(config: Config, tree: Mapping[str, Any], *, where: Words) -> Config:
     """`config` with the settings of `tree`, {section: {key: value}}. `where` begins the error messages."""
     changed = {}
     for section, values in tree.items():
@@ -350,15 +352,15 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: str) -> Config:
         if values is None:
             continue
         if not isinstance(values, Mapping):
-            raise UserError(f"{where}: {section}: holds {values!r}; write its keys below it, such as {section}.key")
+            raise UserError(where, f": {section}: holds {values!r}; write its keys below it, such as {section}.key")
         changed[section] = _apply_section(getattr(config, section), section, values, where)
     try:
         return dataclasses.replace(config, **changed)
     except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(where, f": {error}") from None
 
 
-def typed_values(tree: Mapping[str, Mapping[str, object]], *, where: str) -> Tree:
+def typed_values(tree: Mapping[str, Mapping[str, object]], *, where: Words) -> Tree:
     """The settings of `tree`, each as the type of its key, under the name that it has today. Raises UserError.
 
     What also depends on other settings is left to `apply`.
@@ -424,7 +426,7 @@ class Settings:
         """The same for any setting that begins with one of `prefixes`."""
         return any(key.startswith(prefixes) and self.is_given(key) for key in self.sources)
 
-    def give(self, tree: Mapping[str, object], *, source: Source, where: str) -> "Settings":
+    def give(self, tree: Mapping[str, object], *, source: Source, where: Words) -> "Settings":
         """With the settings of `tree`, {section: {key: value}}, which `source` sets. A UserError begins with `where`."""
         values = apply(self.values, tree, where=where)
         names = {section: keys for section, keys in tree.items() if isinstance(keys, Mapping)}
@@ -454,23 +456,23 @@ class FromCommandLine(str):
     """A value typed on the command line: text, to be read as its key's declared type."""
 
 
-def _known_section(section: str, where: str) -> str:
+def _known_section(section: str, where: Words) -> str:
     known = [f.name for f in dataclasses.fields(Config)]
     if section not in known:
-        raise UserError(f"{where}: {section}: no such section; {_nearest_section(str(section), known)}")
+        raise UserError(where, f": {section}: no such section; ", _nearest_section(str(section), known))
     return section
 
 
-def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: str) -> Any:
+def _apply_section(section: Any, name: str, values: Mapping[str, Any], where: Words) -> Any:
     try:
         return dataclasses.replace(section, **_typed_values(type(section), name, values, where))
     except UserError:
         raise
     except ValueError as error:
-        raise UserError(f"{where}: {name}.{error}") from None
+        raise UserError(where, f": {name}.{error}") from None
 
 
-def _typed_values(section: type, name: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _typed_values(section: type, name: str, values: Mapping[str, Any], where: Words) -> dict[str, Any]:
     """The values of a section, each as the type of its key."""
     hints = typing.get_type_hints(section)
     changed = {}
@@ -480,28 +482,28 @@ def _typed_values(section: type, name: str, values: Mapping[str, Any], where: st
             continue
         if key not in hints:
             hint = elsewhere(str(key).rpartition(".")[2]) or _nearest(str(key), hints, prefix=name + ".")
-            raise UserError(f"{where}: {name}.{key}: no such key; {hint}")
+            raise UserError(where, f": {name}.{key}: no such key; ", hint)
         try:
             changed[key] = _coerce(value, hints[key])
         except ValueError as error:
             given = str(value) if isinstance(value, FromCommandLine) else value
-            raise UserError(f"{where}: {name}.{key}: {_brief(given)} given; use {error}") from None
+            raise UserError(where, f": {name}.{key}: {_brief(given)} given; use {error}") from None
     return changed
 
 
-def _nearest_section(given: str, known: list[str]) -> str:
+def _nearest_section(given: str, known: list[str]) -> Words:
     section, dot, key = given.partition(".")
     if dot and section in known:
         return f"write {key}: on a line of its own, indented, below {section}:"
     return elsewhere(given) or _nearest(given, known)
 
 
-def elsewhere(key: str) -> str:
+def elsewhere(key: str) -> Words:
     """A hint if `key` is a setting of some section or an option; empty if not."""
     sections = [section.name for section in dataclasses.fields(Config) if key in typing.get_type_hints(section.default_factory)]
     names = [f"{section}.{key}" for section in sections]
     if not names and (ours := alias(key)):  # another program's name for it
-        names = [ours]
+        return Message("did you mean ", ours, "?")
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 

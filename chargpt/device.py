@@ -5,23 +5,28 @@ from collections.abc import Iterator
 
 import torch
 
-from chargpt.terminal import UserError
+from chargpt.config import DEVICES
+from chargpt.errors import Given, Option, UserError
 
 # Not float16: training has no scaled loss, so small gradients would become 0 without an error.
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA, then MPS, then the CPU. Raises UserError for a device that this machine lacks."""
+    """`auto` takes CUDA, then MPS, then the CPU. Raises UserError for a device that this machine lacks, and for no device."""
+    if not isinstance(name, str) or not DEVICES.fullmatch(name):
+        raise UserError(Given("device", name), "use auto, cpu, cuda, cuda:N or mps")
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError("--device: mps given, but this machine has no Metal device; use --device cpu")
+        given = Given("device", name, ", but ", shown=name)
+        raise UserError(given, "this machine has no Metal device; use ", Option("device", "cpu"))
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"--device: {name} given, but torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu")
+        given = Given("device", name, ", but ", shown=name)
+        raise UserError(given, f"torch sees {torch.cuda.device_count()} CUDA devices; use ", Option("device", "cpu"))
     return device
 
 

@@ -11,16 +11,17 @@ import io
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, TextIO
 
 from chargpt.aliases import alias
+from chargpt.errors import Message, Option, UserError, Words
 from chargpt.project import is_checkout
 
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
@@ -29,10 +30,6 @@ NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-
 LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
 LABEL = 12  # width of the first column of a notice
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
-
-
-class UserError(ValueError):
-    """A problem that only the user can solve. The message reads `where: what was given; what to do`."""
 
 
 # How much a notice matters: see `Notice`.
@@ -47,7 +44,7 @@ class Notice(NamedTuple):
     """
 
     label: str  # at most 11 characters
-    text: str
+    text: Words
     kind: Kind = "line"
 
 
@@ -90,13 +87,6 @@ def shown(path: str | Path) -> str:
         return str(path)
 
 
-def shell_word(text: str) -> str:
-    """`text` as one word of a command line of this system's shell, quoted if it must be."""
-    if os.name != "nt":
-        return shlex.quote(text)
-    return text if re.fullmatch(r"[\w./:\\+=@-]+", text) else f'"{text}"'
-
-
 def terminal_width(stream: TextIO) -> int:
     """The columns of the terminal that `stream` writes to; 0 if it is not a terminal."""
     try:
@@ -137,14 +127,97 @@ def notice_line(label: str, text: str) -> str:
     return wrapped(f"{label:<{LABEL}}{one_line(text)}")
 
 
-def notice(label: str, text: str) -> None:
-    """Print a notice for the user to standard output; see `notice_line`."""
-    print(notice_line(label, text), flush=True)
+class Screen:
+    """How a program tells its user: on a terminal, in the words of the command line."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None  # of tqdm, while one is shown
+
+    @property
+    def bar_width(self) -> int:
+        """The columns for a progress bar; 0 where there is none."""
+        return terminal_width(sys.stderr)
+
+    def spelled(self, words: Words) -> str:
+        """`words` as the user of this screen writes them."""
+        return str(words)
+
+    def lines(self, text: str) -> None:
+        """Print whole lines as they are, above the bar."""
+        (print if self._bar is None else self._bar.write)(text)
+        sys.stdout.flush()
+
+    def notice(self, label: str, text: Words) -> None:
+        """Print a notice, see `notice_line`."""
+        self.lines(notice_line(label, self.spelled(text)))
+
+    def log(self, text: Words) -> None:
+        """Print a message to standard error, on one line without control characters."""
+        print(wrapped(one_line(text), sys.stderr), file=sys.stderr, flush=True)
+
+    def error(self, text: Words) -> None:
+        """Print the line that says why the program ends."""
+        self.log(Message("error: ", text))
+
+    def progress(self, step: int, total: int, numbers: str) -> None:
+        """Draw the progress bar, `numbers` beside it."""
+        layout = _layout(self.bar_width)
+        if self._bar is None:
+            self._bar = self.new_bar(
+                initial=step, total=total, unit="step", dynamic_ncols=True, mininterval=0.5, bar_format=layout, postfix=numbers
+            )
+        bar = self._bar
+        bar.bar_format = layout
+        if bar.postfix != numbers:
+            bar.set_postfix_str(numbers, refresh=False)
+        if bar.total != total:
+            bar.total = total
+            bar.refresh()
+        bar.update(step - bar.n)
+
+    def new_bar(self, **settings: Any) -> Any:
+        """A bar of tqdm."""
+        from tqdm import tqdm
+
+        return tqdm(**settings)
+
+    def end_progress(self) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def saved(self, run: Path) -> None:
+        """A checkpoint is in the folder `run`. Its path is among the notices."""
 
 
-def log(text: str) -> None:
-    """Print a message to standard error, on one line without control characters."""
-    print(wrapped(one_line(text), sys.stderr), file=sys.stderr, flush=True)
+def _layout(width: int) -> str | None:
+    """What the line of the bar shows in a terminal of `width` columns, in tqdm's terms; None is all that tqdm shows."""
+    if width >= 110:
+        return None
+    if width >= 72:
+        return "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"
+    return "{percentage:3.0f}%, {remaining} left{postfix}"
+
+
+# The screen of this process, if it is not a terminal: a program sets it before it does anything else, and a library never does.
+SCREEN: ContextVar[Screen] = ContextVar("SCREEN")
+TERMINAL = Screen()
+
+
+def screen() -> Screen:
+    """How this process tells its user."""
+    return SCREEN.get(TERMINAL)
+
+
+def notice(label: str, text: Words) -> None:
+    """Show a notice for the user; see `notice_line`."""
+    screen().notice(label, text)
+
+
+def log(text: Words) -> None:
+    """Show a message beside the output of the program."""
+    screen().log(text)
 
 
 def run_program(main: Callable[[], int]) -> int:
@@ -160,20 +233,18 @@ def run_program(main: Callable[[], int]) -> int:
         _drop_unwritable()
         return code
     except KeyboardInterrupt:
-        return _end("stopped", code=130)
+        with contextlib.suppress(OSError):
+            print("stopped", file=sys.stderr)
+        _drop_unwritable()
+        return 130
     except Exception as error:
         message = _output_message(error) or message_for(error)
         if message is None:
             raise
-    return _end(wrapped(f"error: {one_line(message)}", sys.stderr), code=2)
-
-
-def _end(message: str, *, code: int) -> int:
-    """Print the last line to standard error, if that can be written, and return the exit code."""
     with contextlib.suppress(OSError):
-        print(message, file=sys.stderr)
+        screen().error(message)
     _drop_unwritable()
-    return code
+    return 2
 
 
 def _drop_unwritable() -> None:
@@ -185,10 +256,10 @@ def _drop_unwritable() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def message_for(error: BaseException) -> str | None:
+def message_for(error: BaseException) -> Words | None:
     """What to tell the user about an error that only the user can solve; None for any other error."""
     if isinstance(error, UserError):
-        return str(error)
+        return error
     if isinstance(error, ModuleNotFoundError):
         return _missing_package(error)
     if isinstance(error, ImportError) and LIBRARY.search(str(error)):
@@ -299,7 +370,7 @@ class Parser(argparse.ArgumentParser):
     """argparse without abbreviations. It raises UserError instead of printing its usage and leaving."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
+        super().__init__(allow_abbrev=False, exit_on_error=False, **settings)
 
     def format_help(self) -> str:
         """The help text, its usage line broken between options."""
@@ -316,21 +387,32 @@ class Parser(argparse.ArgumentParser):
         """All options, as they are typed."""
         return {option for action in self._actions for option in action.option_strings}
 
+    def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
+        """As in argparse. The error for a value of an option is a UserError with that option."""
+        try:
+            return super().parse_known_args(*arguments, **more)
+        except argparse.ArgumentError as error:
+            name = error.argument_name or ""
+            where = Option(name[2:]) if re.fullmatch("--[a-z-]+", name) else name
+            raise UserError(where, ": " * bool(name), self._what_to_do(error.message, name)) from None
+
     def error(self, message: str) -> NoReturn:
-        message = message.removeprefix("argument ")
         _, unknown, words = message.partition("unrecognized arguments: -")
         if unknown:
             given = [word.split("=")[0] for word in f"-{words}".split(" ") if word.startswith("-")]
-            program = f" of {self.prog.split(' ')[-1]}"
-            ours = {word: name.removesuffix(program) for word in given if (name := alias(word))}  # of another program
+            program = self.prog.split(" ")[-1]
+            ours = {word: str(name) for word in given if (name := alias(word, program=program))}  # of another program
             if given[0] in ours:
                 options = "no such option" if len(ours) == 1 else "no such options"
                 raise UserError(f"{', '.join(ours)}: {options}; did you mean {'; '.join(ours.values())}?")
             word = f"-{words.split(' ')[0]}"  # what follows may be words that are right
             raise UserError(f"{word}: no such option; {self._nearest(word.lstrip('-').split('=')[0])}")
-        if message.endswith("expected one argument"):
-            raise UserError(f"{message}; if its value begins with a dash, write {message.split(':')[0]}=VALUE")
-        raise UserError(message if "; use " in message else f"{message}; see {self.prog} --help")
+        raise UserError(self._what_to_do(message, ""))
+
+    def _what_to_do(self, message: str, option: str) -> str:
+        if option and message == "expected one argument":
+            return f"{message}; if its value begins with a dash, write {option}=VALUE"
+        return message if "; use " in message else f"{message}; see {self.prog} --help"
 
     def _nearest(self, word: str) -> str:
         known = sorted(option.removeprefix("--") for option in self.options())

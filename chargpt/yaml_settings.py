@@ -7,7 +7,8 @@ from typing import Any
 import yaml
 
 from chargpt.config import Config, to_dict
-from chargpt.terminal import NUMBER, WHOLE_NUMBER, UserError, shown
+from chargpt.errors import UserError
+from chargpt.terminal import NUMBER, WHOLE_NUMBER, shown
 
 MAX_DIGITS = 100  # of a whole number; Python refuses to read some thousands
 MAX_BYTES = 1_000_000  # a larger YAML file is not a configuration

@@ -373,7 +373,7 @@ def test_a_label_that_does_not_fit_and_long_items_are_told(tmp_path, capsys):
     path = tmp_path / "a.csv"
     path.write_text("kind,name\n" + "".join(f"{'x' * 20},{'a' * i}\n" for i in range(1, 60)))
     words = [str(path), "--items", "name", *SETTINGS, "train.max_steps=1", f"data.cache={tmp_path}/cache", "--dry-run"]
-    with pytest.raises(UserError, match="20 characters.*block_size=16"):
+    with pytest.raises(UserError, match="20 characters.*context of 16; set model.block_size=40"):
         train.main([*words, "--label", "kind"])
     assert train.main(words) == 0
     assert "items are longer than the context of 16" in capsys.readouterr().out

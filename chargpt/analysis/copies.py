@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from chargpt.errors import UserError
 from chargpt.sampling.items import sampled_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.rules import Sampling
-from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import end_in
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index, open_or_make_index

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from chargpt.analysis.characters import CLASSES, characters_of, classes_of, shown_character
+from chargpt.errors import UserError
 from chargpt.model import GPT
 from chargpt.sampling.surprisal import predictions_of, predictions_of_items
-from chargpt.terminal import UserError
 from chargpt.text.items import ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 

@@ -4,8 +4,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from chargpt.commands.frame import add_run_options, items_for, label_counts, load_run, print_json, run_verb, verb_parser
+from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
-from chargpt.terminal import UserError, escape_controls, log, one_line
+from chargpt.terminal import escape_controls, log, one_line
 
 # Characters of an item that a note shows, at most.
 EXAMPLE = 60

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import load_run, run_verb, verb_parser
+from chargpt.errors import UserError, shell_word
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_positions, publish, require
 from chargpt.project import project_root
-from chargpt.terminal import UserError, notice, shell_word, shown
+from chargpt.terminal import notice, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.sampling.loaded_model import LoadedModel

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
 from chargpt.project import command, project_root
-from chargpt.terminal import Parser, UserError, json_line, log, one_line, shown
+from chargpt.terminal import Parser, json_line, log, one_line, shown
 
 if TYPE_CHECKING:  # imports torch
     from torch import Tensor
@@ -34,22 +35,11 @@ def verb_parser(verb: str, usage: str, description: str) -> Parser:
 
 
 def run_verb(parse: Callable[[Sequence[str]], Options], argv: Sequence[str], work: Callable[[Options], None]) -> int:
-    """Read the options in `argv` with `parse`, import torch, and do the `work` with them. Returns the exit code.
-
-    A ValueError that begins with the name of an option, `top_k: ...`, becomes the UserError `--top-k: ...`.
-    """
+    """Read the options in `argv` with `parse`, import torch, and do the `work` with them. Returns the exit code."""
     options = parse(list(argv))
     with ending_at_once():  # it takes a second or two, and there is nothing to finish yet
         importlib.import_module("torch")
-    try:
-        work(options)
-    except UserError:
-        raise
-    except ValueError as error:
-        field, _, problem = str(error).partition(":")
-        if field not in vars(options):
-            raise
-        raise UserError(f"--{field.replace('_', '-')}:{problem}") from None
+    work(options)
     return 0
 
 
@@ -98,7 +88,7 @@ def stride_within(stride: int | None, context: int) -> int:
 def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel":
     """The model of the run `name`. Its warnings, and a line that describes it, go to standard error.
 
-    Raises UserError, and ValueError for an unknown device.
+    Raises UserError.
     """
     from chargpt.sampling.loaded_model import load_model
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.commands.frame import run_verb, verb_parser
+from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
 from chargpt.project import project_root
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 from chargpt.text.formats import CHECKPOINT
 
 

@@ -16,8 +16,9 @@ from chargpt.commands.frame import (
     run_verb,
     verb_parser,
 )
+from chargpt.errors import UserError
 from chargpt.project import command
-from chargpt.terminal import UserError, log, notice, one_line, plural, shown, whole_number
+from chargpt.terminal import log, notice, one_line, plural, shown, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     import numpy as np

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import add_device_option, corpus_of_run, load_run, page_file, run_verb, verb_parser
+from chargpt.errors import UserError
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
-from chargpt.terminal import UserError, log, one_line, shown
+from chargpt.terminal import log, one_line, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.run_report import RunReport

@@ -27,9 +27,10 @@ from chargpt.commands.frame import (
     stride_within,
     verb_parser,
 )
+from chargpt.errors import UserError
 from chargpt.planning.cli import settings_in, texts_and_settings
 from chargpt.project import project_root
-from chargpt.terminal import Parser, UserError, log, one_line, whole_number
+from chargpt.terminal import Parser, log, one_line, whole_number
 from chargpt.text.source_bytes import Source, Sources
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick

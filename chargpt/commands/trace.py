@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from chargpt.commands.frame import add_run_options, corpus_of_run, load_run, print_json, run_verb, verb_parser
-from chargpt.terminal import UserError, escape_controls, log, number, one_line, plural, shown, whole_number
+from chargpt.errors import UserError
+from chargpt.terminal import escape_controls, log, number, one_line, plural, shown, whole_number
 
 SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
 MAX_SHOWN = 200  # characters of a passage

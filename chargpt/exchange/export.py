@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from chargpt.errors import UserError
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_synced
 from chargpt.interrupt import ending_at_once
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # torch takes seconds; --help needs the table alone
     from chargpt.sampling.loaded_model import LoadedModel

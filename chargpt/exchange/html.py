@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from chargpt.errors import UserError
 from chargpt.exchange.export import ExportOptions
 from chargpt.files import SyncedFile
 from chargpt.markup import allowed, as_json
@@ -19,7 +20,6 @@ from chargpt.model import SINUSOID_SCALE
 from chargpt.sampling import stored_weights
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.prompt import first_id
-from chargpt.terminal import UserError
 from chargpt.text.items import end_in
 
 TEMPLATE = Path(__file__).with_name("page.html")

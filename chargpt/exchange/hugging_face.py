@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from chargpt.config import ModelConfig
+from chargpt.errors import UserError
 from chargpt.exchange.export import ExportOptions, write_json
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import (
@@ -28,7 +29,7 @@ from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_js
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import JSON_LIMIT, read_bounded
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 
 USAGE = """```python
 from transformers import pipeline

@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 
 from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply
+from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.model import GPT, SINUSOID_SCALE, sinusoids
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import by_fields, load_settings
-from chargpt.project import command, presets_folder
+from chargpt.project import presets_folder
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import Run, new_folder
-from chargpt.terminal import UserError, notice, shown
+from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate, validation_split
@@ -171,12 +172,11 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
         notice("loss", f"{progress.val_loss:.4f} nats per character on the validation text")
     name = run.name(root / "checkpoints")
     notice("run", shown(run.folder))
-    notice("sample", f"{command('sample')} {name}")
+    notice("sample", Command("sample", name))
     if corpus is None:
         again = "   (or import it with TEXT, to continue with the state of its optimizer)" if imported.moments else ""
-        notice("train", f"{command('train')} TEXT --init-from {name}{again}")
+        notice("train", Message(Command("train", "TEXT", Option("init_from", name)), again))
         return
-    longer = ""
-    if progress.step >= state.config.train.max_steps:  # it is finished: without more steps, nothing is left to train
-        longer = f" train.max_steps={progress.step + max(1, progress.step // 5)}"
-    notice("resume", f"{command('train')} --resume --run {name}{longer}")
+    is_finished = progress.step >= state.config.train.max_steps  # without more steps, nothing is left to train
+    longer = [Option("train.max_steps", progress.step + max(1, progress.step // 5))] * is_finished
+    notice("resume", resuming(name, *longer, verb="train"))

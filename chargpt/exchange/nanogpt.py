@@ -14,6 +14,7 @@ from torch import Tensor
 
 from chargpt.aliases import ALIASES
 from chargpt.config import ModelConfig
+from chargpt.errors import UserError, shell_word
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.tensor_file import TensorSource, check_file
@@ -22,7 +23,7 @@ from chargpt.exchange.torch_file import MAX_PICKLED, SavedTensor, read_torch_fil
 from chargpt.runs.checkpoint_schema import MAX_STEPS
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import read_bounded
-from chargpt.terminal import UserError, one_line, shell_word, shown
+from chargpt.terminal import one_line, shown
 from chargpt.text.formats import CHECKPOINT
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 
@@ -157,7 +158,7 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     settings: dict[str, dict[str, Any]] = {"model": {}, "train": {}, "optim": {"name": "adamw"}}
     for name in SETTINGS:
         if name in config:
-            section, _, key = ALIASES[name].partition(".")
+            section, _, key = str(ALIASES[name]).partition(".")
             settings[section][key] = config[name]
     optim = settings["optim"]
     notes: list[str] = []

@@ -11,10 +11,11 @@ import safetensors
 import torch
 from torch import Tensor
 
+from chargpt.errors import UserError
 from chargpt.files import SyncedFile
 from chargpt.runs.sealed_json import JSON_LIMIT
 from chargpt.runs.tensor_header import tensor_header
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 
 # Bytes of a header; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size.
 HEADER_LIMIT = 2 << 20

@@ -7,7 +7,7 @@ character ("Language Models are Unsupervised Multitask Learners", 2019); its ids
 import itertools
 from typing import Any, Literal
 
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Tokenizer
 

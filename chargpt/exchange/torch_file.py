@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.terminal import UserError, shown
+from chargpt.errors import UserError
+from chargpt.terminal import shown
 
 # Bytes of a pickle, without the numbers of tensors.
 MAX_PICKLED = 32 << 20

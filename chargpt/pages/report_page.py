@@ -24,11 +24,12 @@ from chargpt.analysis.losses import LossBreakdown
 from chargpt.analysis.run_report import RunReport, measure_run, quick
 from chargpt.analysis.scored_text import Line as TextLine
 from chargpt.config import to_dict
+from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
 from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
 from chargpt.sampling.loaded_model import load_model
-from chargpt.terminal import UserError, one_line, shown
+from chargpt.terminal import one_line, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.sources import DEFAULT
 
@@ -176,7 +177,7 @@ class ShownRun:
             newest_sample=newest_sample(run),
             tiles=tiles(run),
             samples=samples_over_time(run),
-            text_rows=[("files", names_of_texts(run)), *((label, text) for label, text, _ in run.corpus)],
+            text_rows=[("files", names_of_texts(run)), *((label, str(text)) for label, text, _ in run.corpus)],
             excerpt=run.excerpt.strip("\n").rstrip(),
             opening=coloured(run.opening, OPENING_CHARACTERS),
             lists=[

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chargpt.config import Config, Settings, Source
+from chargpt.errors import UserError
 from chargpt.planning.chosen_for_time import (
     DEFAULT_SECONDS,
     chooses,
@@ -25,7 +26,7 @@ from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.start_from import name_of_start, start_from
-from chargpt.terminal import Notice, UserError
+from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES

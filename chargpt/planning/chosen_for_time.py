@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from chargpt.config import COMMAND_LINE, MAX_CHARACTERS, Config, Settings, apply
+from chargpt.errors import UserError
 from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.law import Text
@@ -22,7 +23,7 @@ from chargpt.planning.teachers import Teacher, models_of, runs_in_all
 from chargpt.planning.time_model import EVALUATES_FASTER, MOST_TIMED, TimeModel
 from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.model_shape import check_size, parameter_count
-from chargpt.terminal import Kind, Notice, UserError, clock, plural
+from chargpt.terminal import Kind, Notice, clock, plural
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from chargpt.config import COMMAND_LINE, FromCommandLine, Tree, elsewhere, typed_values
+from chargpt.errors import Command, Given, Option, UserError, join, resuming
 from chargpt.project import command, project_root
-from chargpt.terminal import NUMBER, Parser, UserError, number, shell_word
+from chargpt.terminal import NUMBER, Parser, number
 
 SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
@@ -56,7 +57,7 @@ def settings_in(words: Iterable[str]) -> Tree:
         section, dot, name = key.strip().partition(".")
         if not (equals and dot and section and name):
             example = "write section.key=value, for example train.max_steps=500"
-            raise UserError(f"{word}: not a setting; {elsewhere(key.strip()) or example}")
+            raise UserError(f"{word}: not a setting; ", elsewhere(key.strip()) or example)
         is_separator = (section, name) == ("data", "separator")  # it may be spaces
         tree.setdefault(section, {})[name] = FromCommandLine(value if is_separator else value.strip())
     return typed_values(tree, where=COMMAND_LINE)
@@ -158,7 +159,8 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     for option, (section, name) in SAME_SETTINGS.items():
         if words[option] is not None:
             if name in tree.get(section, {}):
-                raise UserError(f"--{option}: given together with {section}.{name}, which is the same setting; leave one out")
+                what = f": given together with {section}.{name}, which is the same setting; leave one out"
+                raise UserError(Option(option), what)
             tree.setdefault(section, {})[name] = words[option]
     options = TrainOptions(texts=texts, settings=typed_values(tree, where=COMMAND_LINE), **given)
     _check(options)
@@ -211,19 +213,20 @@ def minutes(text: str) -> float:
 def _check(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
     if "" in options.texts:
-        raise UserError("TEXT: an empty name given; is a variable of your shell unset?")
+        raise UserError(Option("text"), ": an empty name given; is a variable of your shell unset?")
     for text in options.texts:
         if SETTING.fullmatch(text) and not os.path.exists(text):
             raise UserError(f"{text}: a setting without a value; write {text}=VALUE")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
-        raise UserError("TEXT: the same text given twice, so that its validation split would be trained on; give it once")
+        what = ": the same text given twice, so that its validation split would be trained on; give it once"
+        raise UserError(Option("text"), what)
     if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:
-        raise UserError(f"--minutes: {options.minutes:,.10g} given; use a number above 0, up to {MAX_MINUTES:,}")
+        raise UserError(Given("minutes", options.minutes), f"use a number above 0, up to {MAX_MINUTES:,}")
     if options.epochs is not None and not 0 < options.epochs <= MAX_EPOCHS:
-        raise UserError(f"--epochs: {options.epochs:,.10g} given; use a number above 0, up to {MAX_EPOCHS:,}")
+        raise UserError(Given("epochs", options.epochs), f"use a number above 0, up to {MAX_EPOCHS:,}")
     if options.epochs is not None and (options.minutes is not None or options.gives("train.max_steps")):
-        other = "train.max_steps" if options.minutes is None else "--minutes"
-        raise UserError(f"--epochs: given together with {other}, which sets the length as well; leave one out")
+        other = Option("train.max_steps" if options.minutes is None else "minutes")
+        raise UserError(Option("epochs"), ": given together with ", other, ", which sets the length as well; leave one out")
     if options.find_lr and options.epochs is not None:
         raise UserError("--find-lr: makes short trainings of its own; leave out --epochs")
     if options.find_lr and options.gives("optim.learning_rate"):
@@ -233,17 +236,22 @@ def _check(options: TrainOptions) -> None:
     if options.dry_run and (options.resume or options.find_lr):
         raise UserError("--dry-run: describes a new run; leave out --resume and --find-lr")
     if options.start is not None and options.init_from is not None:
-        raise UserError(f"--start: {options.start} given together with --init-from {options.init_from}; leave one out")
+        together = (Option("start", options.start), Option("init_from", options.init_from))
+        raise UserError(Option("start"), ": given together, ", Command("", *together), "; leave one out")
     if options.gives("train.start"):
-        raise UserError("train.start: set by --start NAME and --init-from RUN; use one of them")
+        raise UserError("train.start: set by ", Option("start"), " and ", Option("init_from"), "; use one of them")
     new = (options.config, options.start, options.init_from, options.vocab_from)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         name = options.texts[0]
-        raise UserError(f"--resume: {name} is a run, and TEXT comes from it; write --resume --run {shell_word(name)}")
+        about = (f": {name} is a run, and ", Option("text"), " comes from it; write ")
+        raise UserError(Option("resume", True), *about, resuming(name))
     if options.resume and any(option is not None for option in new):
         raise UserError(
-            "--resume: settings and weights come from the run; leave out --config, --start, --init-from and --vocab-from, "
-            "or start a new run with --run NAME"
+            Option("resume", True),
+            ": settings and weights come from the run; leave out ",
+            join(", ", map(Option, ("config", "start", "init_from", "vocab_from"))),
+            ", or start a new run with ",
+            Option("run", "NAME"),
         )

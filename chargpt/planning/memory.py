@@ -6,7 +6,7 @@ import torch
 
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision
-from chargpt.terminal import UserError
+from chargpt.errors import Option, UserError
 from chargpt.training.runtime import may_be_in_c
 
 # Numbers that a step keeps for each layer and channel of a character. Measured: 22 to 27 with attention compiled from C, 25 to
@@ -82,7 +82,8 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
     size = f"about {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
     size += f" for each of {on_machine} processes" if on_machine > 1 else ""
     if has_begun:
-        raise NotEnoughMemory(f"memory: {size}; end other programs, or continue the run on another machine or --device")
+        what = f"memory: {size}; end other programs, or continue the run on another machine or "
+        raise NotEnoughMemory(what, Option("device"))
     windows = f"{config.train.batch_size:,} windows of {config.model.block_size:,} characters given"
     if fits >= 1:
         batch = max(processes, fits // processes * processes)

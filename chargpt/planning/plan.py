@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from chargpt.config import Config, Settings, Source, Tree, difference, to_dict
+from chargpt.errors import Command, Given, Message, Option, UserError, join
 from chargpt.model import GPT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
@@ -39,7 +40,7 @@ from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import TEACHER, folder_of, free_folder, new_folder
 from chargpt.runs.start_from import RUN, name_of_start, start_from
 from chargpt.runs.starts import load_start
-from chargpt.terminal import Notice, UserError, clock, notice_line, plural, shell_word, shown
+from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
 from chargpt.text.sources import check_found, run_name
@@ -93,7 +94,7 @@ class Plan:
             trainer = Trainer(self.model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers)
             training = describe_training(trainer, corpus, seconds=self.seconds, time_model=self.time_model, steps=self.steps)
         said = [*self.notices, *training, *self.choices]
-        return "\n".join(notice_line(label, text) for label, text, kind in said if kind != "summary")
+        return "\n".join(notice_line(label, str(text)) for label, text, kind in said if kind != "summary")
 
 
 @random_states_kept()
@@ -149,7 +150,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
     notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
     if notes:  # in one line, so that few come before the first step
-        choices.append(Notice("note", "; ".join(note.text for note in notes)))
+        choices.append(Notice("note", join("; ", (note.text for note in notes))))
     return Plan(
         settings=settings,
         corpus=corpus,
@@ -173,7 +174,8 @@ def ignored(options: TrainOptions) -> list[Notice]:
     """A notice if the user has given a number of steps that --minutes replaces."""
     if options.minutes is None or not options.gives("train.max_steps"):
         return []
-    return [Notice("note", "--minutes decides the number of steps; the train.max_steps given is not used")]
+    what = " decides the number of steps; the train.max_steps given is not used"
+    return [Notice("note", Message(Option("minutes"), what))]
 
 
 def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice]) -> Checkpoint | None:
@@ -204,10 +206,10 @@ def _with_name_of_start(config: Config, options: TrainOptions, start: Checkpoint
     name = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
     if start is None and config.train.start:
         run, is_run = config.train.start.removeprefix(RUN), config.train.start.startswith(RUN)
-        option = "--init-from" if is_run else "--start"
         raise UserError(
-            f"{options.config}: has train.start: {config.train.start}, and a file of settings holds no weights; "
-            f"add {option} {shell_word(run)}{' or the path of that run' * is_run}, or remove train.start from the file"
+            f"{options.config}: has train.start: {config.train.start}, and a file of settings holds no weights; add ",
+            Option("init_from" if is_run else "start", run),
+            f"{' or the path of that run' * is_run}, or remove train.start from the file",
         )
     return dataclasses.replace(config, train=dataclasses.replace(config.train, start=name))
 
@@ -217,8 +219,8 @@ def _check_student(config: Config, options: TrainOptions, *, processes: int) -> 
     if config.train.student_minutes and processes > 1:
         raise UserError("train.student_minutes: two runs are made by one process; start without torchrun, or use 0")
     if config.train.student_minutes and (options.start is not None or options.init_from is not None):
-        option = "--start" if options.init_from is None else "--init-from"
-        raise UserError(f"train.student_minutes: given with {option}, from which only one run would start; leave one out")
+        option = Option("start" if options.init_from is None else "init_from")
+        raise UserError("train.student_minutes: given with ", option, ", from which only one run would start; leave one out")
 
 
 def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:
@@ -346,7 +348,8 @@ def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, che
         return
     if student_folder(folder) is not None:
         given = options.run or folder.name
-        raise UserError(f"--run: {given!r} given for two runs; use a name without {TEACHER}, which the first one gets")
+        what = f"use a name without {TEACHER}, which the first one gets"
+        raise UserError(Given("run", given, " for two runs; "), what)
     for teacher in teacher_folders(folder)[: config.train.student_teachers]:
         try:
             new_folder(str(teacher), checkpoints)
@@ -356,9 +359,9 @@ def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, che
             free = free_folder(folder)
             while any(map(os.path.lexists, teacher_folders(free))):
                 free = free_folder(free)
-            other = f"choose another --run NAME, such as {free.name if free.parent == checkpoints else shown(free)}"
-            what = f"a run before it gets the name {teacher.name}, which is taken"
-            raise UserError(f"{shown(folder)}: {what}; {other}") from problem
+            other = f", such as {free.name if free.parent == checkpoints else shown(free)}"
+            what = f"a run before it gets the name {teacher.name}, which is taken; choose another "
+            raise UserError(f"{shown(folder)}: {what}", Option("run", "NAME"), other) from problem
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:
@@ -376,15 +379,16 @@ def _about_items(corpus: Corpus, config: Config) -> list[Notice]:
         return []
     label = corpus.items.longest_label
     if label + 2 > config.model.block_size:  # with its tab, and the end of the item before it
-        what = f"the longest label has {label:,} characters, and does not fit model.block_size={config.model.block_size}"
-        raise UserError(f"data.label: {what}; set model.block_size={2 * label} or more, or shorten the labels")
+        what = f"the longest label has {label:,} characters, and does not fit the context of {config.model.block_size}"
+        enough = Option("model.block_size", 2 * label)
+        raise UserError(f"data.label: {what}; set ", enough, " or more, or shorten the labels")
     lengths, context = corpus.marks.lengths(corpus.train), config.model.block_size
     longer = int((lengths > context).sum())
     if not longer:
         return []
     what = f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,}"
-    fix = f"model.block_size={int(lengths.max())} would hold the longest"
-    return [Notice("note", f"{what}: their later characters are learned without what comes before it; {fix}")]
+    what = f"{what}: their later characters are learned without what comes before it; "
+    return [Notice("note", Message(what, Option("model.block_size", int(lengths.max())), " would hold the longest"))]
 
 
 def _about_student(config: Config, settings: Settings, *, folder: Path, may_follow: bool) -> list[Notice]:
@@ -394,15 +398,16 @@ def _about_student(config: Config, settings: Settings, *, folder: Path, may_foll
     """
     count = config.train.student_teachers
     if not config.train.student_minutes:
-        others = "; for others, add train.student_minutes=M, of the last one" if may_follow else ""
-        why = f"only one run is made{others}"
-        return [Notice("note", f"train.student_teachers={count} given, but {why}")] * (count > 1)
+        others = "; for others, add train.student_minutes, of the last one" if may_follow else ""
+        why = f" given, but only one run is made{others}"
+        return [Notice("note", Message(Option("train.student_teachers", count), why))] * (count > 1)
     changed = difference(config, student_config(another_run(config, number=count), teachers=[folder]))
     first = [str(change) for change in changed if settings.is_given(change.key) and not change.key.startswith("train.student_")]
     notes = []
     if first:
         what = f"in {'a second' if count == 1 else 'the last'} run, {', '.join(first)}"
-        notes.append(Notice("note", f"{what}; for one run with what you gave, add train.student_minutes=0"))
+        one_run = Message(what, "; for one run with what you gave, add ", Option("train.student_minutes", 0))
+        notes.append(Notice("note", one_run))
     if not settings.is_given("train.student_minutes"):
         return notes
     condition = " if it memorises its text" if config.train.student_gap else ""
@@ -416,8 +421,9 @@ def _about_shape(settings: Settings) -> list[Notice]:
     """What else of the model was chosen, if a part of it is given: that depends on the speed of the moment."""
     given = sorted(key for key in settings.sources if key.startswith("model.") and settings.is_given(key))
     shape = ("n_layer", "n_embd", "block_size")  # n_head follows from n_embd
-    also = [f"model.{name}={getattr(settings.values.model, name)}" for name in shape if not settings.is_given(f"model.{name}")]
-    if not given or not also:
+    open_ = [name for name in shape if not settings.is_given(f"model.{name}")]
+    if not given or not open_:
         return []
-    fix = "to compare runs, give these too, so that all have the same shape"
-    return [Notice("note", f"{', '.join(given)} given; {', '.join(also)} chosen by the speed of this moment; {fix}")]
+    also = [Option(f"model.{name}", getattr(settings.values.model, name)) for name in open_]
+    fix = " chosen by the speed of this moment; to compare runs, give these too, so that all have the same shape"
+    return [Notice("note", Message(f"{', '.join(given)} given; ", Command("", *also), fix))]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from chargpt.config import COMMAND_LINE, RENAMED, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply
 from chargpt.device import choose_device
+from chargpt.errors import Option, UserError
 from chargpt.planning.chosen_for_time import chooses
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 from chargpt.yaml_settings import read_yaml
 
 
@@ -86,8 +87,8 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | No
         on_gpu = presets / "gpu.yaml"
         return on_gpu if device_type == "cuda" and on_gpu.is_file() else None
     if name.endswith(".py"):  # a configuration of nanoGPT
-        what_to_do = "write its settings as section.key=value, such as train.max_steps=5000, or in a YAML file"
-        raise UserError(f"--config: {name} is Python code, which is not run; {what_to_do}")
+        what = f": {name} is Python code, which is not run; give its settings, such as "
+        raise UserError(Option("config"), what, Option("train.max_steps", 5000), ", or write them in a YAML file")
     for path in (Path(name), presets / name, presets / f"{name}.yaml"):
         if path.is_file():
             return path
@@ -95,4 +96,4 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | No
     close = difflib.get_close_matches(name, known, n=1)
     presets_too = f", or one of {', '.join(known)}" if known else "; presets are in the project's configs folder"
     what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file{presets_too}"
-    raise UserError(f"--config: {name!r} is not a file; {what_to_do}")
+    raise UserError(Option("config"), f": {name!r} is not a file; {what_to_do}")

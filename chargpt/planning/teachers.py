@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chargpt.config import MAX_TEACHERS, Config
+from chargpt.errors import Message, Option, UserError, Words
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, has_steps, load, newest, publish_copies
@@ -19,7 +20,7 @@ from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import COPIES, name_of_student, names_of_teachers
 from chargpt.runs.sealed_json import CheckpointError
-from chargpt.terminal import Notice, UserError, shown
+from chargpt.terminal import Notice, shown
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.distillation import digest
 
@@ -79,8 +80,9 @@ def reopen_teachers(config: Config, *, copies: Path | None = None) -> tuple[tupl
             except CheckpointError as error:
                 notices.append(Notice("warning", f"{error}; {shown(name)} is read instead"))
         if checkpoint is None and not Path(name).is_dir():
-            now = "give the run as train.teachers=RUN, or none with train.teachers="
-            raise UserError(f"train.teachers: {shown(name)}: it is not there any more; {now}")
+            what = f"train.teachers: {shown(name)}: it is not there any more; give the run as "
+            none = Option("train.teachers", "")
+            raise UserError(what, Option("train.teachers", "RUN"), ", or none with ", none)
         teachers.append(_teacher(Path(name), checkpoint or find_checkpoint(name, Path(name).parent)[0]))
     return tuple(teachers), notices
 
@@ -97,7 +99,7 @@ def check_teachers(teachers: Sequence[Teacher], tokenizer: Tokenizer, *, context
         longest = teacher.model.config.block_size
         if longest < context:
             longer = f"its context is {longest}, and that of the new model {context}"
-            raise UserError(f"train.teachers: {teacher.name}: {longer}; use model.block_size={longest}")
+            raise UserError(f"train.teachers: {teacher.name}: {longer}; use ", Option("model.block_size", longest))
 
 
 def warnings_about(teachers: Sequence[Teacher], fingerprint: str) -> Iterator[Notice]:
@@ -165,7 +167,8 @@ def teacher_folders(folder: Path) -> list[Path]:
     """
     path = folder.resolve()
     if "," in str(path):
-        raise UserError(f"{shown(path)}: two runs need a path without commas; use another --run, or train.student_minutes=0")
+        what = f"{shown(path)}: two runs need a path without commas; use another "
+        raise UserError(what, Option("run"), ", or ", Option("train.student_minutes", 0))
     return [path.with_name(name) for name in names_of_teachers(path.name)]
 
 
@@ -189,8 +192,8 @@ def number_of(folder: Path) -> int:
     return names.index(folder.name) + 1 if folder.name in names else len(teachers_that_ended(folder)) + 1
 
 
-def problem_of_teachers(teachers: Sequence[Path], fingerprint: str, *, again: str) -> str:
-    """Why one of the `teachers` cannot teach a model of the text with this `fingerprint`, and what to do; empty if all can.
+def problem_of_teachers(teachers: Sequence[Path], fingerprint: str, *, again: Words) -> Message | None:
+    """Why one of the `teachers` cannot teach a model of the text with this `fingerprint`, and what to do; None if all can.
 
     `again` is the command after that. It needs a first teacher.
     """
@@ -199,10 +202,11 @@ def problem_of_teachers(teachers: Sequence[Path], fingerprint: str, *, again: st
         try:
             state = newest(teacher, training=False)[0].state
         except CheckpointError as error:
-            return f"{error}; remove that folder, {move}and then {again}: the run is trained again"
+            return Message(error, f"; remove that folder, {move}and then ", again, ": the run is trained again")
         if state.fingerprint != fingerprint or not state.config.train.student_minutes:
-            return f"{shown(teacher)} is a run of another command; rename that folder, {move}and then {again}"
-    return ""
+            what = f"{shown(teacher)} is a run of another command; rename that folder, {move}and then "
+            return Message(what, again)
+    return None
 
 
 def seconds_of_another(config: Config) -> float:

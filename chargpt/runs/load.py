@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.config import Config
+from chargpt.errors import Command, Message, Option, UserError, Words, resuming, shell_word
 from chargpt.project import command
 from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, has_steps, load, newest, steps
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.run import TEACHER
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.runs.starts import load_start, start_names
-from chargpt.terminal import UserError, shell_word, shown
+from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # finding and reading a run needs neither torch nor a text
@@ -35,7 +36,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     if name is None:
         newest = max(_runs(checkpoints), key=lambda run: steps(run)[-1].stat().st_mtime, default=None)
         if newest is None:
-            raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with {command('train')}")
+            raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
         return newest
     candidates = [Path(name) if Path(name).name not in ("", "..") else Path(os.path.abspath(name))]  # "." has no name
     if name and Path(name).name == name:  # a plain name, not a path such as ../runs/a
@@ -53,19 +54,19 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         for folder in candidates:
             if (folder / "config.yaml").is_file() and not folder.with_name(f"{folder.name}{TEACHER}").exists():
                 raise UserError(f"{shown(folder)}: this run has no checkpoint; train it again, under the same name")
-    raise UserError(f"{name or repr(name)}: no run of that name or path; {_other_runs(name, checkpoints)}")
+    raise UserError(f"{name or repr(name)}: no run of that name or path; ", _other_runs(name, checkpoints))
 
 
-def _other_runs(name: str, checkpoints: Path) -> str:
+def _other_runs(name: str, checkpoints: Path) -> Words:
     """What to do if there is no run `name`."""
     if name in start_names():
-        return f"it is the name of a start; give it as --start {name}"
+        return Message("it is the name of a start; give it as ", Option("start", name))
     known = [run.name for run in _runs(checkpoints)]
     teacher = [run for run in known if run == f"{name}{TEACHER}"]  # of several runs, the last has not begun
     if close := teacher or difflib.get_close_matches(name, known, n=1):
         return f"did you mean {close[0]}?"
     if not known:
-        return f"train one first with {command('train')}"
+        return Message("train one first with ", Command("train"))
     more = f"; {command('runs')} lists all" if len(known) > MAX_RUNS else ""
     return f"use {'one of ' * (len(known) > 1)}{', '.join(known[:MAX_RUNS])}{more}"
 
@@ -111,7 +112,7 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = None) -> tuple[Checkpoint, list[str]]:
+def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = None) -> tuple[Checkpoint, list[Words]]:
     """The weights that `name` means, the path of one checkpoint or the best of a run (see `find_run`), and warnings.
 
     `start` is the name of a start that comes with the program, in place of a run.
@@ -123,15 +124,16 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     if name and STEP_NAME.fullmatch(Path(name).absolute().name) and Path(name).is_dir():
         return load(Path(name), training=False), []
     run = find_run(name, checkpoints)
-    checkpoint, warnings = best(run)
+    checkpoint, problems = best(run)
+    warnings: list[Words] = [*problems]
     if checkpoint.step == 0 and len(steps(run)) > 1:
         later, skipped = newest(run, training=False)
         if later.step > 0 and not later.state.progress.evaluated:
             note = f"{shown(later.path)}: the run stopped before this checkpoint was evaluated; it is used, not that of step 0"
             return later, [*warnings, *skipped, note]
     elif checkpoint.step == 0 and _is_run(teacher := run.with_name(run.name + TEACHER)):
-        ways = f"continue it with --resume --run {shell_word(shown(run))}, or use {shell_word(shown(teacher))}"
-        return checkpoint, [f"{shown(run)}: this run is at step 0 and has learned nothing yet; {ways}"]
+        what = f"{shown(run)}: this run is at step 0 and has learned nothing yet; continue it with "
+        return checkpoint, [Message(what, resuming(shown(run)), f", or use {shell_word(shown(teacher))}")]
     return checkpoint, warnings
 
 
@@ -178,8 +180,9 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> "Corpus"
     if state.fingerprint == NO_TEXT:
         run = shown(checkpoint.path.parent)
         raise UserError(
-            f"{run}: was imported without a text; start a new run from its weights with "
-            f"--init-from {shell_word(run)}, or import it with a text"
+            f"{run}: was imported without a text; start a new run from its weights with ",
+            Option("init_from", run),
+            ", or import it with a text",
         )
     texts = filter(None, [*state.texts, config.data.val_text])
     once = [text for text in texts if text == "-" or (Path(text).exists() and not can_be_read_again(text))]
@@ -193,12 +196,14 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> "Corpus"
             folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
             raise UserError(
                 f"{'standard input' if once[0] == '-' else once[0]}: cannot be read again, and its encoded copy is not in "
-                f"{folders}; restore it, or start a new run with --run NAME"
+                f"{folders}; restore it, or start a new run with ",
+                Option("run", "NAME"),
             )
         corpus = found
     if corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
         run = shown(checkpoint.path.parent)
         raise UserError(
-            f"{run}: its text has changed or was removed after the run began; restore it, or start a new run with --run NAME"
+            f"{run}: its text has changed or was removed after the run began; restore it, or start a new run with ",
+            Option("run", "NAME"),
         )
     return corpus

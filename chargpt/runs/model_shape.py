@@ -3,7 +3,7 @@
 import math
 
 from chargpt.config import ModelConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 
 # The largest model that a checkpoint may describe. Training refuses larger models too, so that every checkpoint can be read.
 MAX_LAYERS = 1000

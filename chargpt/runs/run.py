@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from chargpt.config import MAX_TEACHERS, Config
+from chargpt.errors import Given, Option, UserError, Words, resuming
 from chargpt.files import LOCK_NAME, FolderLock, is_portable, publish_file, sync_folder
 from chargpt.runs.checkpoint import (
     STEP_NAME,
@@ -28,7 +28,7 @@ from chargpt.runs.checkpoint import (
 )
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.sealed_json import CheckpointError
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # finding a run needs no torch
     from torch import Tensor
@@ -82,12 +82,14 @@ class Run:
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
-            ways = "free some space there, give a path on another disk with --run PATH, or train a smaller model"
+            free_some = "; free some space there, give a path on another disk with "
             self._lock.release()
             with suppress(OSError):  # a folder that holds something stays
                 (self.folder / LOCK_NAME).unlink(missing_ok=True)
                 self.folder.rmdir()
-            raise UserError(f"{shown(self.folder)}: no room for {what}; {ways}")
+            raise UserError(
+                f"{shown(self.folder)}: no room for {what}", free_some, Option("run", "PATH"), ", or train a smaller model"
+            )
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
         """What `save` returns. When its disk is full, the oldest checkpoint goes, until `save` succeeds or none can go.
@@ -136,8 +138,8 @@ class Run:
         try:
             os.rename(own, folder)  # fails if `folder` holds anything
         except OSError as error:
-            problem = f"not renamed to {folder.name} ({error.strerror}); rename it by hand, and continue it with --resume"
-            raise UserError(f"{shown(own)}: {problem}") from None
+            problem = f"not renamed to {folder.name} ({error.strerror}); rename it by hand, and continue it with "
+            raise UserError(f"{shown(own)}: {problem}", Option("resume", True)) from None
         else:
             self.folder, self.checkpoint = folder, self.checkpoint and folder / self.checkpoint.name
             with suppress(OSError):
@@ -146,8 +148,8 @@ class Run:
             self._lock = _locked(self.folder)
 
     def name(self, checkpoints: Path) -> str:
-        """What to call the run on a command line, quoted for a shell."""
-        return shlex.quote(self.folder.name if self.folder.parent == checkpoints else shown(self.folder))
+        """What to call the run in a command."""
+        return self.folder.name if self.folder.parent == checkpoints else shown(self.folder)
 
 
 def _locked(folder: Path) -> FolderLock:
@@ -155,8 +157,8 @@ def _locked(folder: Path) -> FolderLock:
     try:
         return FolderLock(folder, wait=False)
     except BlockingIOError:
-        ways = "wait for it, stop it, or give your run another name with --run NAME"
-        raise UserError(f"{shown(folder)}: another process is training this run; {ways}") from None
+        what = "another process is training this run; wait for it, stop it, or give your run another name with "
+        raise UserError(f"{shown(folder)}: {what}", Option("run", "NAME")) from None
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:
@@ -167,15 +169,14 @@ def folder_of(name: str, checkpoints: Path) -> Path:
     """
     odd = name.startswith("-") or name != name.strip() or Path(name).name != Path(name).name.strip()
     if odd or name in ("", ".", "..") or not name.isprintable() or Path(name).name in ("", ".."):
-        raise UserError(f"--run: {name!r} given; use a name such as poems, or a path such as /tmp/poems")
+        raise UserError(Given("run", name), "use a name such as poems, or a path such as /tmp/poems")
     path = Path(name)
     if STEP_NAME.fullmatch(path.name):
         what_to_do = f"use its run, {shown(path.parent)}" if path.is_dir() else "use a name such as poems"
-        raise UserError(f"--run: {name!r} given, which is the name of a checkpoint; {what_to_do}")
+        raise UserError(Given("run", name, ", which "), f"is the name of a checkpoint; {what_to_do}")
     if not is_portable(path.name):
-        raise UserError(
-            f"--run: {name!r} given, which not every system allows as the name of a folder; use a name such as poems"
-        )
+        what = "not every system allows as the name of a folder; use a name such as poems"
+        raise UserError(Given("run", name, ", which "), what)
     return checkpoints / name if path.name == name else path
 
 
@@ -193,8 +194,8 @@ def new_folder(name: str, checkpoints: Path) -> Path:
     own, other, free = (
         path.name if path.parent == checkpoints else shown(path) for path in (student, begun, free_folder(student))
     )
-    ways = f"continue with --resume --run {shlex.quote(own)}, or choose another --run NAME, such as {free}"
-    raise UserError(f"{shown(folder)}: this name is for the runs that follow {other}{_its_text(begun)}; {ways}")
+    what = f"{shown(folder)}: this name is for the runs that follow {other}{_its_text(begun)}; continue with "
+    raise UserError(what, resuming(own), ", or ", *_another_name(free))
 
 
 def check_free(folder: Path, checkpoints: Path) -> Path:
@@ -205,32 +206,36 @@ def check_free(folder: Path, checkpoints: Path) -> Path:
     for name in _names_beside(folder):
         if name != folder.name and name.casefold() == folder.name.casefold():
             why = "which is the same name on some systems"
-            raise UserError(f"{shown(folder)}: {name} exists there, {why}; choose another --run NAME")
+            raise UserError(f"{shown(folder)}: {name} exists there, {why}; ", *_another_name())
     if os.path.lexists(folder) and not folder.is_dir():
-        raise UserError(f"{shown(folder)}: this is a file; choose another --run NAME")
+        raise UserError(f"{shown(folder)}: this is a file; ", *_another_name())
     if has_steps(folder):
         own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, free_folder(folder)))
-        other = f"choose another --run NAME, such as {free}"
+        what, other = f"{shown(folder)}: a run of this name exists{_its_text(folder)}; ", _another_name(free)
         if more := _what_trains_on(folder):
-            ways = f"it is finished: {other}, or train it longer with --resume --run {shlex.quote(own)} {more}"
-        else:
-            ways = f"continue it with --resume --run {shlex.quote(own)}, or {other}"
-        raise UserError(f"{shown(folder)}: a run of this name exists{_its_text(folder)}; {ways}")
+            raise UserError(what, "it is finished: ", *other, ", or train it longer with ", resuming(own, more))
+        raise UserError(what, "continue it with ", resuming(own), ", or ", *other)
     if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
-        raise UserError(f"{shown(folder)}: this folder exists and holds no checkpoint; choose another --run NAME")
+        raise UserError(f"{shown(folder)}: this folder exists and holds no checkpoint; ", *_another_name())
     return folder
 
 
-def _what_trains_on(folder: Path) -> str:
-    """The setting with which the run in `folder` is trained on; empty if it goes on without one, or cannot be read."""
+def _another_name(free: str = "") -> tuple[Words, ...]:
+    """What to do where the name of a run is taken; `free` is one that is not."""
+    return "choose another ", Option("run", "NAME"), f", such as {free}" if free else ""
+
+
+def _what_trains_on(folder: Path) -> Option | None:
+    """The setting with which the run in `folder` is trained on; None if it goes on without one, or cannot be read."""
     try:
         state = read_state(steps(folder)[-1])
     except CheckpointError:
-        return ""
+        return None
     progress, train = state.progress, state.config.train
     if not progress.is_finished(train) or train.student_minutes:  # with a student to follow, it goes on
-        return ""
-    return "train.patience=0" if progress.step < train.max_steps else f"train.max_steps={2 * train.max_steps}"
+        return None
+    is_early = progress.step < train.max_steps
+    return Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
 
 
 def _is_followed(folder: Path) -> bool:
@@ -289,7 +294,7 @@ def check_other_run(folder: Path) -> None:
             if (other / LOCK_NAME).is_file():
                 FolderLock(other, wait=False).release()
         except BlockingIOError:
-            what = f"another process is training this run, which may need the name {shown(folder)}; choose another --run NAME"
-            raise UserError(f"{shown(other)}: {what}") from None
+            what = f"another process is training this run, which may need the name {shown(folder)}; "
+            raise UserError(f"{shown(other)}: {what}", *_another_name()) from None
         except OSError:  # too long a name, or no permission: no run of this program is there
             continue

@@ -12,7 +12,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from chargpt.terminal import UserError, shown
+from chargpt.errors import UserError
+from chargpt.terminal import shown
 
 JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. Parsed JSON takes up to 25 times its size
 

@@ -4,10 +4,11 @@ import dataclasses
 
 import torch
 
+from chargpt.errors import UserError
 from chargpt.model import GPT
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import restore_model
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
 EMBEDDING = "token_embedding.weight"

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_weights
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, read_bounded
 from chargpt.runs.stored_tensor import StoredTensor, read_tensors
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 
 STARTS = Path(__file__).resolve().parents[1] / "starts"
 CARD = "card.json"
@@ -54,9 +55,10 @@ def read_card(name: str) -> StartCard:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         what_to_do = f"use {close[0] if close else ', '.join(names)}" if names else "this copy of the program has none"
-        what = f"--start: {name!r} given, but there is no start of that name"
+        run = Message("; for a run, write ", Command("train", Option("init_from", "RUN")), " or ", Command("sample", "RUN"))
+        given = Given("start", name, ", but ")
         raise UserError(
-            f"{what}; {what_to_do}; for a run, write train.py --init-from RUN or sample.py RUN, and --prompt for a prompt"
+            given, f"there is no start of that name; {what_to_do}", run, ", and ", Option("prompt"), " for a prompt"
         )
     path = STARTS / name / CARD
     try:

@@ -7,13 +7,14 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from chargpt.errors import UserError
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import UserError, log, number, plural, shown, whole_number
+from chargpt.terminal import log, number, plural, shown, whole_number
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, /quit leaves"
 HELP = """TEXT            add TEXT to the text so far, and let the model continue it; \\n is a newline

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from chargpt.errors import UserError, shell_word
 from chargpt.runs.load import corpus_in_cache
 from chargpt.sampling.items import ATTEMPTS, LONGEST, NO_MATCH, TOO_LONG, TOO_SHORT, ItemFilter, ItemStats, write_items
 from chargpt.sampling.loaded_run import LoadedRun
 from chargpt.sampling.options import SampleOptions
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import UserError, escape_controls, json_line, log, shell_word
+from chargpt.terminal import escape_controls, json_line, log
 from chargpt.text.cache import EncodedText
 from chargpt.text.items import Item, end_in, item_prompt, items_in
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from chargpt.config import Config
+from chargpt.errors import UserError
 from chargpt.project import command
 from chargpt.runs.load import corpus_in_cache
-from chargpt.terminal import UserError
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index
 from chargpt.text.tokenizer import Tokenizer
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from chargpt.errors import Words
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import RULES, load_kernel, supports
 from chargpt.processor import may_have_gpu
@@ -23,7 +24,7 @@ def load_run(
     device: str,
     precision: str,
     samplings: Sequence[Sampling],
-) -> tuple[LoadedRun, list[str]]:
+) -> tuple[LoadedRun, list[Words]]:
     """The best checkpoint of `run` for writing with these `samplings`, and warnings: see `load_model`.
 
     `start` is the name of a start that comes with the program, in place of a run.

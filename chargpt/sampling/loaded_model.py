@@ -1,11 +1,13 @@
 """A trained model ready for use: what `chargpt.load` returns, and what sample.py works with."""
 
 import functools
+import operator
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -13,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.arguments import check_number, in_python, python_errors, whole_number
-from chargpt.config import RuntimeConfig
 from chargpt.device import choose_device, one_thread
+from chargpt.errors import UserError, Words, in_python, python_errors
 from chargpt.model import GPT
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling.c_decoder import choose_decoder
@@ -26,7 +27,6 @@ from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stored_weights import round_weights
 from chargpt.sampling.surprisal import surprisals, total_losses
 from chargpt.sampling.text_generator import OVERFLOWS
-from chargpt.terminal import UserError
 from chargpt.text.items import Item, ItemMarks, end_in, item_prompt
 from chargpt.text.tokenizer import MAX_LISTED, UnknownCharacters, character_name
 
@@ -140,23 +140,24 @@ class LoadedModel(LoadedRun):
         """
         numbers = {"temperature": temperature, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
         for name, value in numbers.items():
-            check_number(name, value)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise UserError(f"{name}={_short(value)}: use a number")
         _check_choice("overflow", overflow, OVERFLOWS)
         _check_choice("unknown", unknown, UNKNOWN)
         stops, _ = _listed("stop", stop)
         for name, characters in (("allow", allow), ("ban", ban)):
             if not isinstance(characters, (str, type(None))):
                 raise UserError(f"{name}={_short(characters)}: use a str")
-        lines = whole_number("lines", lines)
-        first = secrets.randbits(32) if seed is None else whole_number("seed", seed, most=2**63)
+        lines = _whole_number("lines", lines)
+        first = secrets.randbits(32) if seed is None else _whole_number("seed", seed, most=2**63)
         if length is None:
             from chargpt.sampling.options import default_length  # of the command line; a training imports this module too
 
             length = default_length(lines, unique=unique)
-        length = whole_number("length", length)
+        length = _whole_number("length", length)
         with python_errors():
             generator = self.text_generator(
-                Sampling(**numbers, top_k=whole_number("top_k", top_k)),
+                Sampling(**numbers, top_k=_whole_number("top_k", top_k)),
                 length=length,
                 lines=lines,
                 unique=unique,
@@ -196,7 +197,7 @@ class LoadedModel(LoadedRun):
         """
         _check_choice("unknown", unknown, UNKNOWN)
         size = self.model.config.block_size
-        stride = whole_number("stride", stride)
+        stride = _whole_number("stride", stride)
         if stride > size:
             raise UserError(f"stride={stride}: use at most the context, {size}")
         given, names = _listed("text", text)
@@ -254,7 +255,8 @@ class LoadedModel(LoadedRun):
         ids, unknown = self.tokenizer.encode_known(text)
         if unknown:  # without them, a row would belong to another character
             named = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
-            raise UnknownCharacters(f"text: characters the model has not seen: {named}; remove them", unknown)
+            what = f"text: characters the model has not seen: {named}; remove them"
+            raise UnknownCharacters(what, characters=unknown)
         size = self.model.config.block_size
         if not 1 <= len(ids) <= size:
             what = f"{len(ids):,} characters" if len(ids) else "empty"
@@ -264,12 +266,10 @@ class LoadedModel(LoadedRun):
     def _encoded(self, texts: Sequence[str], names: Sequence[str], unknown: str) -> list[list[int]]:
         """The ids of each of the `texts`, which messages call `names`. Raises UserError."""
         encoded = []
-        for text, name in zip(texts, names):
-            try:
-                ids = self.tokenizer.encode(text) if unknown == "error" else self.tokenizer.encode_known(text)[0]
-            except UnknownCharacters as error:
-                raise UnknownCharacters(in_python(str(error).replace("prompt:", f"{name}:", 1)), error.characters) from None
-            encoded.append(ids.tolist())
+        with python_errors():
+            for text, name in zip(texts, names):
+                known = self.tokenizer.encode_known(text)[0] if unknown == "skip" else self.tokenizer.encode(text, name=name)
+                encoded.append(known.tolist())
         return encoded
 
 
@@ -291,6 +291,18 @@ def _check_choice(name: str, given: str, choices: Sequence[str]) -> None:
         raise UserError(f"{name}={given!r}: use one of {', '.join(choices)}")
 
 
+def _whole_number(name: str, value: object, *, most: int = 10**18) -> int:
+    """`value` as an int. Raises UserError unless it is a whole number of 0 or more, and less than `most`."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if 0 <= number < most:
+        return number
+    allowed = "of 0 or more" if number < 0 else f"from 0 to {most - 1}"
+    raise UserError(f"{name}={value!r}: use a whole number {allowed}")
+
+
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -298,13 +310,13 @@ def _short(value: object) -> str:
 
 def load_model(
     run: str | None, checkpoints: Path, *, start: str | None = None, device: str = "auto", precision: str = "float32"
-) -> tuple[LoadedModel, list[str]]:
+) -> tuple[LoadedModel, list[Words]]:
     """The best checkpoint of `run` (see `find_checkpoint`) on `device`, its weights rounded to `precision`, and warnings.
 
     `start` is the name of a start that comes with the program, in place of a run.
-    Raises UserError, and ValueError for an unknown device or precision.
+    Raises UserError.
     """
-    place = choose_device(RuntimeConfig(device=device).device)
+    place = choose_device(device)
     with one_thread():
         checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
         model, _, config = restore_model(checkpoint)

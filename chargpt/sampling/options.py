@@ -8,8 +8,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from chargpt.errors import UserError, shell_word
 from chargpt.project import command
-from chargpt.terminal import Parser, UserError, number, numbers, shell_word, whole_number
+from chargpt.terminal import Parser, number, numbers, whole_number
 
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 

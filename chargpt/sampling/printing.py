@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any, TextIO
 
+from chargpt.errors import Message, Option
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import ATTEMPTS, Character
 from chargpt.sampling.text_generator import BATCH, TextGenerator
@@ -20,13 +21,14 @@ def text_of(characters: Sequence[Character]) -> str:
     return "".join(character.text for character in characters)
 
 
-def too_few_lines(samples: Sequence[Sequence[Character]], *, lines: int, length: int) -> str:
-    """A line for the user if one of the `samples`, of different lines, has less than `lines`; empty if none has."""
+def too_few_lines(samples: Sequence[Sequence[Character]], *, lines: int, length: int) -> Message | None:
+    """A line for the user if one of the `samples`, of different lines, has less than `lines`; None if none has."""
     fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=lines)
     if fewest >= lines:
-        return ""
+        return None
     limit = f"{ATTEMPTS:,} lines in a row that were not new, or {length:,} characters"
-    return f"{fewest:,} of {lines:,} lines: the model had no more new ones ({limit}); raise --temperature or --length"
+    what = f"{fewest:,} of {lines:,} lines: the model had no more new ones ({limit}); raise "
+    return Message(what, Option("temperature"), " or ", Option("length"))
 
 
 class TextPrinter:
@@ -106,7 +108,7 @@ def print_samples(
     printer: TextPrinter | JsonPrinter,
     facts: Mapping[str, Any],
     stop: Callable[[], bool] = lambda: False,
-) -> tuple[int, str]:
+) -> tuple[int, Message | None]:
     """Print the continuation of the ids `prompt` for each sampling and seed.
 
     Returns the number of characters made, and a line for the user if there are too few lines; see `too_few_lines`.
@@ -114,7 +116,8 @@ def print_samples(
     Samples are made in batches of BATCH. The first sample of a batch is printed while the batch is made. When `stop()` becomes
     true, the samples of the batch are printed as far as they are made, and no more are begun.
     """
-    echo, made, problem = generator.tokenizer.decode(prompt), 0, ""
+    echo, made = generator.tokenizer.decode(prompt), 0
+    problem: Message | None = None
     for sampling, start in itertools.product(samplings, range(0, len(seeds), BATCH)):
         heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
         batch = seeds[start : start + BATCH]

@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from chargpt.terminal import UserError, log, plural
+from chargpt.errors import UserError
+from chargpt.terminal import log, plural
 from chargpt.text.tokenizer import Tokenizer
 
 MAX_LISTED = 40  # characters that a message lists

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from chargpt.errors import Given, UserError
+
 if TYPE_CHECKING:  # checking the rules needs no torch
     import torch
     from torch import Tensor
@@ -29,7 +31,7 @@ NEVER = -math.inf  # the logit of an id that cannot be drawn
 class Sampling:
     """How the next character is chosen. The rules apply in this order, each to the result of the one before.
 
-    Raises ValueError, beginning with the field's name, for a value out of range.
+    Raises UserError for a value out of range.
     """
 
     repetition_penalty: float = 1.0  # each further character of a repeated passage is this many times less likely; 1 is off
@@ -47,7 +49,7 @@ class Sampling:
             ("min_p", 0 <= self.min_p <= 1, "a number from 0 (off) to 1"),
         ):
             if not allowed:
-                raise ValueError(f"{name}: {getattr(self, name)} given; use {use}")
+                raise UserError(Given(name, getattr(self, name)), f"use {use}")
 
     def describe(self) -> str:
         """The temperature, and every other rule that is on."""

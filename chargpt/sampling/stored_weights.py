@@ -7,6 +7,7 @@ float32, and so does all arithmetic. A stored matrix stands for a rounded one, w
 import torch
 from torch import Tensor, nn
 
+from chargpt.errors import Given, UserError
 from chargpt.model import GPT
 from chargpt.sampling.c_texts import PRECISIONS
 
@@ -32,9 +33,9 @@ def unpack(numbers: Tensor, scales: Tensor | None) -> Tensor:
 
 @torch.no_grad()
 def round_weights(model: GPT, precision: str) -> None:
-    """Replace each matrix of `model` by what it is after storing. Raises ValueError for an unknown precision."""
+    """Replace each matrix of `model` by what it is after storing. Raises UserError for an unknown precision."""
     if precision not in PRECISIONS:
-        raise ValueError(f"precision: {precision!r} given; use one of {', '.join(PRECISIONS)}")
+        raise UserError(Given("precision", precision), f"use one of {', '.join(PRECISIONS)}")
     if precision == "float32":
         return
     linear = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]

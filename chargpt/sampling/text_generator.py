@@ -4,6 +4,7 @@ from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from chargpt.errors import Given, Option, UserError
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.random_numbers import RandomNumbers
 from chargpt.sampling.rules import Sampling
@@ -59,12 +60,12 @@ class TextGenerator:
         self._stop_texts()
         forbidden = self._forbidden()
         if len(forbidden) == self.tokenizer.vocab_size:
-            raise ValueError("ban: no character is left to write; ban less, or allow more")
+            raise UserError(Option("ban"), ": no character is left to write; ban less, or allow more")
         newline, _ = self.tokenizer.encode_known("\n")
         if self.lines and not set(newline.tolist()) - forbidden:
-            raise ValueError(f"lines: {self.lines} given, but this model writes no newlines; use --length")
+            raise UserError(Given("lines", self.lines, ", but "), "this model writes no newlines; use ", Option("length"))
         if self.unique and not self.lines:
-            raise ValueError("unique: removes lines, so it needs a number of lines to write; add --lines N")
+            raise UserError(Option("unique"), ": removes lines, so it needs a number of lines to write; add ", Option("lines"))
 
     def write(self, prompt: Sequence[int], seeds: Sequence[int]) -> Batches:
         """Continue the ids `prompt` once for each seed, all samples together, until every sample has ended.
@@ -160,9 +161,9 @@ class TextGenerator:
         """The ids that are never written."""
         for field, characters in (("allow", self.allow), ("ban", self.ban)):
             if characters and self.tokenizer.characters is None and not characters.isascii():
-                raise ValueError(f"{field}: {characters!r} given, but this model writes bytes; use ASCII characters")
+                raise UserError(Given(field, characters, ", but "), "this model writes bytes; use ASCII characters")
         if self.ban == "":
-            raise ValueError("ban: '' given; use the characters that must not be written")
+            raise UserError(Given("ban", ""), "use the characters that must not be written")
         forbidden = set(self.tokenizer.never_sampled)
         if self.ban is not None:
             forbidden.update(self.tokenizer.encode_known(self.ban)[0].tolist())  # unknown characters are never written anyway
@@ -171,8 +172,8 @@ class TextGenerator:
         return forbidden
 
     def _writable(self, field: str, text: str) -> list[int]:
-        """The ids of `text`. Raises ValueError if the model cannot write it."""
+        """The ids of `text`. Raises UserError if the model cannot write it."""
         ids, unknown = self.tokenizer.encode_known(text)
         if not text or unknown or set(ids.tolist()) & set(self.tokenizer.never_sampled):
-            raise ValueError(f"{field}: {text!r} given; use characters that this model can write")
+            raise UserError(Given(field, text), "use characters that this model can write")
         return ids.tolist()

@@ -1,106 +1,82 @@
 """train.py in a process of its own, for `chargpt.train`: a notebook keeps its memory, its threads and its random state.
 
-The parent prints what the child prints. The child's standard input is a pipe to which nothing is written. When it closes,
-because the user interrupts the parent or because the parent is gone, the child stops as after Ctrl-C: it saves the run first.
+What it tells its user goes to the parent: each record is a line of JSON after the control character RS, as in RFC 7464. What
+else comes, such as the last words of a package in C, has no RS. Standard input is a pipe to which nothing is written. When it
+closes, because the user interrupts the parent or because the parent is gone, the training stops as after Ctrl-C: it saves the
+run first.
 """
 
+import json
 import os
-import re
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import time
+from pathlib import Path
 
-from chargpt.arguments import notice_in_python
+from chargpt.errors import Words, in_python
 from chargpt.launch import launch
-from chargpt.project import SOURCE
-from chargpt.terminal import LABEL
+from chargpt.terminal import SCREEN, Screen
 
-# The child's own sys.path begins with the folder of the package, whatever is in the current folder.
-CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(sys.argv[2:])"
-ERROR = "error: "
-# A notice: a label that fills the first column, and something after it.
-NOTICE = re.compile(rf"[a-z][a-z ]{{{LABEL - 2}}} \S")
+RECORD = "\x1e"  # comes before each record; what is shown to a person never has it
+SECONDS = 0.2  # between two records of progress, at least
 
 
-class Ended(NamedTuple):
-    """How a training ended."""
+class ParentScreen(Screen):
+    """The screen is that of the parent, who reads the words of the library."""
 
-    code: int
-    error: str  # the line that explains an exit code other than 0; empty if there is none
-    interrupted: bool
+    def __init__(self, bar_width: int) -> None:
+        super().__init__()
+        self._width, self._drawn = bar_width, (0.0, 0, "")  # when, total and numbers
 
+    @property
+    def bar_width(self) -> int:
+        """The columns of the parent's progress bar; 0 where it has none."""
+        return self._width
 
-def train_in_child(arguments: Sequence[str]) -> Ended:
-    """Run train.py with these `arguments`, and print what it prints.
+    def spelled(self, words: Words) -> str:
+        """`words` in Python."""
+        return in_python(words)
 
-    A KeyboardInterrupt stops it after saving. A second one kills it and is raised.
-    """
-    # In a group of its own, a Ctrl-C of the terminal does not reach it twice.
-    group: dict[str, Any] = {"process_group": 0}
-    if sys.platform == "win32":
-        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(SOURCE), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        **group,
-    )
-    assert child.stdin is not None and child.stdout is not None
-    interrupted, printing = False, _Printing()
-    try:
-        while True:
-            try:
-                for line in child.stdout:
-                    printing.add(line)
-                break
-            except KeyboardInterrupt:
-                if interrupted:
-                    child.kill()
-                    raise
-                interrupted = True
-                child.stdin.close()
-        code = child.wait()
-    finally:
-        child.stdin.close()
-        child.stdout.close()
-    return Ended(code, printing.end(code), interrupted)
+    def lines(self, text: str) -> None:
+        """Whole lines: a sample, or the state of the training."""
+        self._send(kind="lines", text=text)
 
+    def notice(self, label: str, text: Words) -> None:
+        """A notice in two columns."""
+        self._send(kind="notice", label=label, text=self.spelled(text))
 
-class _Printing:
-    """Prints lines, but keeps the last one back if it may be the error that ends the program.
+    def log(self, text: Words) -> None:
+        """A message."""
+        self._send(kind="log", text=self.spelled(text))
 
-    Notices speak of calls and arguments of Python; the lines of a sample stay as they are.
-    """
+    def error(self, text: Words) -> None:
+        """Why the training ends."""
+        self._send(kind="error", text=self.spelled(text))
 
-    def __init__(self) -> None:
-        self._kept = ""
+    def progress(self, step: int, total: int, numbers: str) -> None:
+        """The state of the progress bar."""
+        now, (before, *shown) = time.monotonic(), self._drawn
+        if now - before >= SECONDS or shown != [total, numbers] or step == total:
+            self._drawn = (now, total, numbers)
+            self._send(kind="progress", step=step, total=total, numbers=numbers)
 
-    def add(self, line: str) -> None:
-        print(self._kept, end="", flush=True)
-        self._kept = ""
-        if NOTICE.match(line):
-            line = notice_in_python(line)
-        if line.startswith(ERROR):
-            self._kept = line
-        else:
-            print(line, end="", flush=True)
+    def end_progress(self) -> None:
+        """The bar stays as it is."""
+        if self._width:
+            self._send(kind="end_progress")
 
-    def end(self, code: int) -> str:
-        """The error, without its first word; empty if there is none."""
-        if code == 0:
-            print(self._kept, end="", flush=True)
-            return ""
-        return self._kept.removeprefix(ERROR).strip()
+    def saved(self, run: Path) -> None:
+        """The folder of the run to return."""
+        self._send(kind="saved", run=str(run.absolute()))
+
+    def _send(self, **record: str | int) -> None:
+        print(RECORD + json.dumps(record), flush=True)
 
 
-def run(arguments: list[str]) -> None:
+def run(bar_width: str, *arguments: str) -> None:
     """The child: train.py, until it has ended or standard input is closed."""
+    SCREEN.set(ParentScreen(int(bar_width)))
     sys.argv = ["train.py", *arguments]
     threading.Thread(target=_stop_when_closed, daemon=True).start()
     launch("chargpt.commands.train", options="chargpt.planning.cli", trains=True)

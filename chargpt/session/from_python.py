@@ -1,27 +1,73 @@
-"""`chargpt.train`: from arguments of Python to the command line of train.py, and from how it ended to a run or an error."""
+"""`chargpt.train`: from arguments of Python to the process that trains, and from what it tells to a run or an error."""
 
 import difflib
+import json
 import numbers
 import os
-import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from chargpt.aliases import alias
-from chargpt.arguments import in_python, python_errors
+from tqdm.auto import tqdm  # a widget in a notebook
+from tqdm.notebook import tqdm_notebook
+
+from chargpt.aliases import ALIASES, Ours
 from chargpt.config import RENAMED, Config, to_dict
-from chargpt.planning.cli import check_command_line
-from chargpt.project import project_root
-from chargpt.runs.checkpoint import steps
-from chargpt.runs.run import folder_of, name_of_student, names_of_teachers
-from chargpt.session.child import train_in_child
-from chargpt.terminal import UserError, shown
-from chargpt.text.sources import DEFAULT, NAMES, run_name
+from chargpt.errors import UserError, in_python, resuming
+from chargpt.project import SOURCE, project_root
+from chargpt.session.child import RECORD
+from chargpt.terminal import Screen, one_line, shown
+from chargpt.text.sources import DEFAULT, NAMES
 
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 ARGUMENTS = ("text", "minutes", "epochs", "run", "resume", "config", "start", "init_from", "vocab_from", "device")
+# The child's own sys.path begins with the folder of the package, whatever is in the current folder.
+CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"
+NOTEBOOK = 120  # columns of the bar in a notebook
 
 PathLike = str | os.PathLike[str]
+
+
+class Caller(Screen):
+    """Shows what the child tells where Python prints, and keeps what is to be returned or raised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run: Path | None = None  # the newest one that has a checkpoint
+        self.problem = ""  # why the training ended
+
+    @property
+    def bar_width(self) -> int:
+        """The columns of the progress bar."""
+        return NOTEBOOK if issubclass(tqdm, tqdm_notebook) else super().bar_width
+
+    def new_bar(self, **settings: Any) -> Any:
+        """A bar of a notebook or of a terminal."""
+        return tqdm(**settings)
+
+    def show(self, line: str) -> None:
+        """Show a line of the child: a record, or what else it has printed."""
+        plain, is_record, content = line.partition(RECORD)
+        print(plain, end="", flush=True)
+        if not is_record:
+            return
+        match json.loads(content):
+            case {"kind": "lines", "text": text}:
+                self.lines(text)
+            case {"kind": "notice", "label": label, "text": text}:
+                self.notice(label, text)
+            case {"kind": "log", "text": text}:
+                self.lines(one_line(text))
+            case {"kind": "progress", "step": step, "total": total, "numbers": words}:
+                self.progress(step, total, words)
+            case {"kind": "end_progress"}:
+                self.end_progress()
+            case {"kind": "error", "text": text}:
+                self.problem = text
+            case {"kind": "saved", "run": run}:
+                self.run = Path(run)
 
 
 def train_run(
@@ -42,34 +88,62 @@ def train_run(
         raise UserError(f"resume={resume!r}: use True or False; to continue a run, write resume=True{name}")
     texts = _texts(text)
     _check_types({"run": run, **options}, settings)
-    name = None if run is None else os.fspath(run)
-    checkpoints = project_root() / "checkpoints"
-    with python_errors():
-        if resume:
-            from chargpt.session.resumed import run_to_resume  # takes a second, with torch
-
-            folder = run_to_resume(name, texts, checkpoints)
-            name = str(folder)
-        else:
-            folder = folder_of(run_name(texts) if name is None else name, checkpoints)
-    arguments = command_line(texts, settings=settings or {}, resume=resume, options={"run": name, **options})
-    with python_errors():
-        check_command_line(arguments)
-    ended = train_in_child(arguments)
-    if ended.code == 2:
-        raise UserError(in_python(ended.error))
-    trained = _newest(folder)
-    if ended.interrupted or ended.code > 128:
-        if trained is None:
+    screen = Caller()
+    arguments = command_line(texts, settings=settings or {}, resume=resume, options={"run": run, **options})
+    code, is_interrupted = train_in_child(arguments, screen)
+    if code == 2:
+        raise UserError(screen.problem)
+    if is_interrupted or code > 128:
+        if screen.run is None:
             raise KeyboardInterrupt
-        again = f"chargpt.train(resume=True, run={shown(trained) if trained.parent != checkpoints else trained.name!r})"
-        print(f"what was saved is returned; to continue: {again}", flush=True)
-    elif ended.code:
-        reason = ended.error or f"the process of the training ended with code {ended.code}; its last lines are above"
-        saved = "" if trained is None else f"; the last checkpoint: chargpt.load({shown(trained)!r})"
-        raise RuntimeError(in_python(reason) + saved)
-    assert trained is not None, folder
-    return trained
+        name = screen.run.name if screen.run.parent == project_root() / "checkpoints" else shown(screen.run)
+        print(f"what was saved is returned; to continue: {in_python(resuming(name, verb='train'))}", flush=True)
+    elif code:
+        reason = screen.problem or f"the process of the training ended with code {code}; its last lines are above"
+        saved = "" if screen.run is None else f"; the last checkpoint: chargpt.load({shown(screen.run)!r})"
+        raise RuntimeError(reason + saved)
+    assert screen.run is not None
+    return screen.run
+
+
+def train_in_child(arguments: Sequence[str], screen: Caller) -> tuple[int, bool]:
+    """Run train.py with these `arguments`, and show on `screen` what it tells.
+
+    Returns its exit code, and whether it was interrupted. A KeyboardInterrupt stops it after saving. A second one kills it and
+    is raised.
+    """
+    # In a group of its own, a Ctrl-C of the terminal does not reach it twice.
+    group: dict[str, Any] = {"process_group": 0}
+    if sys.platform == "win32":
+        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(SOURCE), str(screen.bar_width), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        **group,
+    )
+    assert child.stdin is not None and child.stdout is not None
+    is_interrupted = False
+    try:
+        while True:
+            try:
+                for line in child.stdout:
+                    screen.show(line)
+                break
+            except KeyboardInterrupt:
+                if is_interrupted:
+                    child.kill()
+                    raise
+                is_interrupted = True
+                child.stdin.close()
+        return child.wait(), is_interrupted
+    finally:
+        screen.end_progress()
+        child.stdin.close()
+        child.stdout.close()
 
 
 def _check_types(options: Mapping[str, object], settings: object) -> None:
@@ -107,15 +181,6 @@ def _texts(text: PathLike | Sequence[PathLike] | None) -> list[str]:
     return texts
 
 
-def _newest(folder: Path) -> Path | None:
-    """The run that was trained last: the one in `folder`, a teacher of it or its student. None if there is no checkpoint."""
-    name = name_of_student(folder.name) or folder.name
-    folders = [folder.with_name(each) for each in (name, *names_of_teachers(name))]
-    found = [steps(path)[-1:] for path in folders if path.is_dir()]
-    newest = max((path for paths in found for path in paths), key=lambda path: path.stat().st_mtime, default=None)
-    return None if newest is None else newest.parent
-
-
 def command_line(
     texts: Sequence[str], *, settings: Mapping[str, object], resume: bool, options: Mapping[str, object]
 ) -> list[str]:
@@ -136,13 +201,12 @@ def command_line(
 def _instead(key: object) -> str:
     """What to write in place of a key of `settings` that is not one of ours."""
     name = str(key).rpartition(".")[2]
-    theirs = alias(name)
-    ours = re.split("[ ,]", theirs or name)[0]
-    argument = ours.removeprefix("--").replace("-", "_").lower()
+    theirs = ALIASES.get(name, "")
+    argument = theirs.name if isinstance(theirs, Ours) else name
     if argument in ARGUMENTS:
         return f"use the argument {argument}"
-    if theirs:
-        return f"use {ours!r}" if ours in KEYS else f"use {theirs}"
+    if isinstance(theirs, str) and theirs:
+        return f"use {theirs!r}" if theirs in KEYS else f"use {theirs}"
     same = [known for known in KEYS if known.endswith(f".{name}")]
     close = same or (difflib.get_close_matches(str(key), KEYS, n=1) if "." in str(key) else []) or _close_names(name)
     return f"use {' or '.join(map(repr, close))}" if close else "use section.key, for example {'train.max_steps': 500}"

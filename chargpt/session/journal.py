@@ -5,17 +5,16 @@ The journal never affects the training. Each number is recorded by `Metrics`, an
 
 import contextlib
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from chargpt.config import Config, to_dict
+from chargpt.errors import Words
 from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
-from chargpt.terminal import LABEL, Notice, notice_line, one_line
+from chargpt.terminal import LABEL, Notice, notice, one_line
 from chargpt.training.trainer import Step
 
 # The validation loss of the best checkpoint so far. TensorBoard's HParams shows the last value of the first five metrics in
@@ -35,7 +34,7 @@ class Journal:
 
     # Notices
 
-    def notice(self, label: str, text: str) -> None:
+    def notice(self, label: str, text: Words) -> None:
         """Print a line that everybody needs, above the progress bar if there is one."""
         self.add([Notice(label, text)])
 
@@ -45,8 +44,7 @@ class Journal:
             if kind != "summary":
                 self.lines.append(f"{label:<{LABEL}}{one_line(text)}")
             if kind != ("summary" if self.verbose else "detail"):
-                tqdm.write(notice_line(label, text))
-                sys.stdout.flush()
+                notice(label, text)
 
     # Metrics and progress bar
 

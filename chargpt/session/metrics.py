@@ -12,10 +12,9 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
-from tqdm import tqdm
 
 from chargpt.runs.metrics import MetricsFile
-from chargpt.terminal import escape_controls, notice_line, shown
+from chargpt.terminal import escape_controls, notice, shown
 
 # The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
 CHARTS = {
@@ -102,11 +101,8 @@ class Metrics:
                 with contextlib.suppress(OSError):
                     file.close()  # or the interpreter would try again, and print an error, when it ends
         self.lines = self.events = None
-        tqdm.write(
-            notice_line(
-                "warning", f"{shown(self.folder)}: logging stopped ({error.strerror or error}); training continues without it"
-            )
-        )
+        stopped = f"logging stopped ({error.strerror or error}); training continues without it"
+        notice("warning", f"{shown(self.folder)}: {stopped}")
 
 
 class EventFile:

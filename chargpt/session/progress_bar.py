@@ -1,12 +1,9 @@
 """Shows the progress of a run: a bar with the remaining time in a terminal, plain lines elsewhere."""
 
-import sys
 import time
 from collections.abc import Mapping
 
-from tqdm import tqdm
-
-from chargpt.terminal import clock, terminal_width, wrapped
+from chargpt.terminal import clock, screen, wrapped
 
 PLAIN_SECONDS = 10.0  # between plain lines that show only the training loss
 
@@ -15,29 +12,28 @@ class ProgressBar:
     """The progress of a run that is at `step` of `total`."""
 
     def __init__(self, *, step: int, total: int) -> None:
-        self._bar = tqdm(
-            initial=step,
-            total=total,
-            unit="step",
-            disable=not sys.stderr.isatty(),
-            dynamic_ncols=True,
-            mininterval=0.5,
-            bar_format=_layout(terminal_width(sys.stderr)),
-        )
-        self._total, self._first = total, step
+        self._screen = screen()
+        self._step, self._total, self._first = step, total, step
         self._started = self._last_line = time.perf_counter()
         self._numbers: dict[str, float] = {}
         self._evaluated = 0  # the step of the last validation loss
         self._is_new = False  # whether no line has shown the last training loss yet
+        self._beside = ""  # the numbers beside the bar
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._screen.bar_width:
+            self._screen.progress(self._step, self._total, self._beside)
 
     def advance(self) -> None:
         """One step is done."""
-        self._bar.update()
+        self._step += 1
+        self._draw()
 
     def set_total(self, total: int) -> None:
         """The run's length has changed."""
-        self._total = self._bar.total = total
-        self._bar.refresh()
+        self._total = total
+        self._draw()
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
         """Show numbers that were just logged: beside the bar, or as a line for an evaluation or when one is due.
@@ -52,10 +48,12 @@ class ProgressBar:
         if "val/loss" in values:
             self._evaluated = step
             words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
-        self._bar.bar_format = _layout(terminal_width(sys.stderr))
-        self._bar.set_postfix_str(", ".join([*train, *self._last_evaluation(step)]), refresh=False)
+        self._beside = ", ".join([*train, *self._last_evaluation(step)])
+        self._draw()
         now = time.perf_counter()
-        is_due = self._bar.disable and now - self._last_line >= PLAIN_SECONDS and step < self._total  # at the end comes a loss
+        is_due = (
+            not self._screen.bar_width and now - self._last_line >= PLAIN_SECONDS and step < self._total
+        )  # at the end comes a loss
         if "val/loss" not in values and not is_due:
             return
         self._last_line, self._is_new = now, False
@@ -64,24 +62,14 @@ class ProgressBar:
         if step > self._first:
             left = (now - self._started) / (step - self._first) * (self._total - step)
             words.append(f"{clock(left)} left")
-        tqdm.write(wrapped(f"step {step:,}/{self._total:,}: " + ", ".join(words)))
-        sys.stdout.flush()
+        self._screen.lines(wrapped(f"step {step:,}/{self._total:,}: " + ", ".join(words)))
 
     def _last_evaluation(self, step: int) -> list[str]:
-        is_wide = terminal_width(sys.stderr) >= 60
+        is_wide = self._screen.bar_width >= 60
         if "val/loss" not in self._numbers or not (is_wide or self._evaluated == step):
             return []
         return [f"val {self._numbers['val/loss']:.3f}{f' (step {self._evaluated:,})' if is_wide else ''}"]
 
     def close(self) -> None:
         """Leave the bar as it is."""
-        self._bar.close()
-
-
-def _layout(width: int) -> str | None:
-    """What the line of the bar shows in a terminal of `width` columns, in tqdm's terms; None is all that tqdm shows."""
-    if width >= 110:
-        return None
-    if width >= 72:
-        return "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"
-    return "{percentage:3.0f}%, {remaining} left{postfix}"
+        self._screen.end_progress()

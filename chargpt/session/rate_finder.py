@@ -15,6 +15,7 @@ import numpy as np
 from torch.utils.tensorboard import summary
 
 from chargpt.config import Config
+from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
@@ -22,7 +23,7 @@ from chargpt.planning.plan import make_plan
 from chargpt.planning.teachers import models_of
 from chargpt.runs.run import folder_of
 from chargpt.session.metrics import EventFile, event_file_name
-from chargpt.terminal import UserError, notice, shown
+from chargpt.terminal import notice, shown
 from chargpt.text.items import ItemMarks
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.thread_spinning import ThreadSpinning

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chargpt.config import Config
+from chargpt.errors import Command, Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import write_final_report
 from chargpt.planning.cli import TrainOptions
-from chargpt.project import command
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import restore_model
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.runs.starts import start_names
 from chargpt.session.session import Session
-from chargpt.terminal import escape_controls, log, notice, plural, shown
+from chargpt.terminal import escape_controls, notice, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import never_falls
@@ -52,12 +52,12 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     if run is None:
         return Result(interrupt.exit_code, may_go_on=not interrupt.agreed)
     if interrupt.agreed:
-        again = f"{command('train')} --resume --run {run.name(session.checkpoints)}"
-        notice("stopped", f"at step {progress.step:,}, saved; continue with: {again}")
+        again = resuming(run.name(session.checkpoints), verb="train")
+        notice("stopped", Message(f"at step {progress.step:,}, saved; continue with: ", again))
         return Result(interrupt.exit_code, may_go_on=False)
     name = run.name(session.checkpoints)
     if train.sample_length:
-        print(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")
+        screen().lines(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")
     val_loss, _ = _losses(progress)
     bits = val_loss / math.log(2)
     per_item = ""
@@ -71,13 +71,13 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     if not train.student_minutes and (better := better_way(session.options, trainer.config, session.corpus)):
         notice("better", better)
     following = "second run" if train.student_teachers == 1 else "runs that follow"
-    second = f"   (for the {following}: {command('train')} --resume --run {name})" if train.student_minutes else ""
+    second: list[Words] = [f"   (for the {following}: ", resuming(name, verb="train"), ")"] if train.student_minutes else []
     if not interrupt.came_here:
-        device, sample = str(trainer.runtime.device), f"{command('sample')} {name}{second}"
-        ends = f"stopped while the report was written: the run is complete; write text with: {sample}"
+        device, sample = str(trainer.runtime.device), Message(Command("sample", name), *second)
+        ends = screen().spelled(Message("stopped while the report was written: the run is complete; write text with: ", sample))
         notice(*write_final_report(run.folder, session.corpus, device=device, if_stopped=ends))
     is_stopped = interrupt.came_here  # after this, a signal stops the run that follows
-    notice("sample", f"{command('sample')} {name}{second if is_stopped else ''}")
+    notice("sample", Message(Command("sample", name), *(second if is_stopped else [])))
     code = interrupt.exit_code if is_stopped and train.student_minutes else 0
     return Result(code, may_go_on=code == 0)
 
@@ -86,7 +86,8 @@ def give_up(session: Session, problem: NotFinite) -> Result:
     """Tell what is saved of a run that ends with a step that was not finite, and what to do."""
     if session.run is not None:
         name = session.run.name(session.checkpoints)
-        log(f"error: {problem}; {after_divergence(session.run.checkpoint, session.trainer.config, name=name)}")
+        what_to_do = after_divergence(session.run.checkpoint, session.trainer.config, name=name)
+        screen().error(Message(f"{problem}; ", what_to_do))
     return Result(3, may_go_on=False)
 
 
@@ -108,7 +109,7 @@ def best_of(progress: Progress, config: Config) -> str:
     best = f"best {best_loss:.4f} at step {progress.best_step:,}{sample}"
     if lowest_loss is None or f"{lowest_loss:.4f}" == f"{best_loss:.4f}":
         return best
-    why = "but checkpoint.best=last" if config.checkpoint.best == "last" else "before checkpoint.best was changed"
+    why = "but checkpoint.best is last" if config.checkpoint.best == "last" else "before checkpoint.best was changed"
     return f"{best}; an earlier one had {lowest_loss:.4f}, {why}"
 
 
@@ -121,19 +122,23 @@ def why_early(progress: Progress, config: Config) -> str:
     return f"; ended at step {progress.step:,}, since {evaluations} brought no better loss{since}"
 
 
-def better_way(options: TrainOptions, config: Config, corpus: Corpus) -> str:
-    """What gives a better model of this text, if the user has left the model and its training to the program; else empty."""
+def better_way(options: TrainOptions, config: Config, corpus: Corpus) -> Message | None:
+    """What gives a better model of this text, if the user has left the model and its training to the program; else None."""
     decides = options.settings.keys() & {"model", "optim", "train"}
     if decides or options.config is not None or options.resume or config.train.start:
-        return ""
+        return None
     has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab
     is_short = corpus.characters < SHORT and len(corpus.val) >= SHORTEST_SPLIT
     if is_short and has_letters and corpus.items is None and (starts := start_names()):
         first, *others = starts
-        return f"a short text learns more from a start: add --start {first} (or {', '.join(others)}) and --run NAME"
+        start = Option("start", first)
+        return Message(
+            "a short text learns more from a start: add ", start, f" (or {', '.join(others)}) and ", Option("run", "NAME")
+        )
     if options.minutes is None and options.epochs is None:
-        return f"for a better model, run the same command with --minutes {MINUTES} and --run NAME"
-    return ""
+        more = (Option("minutes", MINUTES), " and ", Option("run", "NAME"))
+        return Message("for a better model, run the same command with ", *more)
+    return None
 
 
 def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> str:
@@ -144,7 +149,7 @@ def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> s
     compared = f"its loss is {ngram_loss:.2f}, that of this run {best_loss:.2f}"
     if progress.best_step == 0 < progress.step:
         if config.train.start:
-            return f"training did not improve the model; sample.py uses the weights of the start, whose loss is {best_loss:.2f}"
+            return f"training did not improve the model; samples use the weights of the start, whose loss is {best_loss:.2f}"
         return "the loss only rose: try a lower optim.learning_rate"
     if best_loss > ngram_loss:
         return f"no better than an n-gram model: {compared}"
@@ -184,17 +189,19 @@ def _losses(progress: Progress) -> tuple[float, float]:
     return progress.val_loss, progress.best_loss
 
 
-def after_divergence(checkpoint: Path | None, config: Config, *, name: str) -> str:
+def after_divergence(checkpoint: Path | None, config: Config, *, name: str) -> Message:
     """What is saved of the run `name` after a step that was not finite, and what to do. `checkpoint` is its last one.
 
     What has been damaged since it was saved is not named.
     """
     if checkpoint is None:
-        return "nothing is saved yet; start again with runtime.precision=float32, or without --init-from"
-    other = ", or with train.on_nonfinite=rollback" if config.train.on_nonfinite == "stop" else ""
-    again = f"--resume --run {name} and a lower optim.learning_rate{other}"
+        what = "nothing is saved yet; start again with "
+        return Message(what, Option("runtime.precision", "float32"), ", or without ", Option("init_from"))
+    other: list[Words] = [", or with ", Option("train.on_nonfinite", "rollback")] if config.train.on_nonfinite == "stop" else []
     try:
         good = newest(checkpoint.parent)[0].path
     except CheckpointError as problem:
-        return f"this step was not saved, and nothing of the run can be read ({problem}); start again with --run NAME"
-    return f"this step was not saved. The last good checkpoint is {shown(good)}; continue from it with {again}"
+        what = f"this step was not saved, and nothing of the run can be read ({problem}); start again with "
+        return Message(what, Option("run", "NAME"))
+    what = f"this step was not saved. The last good checkpoint is {shown(good)}; continue from it with "
+    return Message(what, resuming(name), " and a lower optim.learning_rate", *other)

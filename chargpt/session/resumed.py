@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chargpt.config import COMMAND_LINE, Config, Tree, apply, difference
+from chargpt.errors import Command, Option, UserError
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import ignored
 from chargpt.planning.teachers import (
@@ -24,7 +25,7 @@ from chargpt.runs.checkpoint import Checkpoint, has_steps, newest
 from chargpt.runs.load import corpus_of, find_run, without_cache
 from chargpt.runs.run import TEACHER, Run, folder_of
 from chargpt.runs.sealed_json import CheckpointError
-from chargpt.terminal import Notice, UserError, shell_word, shown
+from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.sources import run_name
 from chargpt.text.tokenizer import UnknownCharacters
@@ -121,7 +122,7 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
         try:
             state = newest(first, training=False)[0].state
         except CheckpointError as error:
-            raise UserError(f"{error}; remove that folder, and continue with another teacher, or start again") from None
+            raise UserError(error, "; remove that folder, and continue with another teacher, or start again") from None
         others = reversed(teachers_that_ended(folder, count=state.config.train.student_teachers)[1:])
         return next((other for other in others if not problem_of_teachers([other], state.fingerprint, again="")), first)
 
@@ -139,15 +140,20 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
         try:
             return corpus_of(checkpoint, config, root=root)
         except UserError:
-            places = {text: "TEXT" for text in state.texts} | {config.data.val_text: "data.val_text=TEXT"}
+            places: dict[str, str | Option] = {text: "TEXT" for text in state.texts}
+            places[config.data.val_text] = Option("data.val_text", "TEXT")
             gone = [text for text in places if os.path.isabs(text) and not os.path.exists(text)]
             if not gone:
                 raise
-            again = f"give its new place: --resume --run {shell_word(run)} {' '.join(places[text] for text in gone)}"
-            raise UserError(f"{gone[0]}: the text of the run is not there any more; if it has moved, {again}") from None
+            again = Command("", Option("resume", True), Option("run", run), *(places[text] for text in gone))
+            what = f"{gone[0]}: the text of the run is not there any more; if it has moved, give its new place: "
+            raise UserError(what, again) from None
     problem = UserError(
-        f"TEXT: {' '.join(options.texts)} given, which is not the text of the run {run}; leave TEXT out, or train a new run "
-        f"on it from the weights of this one with --init-from {shell_word(run)} --run NAME"
+        Option("text"),
+        f": {' '.join(options.texts)} given, which is not the text of the run {run}; leave ",
+        Option("text"),
+        " out, or train a new run on it from the weights of this one with ",
+        Command("", Option("init_from", run), Option("run", "NAME")),
     )
     try:
         block_size = config.model.block_size
@@ -172,11 +178,12 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
     if bool(saved.optim.start_decay) != bool(config.optim.start_decay):
         what = f"optim.start_decay: {saved.optim.start_decay:g} -> {config.optim.start_decay:g}: between 0 and more than 0, it"
-        raise UserError(f"{what} cannot change in a run that has begun; start a new one with --run NAME")
+        raise UserError(f"{what} cannot change in a run that has begun; start a new one with ", Option("run", "NAME"))
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         if change.key.startswith(FIXED) and not is_place:
-            raise UserError(f"{change}: cannot change in a run that has begun; start a new one with --run NAME")
+            what = f"{change}: cannot change in a run that has begun; start a new one with "
+            raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":
             notices.append(Notice("changed", str(change)))
     return config, notices

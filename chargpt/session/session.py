@@ -15,6 +15,7 @@ import torch
 from chargpt.analysis.copies import longest_copy
 from chargpt.analysis.heads import draw_attention
 from chargpt.config import Config, TrainConfig
+from chargpt.errors import Message, Option, UserError, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
@@ -37,7 +38,6 @@ from chargpt.planning.teachers import (
     teachers_that_ended,
 )
 from chargpt.planning.time_model import TimeModel, describe_training, long_enough, longest_run
-from chargpt.project import command
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, check_tensors
 from chargpt.runs.checkpoint_schema import Progress, SavedState
@@ -55,7 +55,7 @@ from chargpt.session.student import (
     measure,
     why_no_next_run,
 )
-from chargpt.terminal import Notice, UserError, clock, plural, shown
+from chargpt.terminal import Notice, clock, plural, screen, shown
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.initialisation import initial_model
@@ -203,7 +203,8 @@ class Session:
         journal.add(what_differs(checkpoint.state.environment, trainer.environment))
         steps_left = plural(config.train.max_steps - checkpoint.step, "step")
         left = "no steps" if trainer.is_finished else steps_left if resumed.seconds is None else clock(resumed.seconds)
-        journal.notice("resumed", f"{shown(checkpoint.path)}, {left} to go{_how_to_go_on(trainer)}")
+        journal.notice("resumed", Message(f"{shown(checkpoint.path)}, {left} to go", *_how_to_go_on(trainer)))
+        screen().saved(resumed.run.folder)
         journal.add(describe_place(config, resumed.run.folder))
         journal.add([Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()])
         return cls(
@@ -429,8 +430,9 @@ class Session:
                 try:
                     problems = run.save(state, weights=weights, training=optimizer)
                 except CheckpointError as error:
-                    again = f"{command('train')} --resume --run {run.name(self.checkpoints)}"
-                    raise CheckpointError(f"{error}; then go on with: {again}" if self.saved else str(error)) from error
+                    again: list[Words] = ["; then go on with: ", resuming(run.name(self.checkpoints), verb="train")]
+                    raise CheckpointError(error, *(again if self.saved else [])) from error
+                screen().saved(run.folder)
                 for problem in problems:
                     journal.notice("warning", problem)
                 if run.saved_again and run.checkpoint is not None:
@@ -511,8 +513,9 @@ class Session:
             return
         try:
             self.run.rename(next_teacher_folder(self.run.folder))
+            screen().saved(self.run.folder)
         except UserError as problem:
-            self.journal.notice("warning", str(problem))
+            self.journal.notice("warning", problem)
 
 
 def extra_metrics(
@@ -538,14 +541,14 @@ def extra_metrics(
     return metrics
 
 
-def _how_to_go_on(trainer: Trainer) -> str:
+def _how_to_go_on(trainer: Trainer) -> list[Words]:
     """What to add to the command of a run that is finished, and that no student follows; otherwise nothing."""
     train = trainer.config.train
     if not trainer.is_finished or train.student_minutes:
-        return ""
+        return []
     if trainer.progress.step < train.max_steps:
-        return "; to train on, add train.patience=0"
-    return f"; to train on, add train.max_steps={2 * train.max_steps}, or --minutes M"
+        return ["; to train on, add ", Option("train.patience", 0)]
+    return ["; to train on, add ", Option("train.max_steps", 2 * train.max_steps), ", or ", Option("minutes")]
 
 
 def _about_processes(trainer: Trainer) -> list[Notice]:

@@ -6,7 +6,6 @@ whose rate has fallen cannot go on.
 
 import contextlib
 import dataclasses
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chargpt.config import Config
+from chargpt.errors import Message, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
 from chargpt.planning.teachers import next_teacher_folder, number_of, problem_of_teachers, runs_in_all, student_folder
@@ -120,27 +120,30 @@ def describe_next(config: Config, name: str, teachers: Sequence[Path], *, is_stu
     return Notice(label, f"{name} learns from {first}{more}; it has {own}")
 
 
-def why_no_next_run(ended: Path, student: Path, teachers: Sequence[Path], *, fingerprint: str, processes: int) -> str:
-    """Why no run follows the one in the folder `ended`, and what to do; empty if one follows.
+def why_no_next_run(
+    ended: Path, student: Path, teachers: Sequence[Path], *, fingerprint: str, processes: int
+) -> Message | None:
+    """Why no run follows the one in the folder `ended`, and what to do; None if one follows.
 
     The run in the folder `student` is to learn from the text with this `fingerprint`, and from runs of which the `teachers`
     have ended.
     """
     if ended.name not in [path.name for path in teachers]:  # it was not renamed, or one before it is gone
         name = next_teacher_folder(student).name
-        return f"{shown(ended)}: for the run that follows, rename this folder to {name}, and then --resume --run {name}"
+        what = f"{shown(ended)}: for the run that follows, rename this folder to {name}, and then "
+        return Message(what, resuming(name))
     if has_steps(student):
         return _about_student(student, ended, fingerprint)
     if processes > 1:
-        return f"{shown(student)}: for this run, continue without torchrun: --resume --run {shlex.quote(shown(ended))}"
-    return problem_of_teachers(teachers, fingerprint, again=f"--resume --run {shlex.quote(shown(student))}")
+        return Message(f"{shown(student)}: for this run, continue without torchrun: ", resuming(shown(ended)))
+    return problem_of_teachers(teachers, fingerprint, again=resuming(shown(student)))
 
 
-def _about_student(student: Path, ended: Path, fingerprint: str) -> str:
+def _about_student(student: Path, ended: Path, fingerprint: str) -> Message:
     """What the run in the folder `student` is, which the one in `ended` was to have taught, and what to do."""
     with contextlib.suppress(CheckpointError):
         state = newest(student, training=False)[0].state
         if state.fingerprint != fingerprint or not (state.config.train.teachers or state.config.train.student_minutes):
-            again = f"--resume --run {shlex.quote(shown(ended))}"
-            return f"{shown(student)} is a run of another command; rename that folder, and then {again}"
-    return f"{shown(student)} exists; if it is not complete, continue it with --resume --run {shlex.quote(shown(student))}"
+            what = f"{shown(student)} is a run of another command; rename that folder, and then "
+            return Message(what, resuming(shown(ended)))
+    return Message(f"{shown(student)} exists; if it is not complete, continue it with ", resuming(shown(student)))

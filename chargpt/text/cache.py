@@ -14,13 +14,14 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from chargpt.errors import Words
 from chargpt.files import (
     FolderLock,
     SyncedFile,
@@ -50,7 +51,7 @@ class EncodedText:
     val: np.ndarray  # (n_val,) likewise; no overlap with train
     counts: np.ndarray  # (vocab_size,) int64: how often each id occurs in both splits
     distinct: int  # characters before any were folded
-    notes: list[str]  # what the user should know about how the text was read
+    notes: Sequence[Words]  # what the user should know about how the text was read
     items: ItemCounts | None = None  # of a list of items; None for any other text
     folder: Path | None = None  # of the entry; None for a text that is in no cache
 

@@ -4,7 +4,7 @@ import codecs
 import unicodedata
 from pathlib import Path
 
-from chargpt.terminal import UserError
+from chargpt.errors import Message, Option, UserError, Words
 from chargpt.text.formats import binary_format
 from chargpt.text.source_bytes import Source
 
@@ -48,7 +48,7 @@ def byte_order_mark(head: bytes) -> tuple[bytes, str]:
     return next(((mark, encoding) for mark, encoding in MARKS if head.startswith(mark)), (b"", "utf-8"))
 
 
-def why_not_utf8(head: bytes, *, path: Path | None = None) -> str | None:
+def why_not_utf8(head: bytes, *, path: Path | None = None) -> Words | None:
     """What a file is that begins with `head`, has no byte-order mark and is not UTF-8 text; None if it may be.
 
     A file in UTF-16 or of zeros can be valid UTF-8: NUL is a character.
@@ -59,7 +59,7 @@ def why_not_utf8(head: bytes, *, path: Path | None = None) -> str | None:
     if sample.count(0) <= len(sample) * MAX_NUL_SHARE:
         return None
     if guess := likely_encoding(sample):
-        return f"it reads as {guess}, so add data.encoding={guess}"
+        return Message(f"it reads as {guess}, so add ", Option("data.encoding", guess))
     return "most of it is NUL bytes, so it is not text; give a text file"
 
 
@@ -81,18 +81,19 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
         return UserError(f"{source.label}: {what}")
     where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
     if encoding == "utf-8" and first_bytes[:1] == b"\xed" and first_bytes[1:] >= b"\xa0":
-        what_to_do = "convert the file to UTF-8, or set data.vocabulary=bytes"
-        return UserError(f"{where}, but half of a surrogate pair, as CESU-8 has them; {what_to_do}")
+        what = f"{where}, but half of a surrogate pair, as CESU-8 has them; convert the file to UTF-8, or set "
+        return UserError(what, Option("data.vocabulary", "bytes"))
     if encoding == "utf-8" and (damage := _damage(before, rest)):
         return UserError(f"{where}, although the text before it is: {damage}")
     guess = "utf-8" if encoding != "utf-8" and _is_utf8(around) else likely_encoding(around)
     if guess == codecs.lookup(encoding).name:
         return UserError(f"{where}, although it reads as such: it is damaged there, or cut off; copy it again")
     if guess:
-        return UserError(f"{where}; it reads as {guess}, so add data.encoding={guess}")
+        return UserError(f"{where}; it reads as {guess}, so add ", Option("data.encoding", guess))
     if b"\0" in around:
         return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
-    return UserError(f"{where}; name its encoding in data.encoding, correct that byte, or set data.vocabulary=bytes")
+    what = f"{where}; name its encoding in data.encoding, correct that byte, or set "
+    return UserError(what, Option("data.vocabulary", "bytes"))
 
 
 def _damage(before: bytes, rest: bytes) -> str:

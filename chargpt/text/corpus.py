@@ -15,8 +15,9 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
+from chargpt.errors import Message, Option, UserError, Words, join
 from chargpt.files import SyncedFile
-from chargpt.terminal import Notice, UserError, one_line, plural, shown
+from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.encoding import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.facts import TextFacts, facts_of
@@ -33,8 +34,8 @@ if TYPE_CHECKING:  # the modules for lists are imported for lists alone
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
 MAKE_ROOM = "free some space there, or name another folder in data.cache"
-FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; data.newlines=keep leaves them as they are"
-BY_FILE = "whole files validate; data.split=position takes the end of the text instead"
+FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; the setting data.newlines can keep them"
+BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
 FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
 
 
@@ -44,7 +45,7 @@ class Corpus(EncodedText):
 
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
-    warnings: list[str] = field(default_factory=list)  # structured files that are read as they are
+    warnings: list[Words] = field(default_factory=list)  # structured files that are read as they are
     other_split: str = ""  # the data.split that validates on text from all over, if this one does not
 
     @functools.cached_property
@@ -70,7 +71,7 @@ class Corpus(EncodedText):
                 "split", f"{len(self.train):,} training {unit}, {len(self.val):,} validation {unit} ({share:.1%})", "detail"
             ),
             *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
-            *(Notice("note", one_line(note)) for note in self.notes),
+            *(Notice("note", note) for note in self.notes),
         ]
 
 
@@ -108,7 +109,7 @@ def load_corpus(
         encoded = _find_or_encode(sources, divided, tokenizer, known, cache)
         other = _other_split(divided, sources)
     by_file = [BY_FILE] if divided.split == "document" and config.split == "auto" else []
-    found = {**vars(encoded), "notes": sources.notes + by_file + encoded.notes}
+    found = {**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]}
     absolute = [absolute_text(text) for text in texts]
     corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other)
     _check_length(corpus, divided, block_size, has_shape=bool(known))
@@ -285,7 +286,8 @@ def _check_marks(found: "ItemList", tokenizer: Tokenizer, config: DataConfig) ->
     ids = tokenizer.ids_of(marks)
     if (ids < 0).any() or set(ids.tolist()) & set(tokenizer.never_sampled):
         what = "the characters that end items and labels would share the id of rare ones"
-        raise UserError(f"data.max_vocab: {config.max_vocab} given with data.min_count={config.min_count}: {what}; keep more")
+        count = Option("data.min_count", config.min_count)
+        raise UserError(f"data.max_vocab: {config.max_vocab} given with ", count, f": {what}; keep more")
 
 
 @contextlib.contextmanager
@@ -384,23 +386,27 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     if config.split == "document" and n_val == 0:
         raise UserError(
             "data.split: document given, but the text is one document; it needs two documents or more: give several files or "
-            "JSON lines, or set data.split=position"
+            "JSON lines, or set ",
+            Option("data.split", "position"),
         )
     if corpus.characters < 4 * SHORTEST_USEFUL:
         few = f"{plural(corpus.characters, 'character')} {'is' if corpus.characters == 1 else 'are'} too few to learn from"
         raise UserError(f"{corpus.name}: {few}; give a text of some thousands")
-    ways = []
+    ways: list[Words] = []
     if config.split == "position" and not config.val_text:
         total = corpus.characters
         fractions = [f / 100 for f in range(1, 100) if need <= int(total * (1 - f / 100)) <= total - need]
         if fractions:
-            ways.append(f"set data.val_fraction={min(fractions, key=lambda f: abs(f - config.val_fraction))}")
+            nearest = min(fractions, key=lambda f: abs(f - config.val_fraction))
+            ways.append(Message("set ", Option("data.val_fraction", nearest)))
     if min(n_train, n_val) > SHORTEST_USEFUL and not has_shape:
-        ways.append(f"set model.block_size={min(n_train, n_val) - 1} or less")
+        ways.append(Message("set ", Option("model.block_size", min(n_train, n_val) - 1), " or less"))
     if config.split in ("document", "blocks"):
-        ways.append("set data.split=position")
+        ways.append(Message("set ", Option("data.split", "position")))
     ways.append("give a longer text")
     raise UserError(
-        f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; model.block_size={block_size} needs "
-        f"{need:,} of each: {', or '.join(ways)}"
+        f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; ",
+        Option("model.block_size", block_size),
+        f" needs {need:,} of each: ",
+        join(", or ", ways),
     )

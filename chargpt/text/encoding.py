@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from chargpt.config import DataConfig
+from chargpt.errors import UserError
 from chargpt.files import SyncedFile
-from chargpt.terminal import UserError, plural
+from chargpt.terminal import plural
 from chargpt.text.reading import TRAIN, VAL, Piece, TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points

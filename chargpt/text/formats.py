@@ -8,8 +8,9 @@ import zlib
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from chargpt.errors import UserError, shell_word
 from chargpt.project import command
-from chargpt.terminal import UserError, shell_word, shown
+from chargpt.terminal import shown
 
 # How to get the text of a document. {file} is its name and {text} that of the text.
 OFFICE = "in Word or LibreOffice, save it as plain text (UTF-8), or: pandoc {file} -t plain --wrap=none -o {text}"

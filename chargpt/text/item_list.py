@@ -14,7 +14,8 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError, plural, shell_word
+from chargpt.errors import Option, UserError, shell_word
+from chargpt.terminal import plural
 from chargpt.text.encoding import notes_of
 from chargpt.text.formats import plain_name
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
@@ -177,7 +178,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
                 raise UserError(f"{where}: {what}; name a field in data.label that groups the items")
             if len(item) > MAX_ITEM:
                 what = f"an item of {len(item):,} characters, more than {MAX_ITEM:,}"
-                raise UserError(f"{where}: {what}; split it, or train on it as a text, without --items")
+                raise UserError(f"{where}: {what}; split it, or train on it as a text, without items")
             yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
 
 
@@ -190,8 +191,10 @@ def _items_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
         yield from _sequences_in(text, origin, config)
         return
     if config.items not in (LINE, PARAGRAPH, FILE):
-        what_to_do = "give CSV, TSV or JSON lines with it, or --items line, paragraph or file"
-        raise UserError(f"{origin.source.label}: plain text, so it has no field {config.items!r}; {what_to_do}")
+        what = (
+            f"{origin.source.label}: plain text, so it has no field {config.items!r}; give CSV, TSV or JSON lines with it, or "
+        )
+        raise UserError(what, Option("data.items", "line"), ", paragraph or file")
     labels = [_place(name, origin, config.label) for name in config.label_fields]
     parts = text.split("\n") if config.items == LINE else BLANK_LINES.split(text) if config.items == PARAGRAPH else [text]
     if config.items == LINE and not parts[-1]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from chargpt.terminal import UserError, shell_word
+from chargpt.errors import Option, UserError, Words
 from chargpt.text.records import MAX_LINE, decoded, labelled, lines_in
 from chargpt.text.structure import MAX_COMPARED, end_of, named
 
@@ -128,20 +128,20 @@ def _text_of(record: object, field: str, where: str, *, setting: str) -> str:
         inner = [name for name in texts if name.endswith(f".{field}")]
         close = inner[:1] or difflib.get_close_matches(field, names[:MAX_COMPARED], n=1)
         longest = max(texts, key=lambda name: len(texts[name]), default="")
-        what_to_do = f"name the one with the text in {setting}"
-        what_to_do += f", for example {setting}={shell_word(longest)}" if longest else ""
-        what_to_do = f"did you mean {setting}={shell_word(close[0])}?" if close else what_to_do
+        what_to_do: list[Words] = [f"name the one with the text in {setting}"]
+        what_to_do += [", for example ", Option(setting, longest)] if longest else []
+        what_to_do = ["did you mean ", Option(setting, close[0]), "?"] if close else what_to_do
         first = field.partition(".")[0]
         if "." in field and isinstance(record.get(first), list):
-            what_to_do = f"{first!r} is a list; write the texts in it into one field first"
-        raise UserError(f"{where}: no field {field!r}, its fields are: {named(names)}; {what_to_do}")
+            what_to_do = [f"{first!r} is a list; write the texts in it into one field first"]
+        raise UserError(f"{where}: no field {field!r}, its fields are: {named(names)}; ", *what_to_do)
     if not isinstance(text, str):
         inside = _texts_in(text) if isinstance(text, dict) else {}
-        what_to_do = f"name one with text in {setting}"
+        what_to_do = [f"name one with text in {setting}"]
         if inside:
             longest = max(inside, key=lambda name: len(inside[name]))
-            what_to_do += f", for example {setting}={shell_word(f'{field}.{longest}')}"
-        raise UserError(f"{where}: field {field!r} is {KINDS[type(text)]}; {what_to_do}")
+            what_to_do += [", for example ", Option(setting, f"{field}.{longest}")]
+        raise UserError(f"{where}: field {field!r} is {KINDS[type(text)]}; ", *what_to_do)
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
 from chargpt.text.reading import TRAIN, Origin, Piece, TextReader, with_split
 from chargpt.text.sources import can_be_read_again, needs_download, select_sources

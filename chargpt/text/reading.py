@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text.charsets import byte_order_mark, undecodable, why_not_utf8
 from chargpt.text.formats import is_binary
 from chargpt.text.normalization import TextNormalizer
@@ -142,7 +142,7 @@ class TextReader:
             if mark:
                 self.byte_order_marks.add(encoding)
             elif what := why_not_utf8(head, path=source.path):
-                raise UserError(f"{source.label}: {what}")
+                raise UserError(f"{source.label}: ", what)
         pieces = _decode(source, chunks, encoding, skip=len(mark))
         if structure is None:
             return [(1, pieces)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 
 MAX_LINE = 2**28  # characters, which must fit into memory
 

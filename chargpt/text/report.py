@@ -4,10 +4,10 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from typing import NamedTuple
 
 import numpy as np
 
+from chargpt.errors import Message, Option, Words, join
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import COMPRESSED_SAMPLE
@@ -38,7 +38,7 @@ def examine(corpus: Corpus) -> list[Notice]:
     facts = corpus.facts
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
     copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
-    warnings = [*corpus.warnings, *(problem.text for problem in split_problems(corpus))]
+    warnings = [*corpus.warnings, *split_problems(corpus)]
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
     ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
@@ -52,35 +52,28 @@ def examine(corpus: Corpus) -> list[Notice]:
     ]
 
 
-class SplitProblem(NamedTuple):
-    """Why the loss on the validation split does not say how well a model predicts new text of this kind."""
-
-    text: str  # what is wrong, and what to do
-    setting: str  # that fixes it, as section.key=value; empty if there is none
-
-
-def split_problems(corpus: Corpus) -> list[SplitProblem]:
-    """What is wrong with the validation split."""
-    facts, problems = corpus.facts, []
+def split_problems(corpus: Corpus) -> list[Words]:
+    """Why the loss on the validation split does not say how well a model predicts new text of this kind, and what to do."""
+    facts, problems = corpus.facts, list[Words]()
     if facts.sorted_from:
         lines = f"those from {facts.sorted_from!r} to {facts.sorted_to!r}, unlike the training split"
         what = f"the lines are in alphabetical order, so the validation split is only {lines}"
-        fix = "data.shuffle=lines"
-        problems.append(SplitProblem(f"{what}; add {fix}, which shuffles the lines before the split", fix))
+        problems.append(Message(what, "; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split"))
     if facts.shared > MAX_OVERLAP:
         what = f"{facts.shared:.0%} of the validation split is lines of the training split, more than 20%"
         fix = "remove the copies from the text, or set data.val_text to another text"
-        problems.append(SplitProblem(f"{what}: the validation loss will be too low; {fix}", ""))
+        problems.append(f"{what}: the validation loss will be too low; {fix}")
     if not problems and corpus.other_split and facts.is_split_other:
-        kind, fix = "harder" if facts.is_split_harder else "easier", f"data.split={corpus.other_split}"
+        kind, split = "harder" if facts.is_split_harder else "easier", Option("data.split", corpus.other_split)
         what = f"the validation split is {kind} than the rest of the text"
         own = f"an n-gram model has the loss {facts.own_loss:.2f} on it"
         spread = f"{facts.spread_loss:.2f} on as much text from all over that it has not counted"
-        problems.append(SplitProblem(f"{what}: {own}, and {spread}; for a validation split from all over, add {fix}", fix))
+        said = Message(f"{what}: {own}, and {spread}; for a validation split from all over, add ", split)
+        problems.append(said)
     return problems
 
 
-def _rarest(corpus: Corpus) -> str:
+def _rarest(corpus: Corpus) -> Words:
     if corpus.tokenizer.characters is None:
         return f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
     counts = corpus.counts[: len(corpus.tokenizer.characters)]
@@ -91,7 +84,8 @@ def _rarest(corpus: Corpus) -> str:
     if rare.sum() < 50:
         return named
     share = counts[rare].sum() / corpus.characters
-    return f"{named}; {rare.sum():,} characters occur less than 3 times, {share:.2%} of the text (data.min_count=3 merges them)"
+    what = f"{named}; {rare.sum():,} characters occur less than 3 times, {share:.2%} of the text ("
+    return Message(what, Option("data.min_count", 3), " merges them)")
 
 
 def _times(count: int) -> str:
@@ -112,7 +106,7 @@ def _odd(corpus: Corpus) -> Notice:
             harmless[does] += count
         elif kind and character not in "\t\n\r":
             kinds[kind][character] += count
-    found = [f"{of_kind.total():,} {kind} ({_named(of_kind)})" for kind, of_kind in kinds.items()]
+    found: list[Words] = [f"{of_kind.total():,} {kind} ({_named(of_kind)})" for kind, of_kind in kinds.items()]
     if replaced := counts.get("\ufffd"):
         found.append(f"{replaced:,} U+FFFD (the text was decoded wrongly before)")
     if garbled := corpus.facts.garbled:
@@ -124,9 +118,10 @@ def _odd(corpus: Corpus) -> Notice:
             ends = "all line ends are \\r\\n"
         elif not newlines:
             ends = "all line ends are \\r"
-        found.append(f"{ends} (data.newlines=fold changes them to \\n)")
+        found.append(Message(f"{ends} (", Option("data.newlines", "fold"), " changes them to \\n)"))
     well = [f"{count:,} invisible that {does} (harmless)" for does, count in harmless.items()]
-    return Notice("odd", "; ".join([", ".join(found) or "no odd characters", *well]), "line" if found else "detail")
+    said = join("; ", [join(", ", found or ["no odd characters"]), *well])
+    return Notice("odd", said, "line" if found else "detail")
 
 
 def _named(counts: Counter[str]) -> str:

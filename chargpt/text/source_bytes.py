@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text.formats import is_compressed, open_unpacked
 
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth

@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from chargpt.errors import Message, Option, UserError, Words, shell_word
 from chargpt.files import WINDOWS, portable, publish_file
-from chargpt.terminal import UserError, log, shell_word, shown
+from chargpt.terminal import log, shown
 from chargpt.text.duplicates import duplicates
 from chargpt.text.formats import CHECKPOINT, DOCUMENTS, plain_name, refuse_checkpoint
 from chargpt.text.source_bytes import Source, Sources, walk
@@ -175,7 +176,7 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     matching = [path for path in files if fnmatch.fnmatch(plain_name(path), pattern)]
     if not matching:
         refuse_checkpoint(folder)
-        raise UserError(f"{shown(folder)}: {_no_match(files, pattern)}")
+        raise UserError(f"{shown(folder)}: ", _no_match(files, pattern))
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
@@ -184,7 +185,7 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 
 
-def _no_match(files: list[Path], pattern: str) -> str:
+def _no_match(files: list[Path], pattern: str) -> Words:
     if not files:
         return "an empty folder; give a folder with texts"
     suffix, count = Counter(plain_name(path).suffix for path in files).most_common(1)[0]
@@ -193,7 +194,8 @@ def _no_match(files: list[Path], pattern: str) -> str:
         what = what.format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
         return f"none of its {len(files):,} files matches {pattern}, {count:,} match *{suffix}: each is {what}"
     wanted = f"*{suffix}" if suffix else "*"
-    return f"none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}; add data.pattern='{wanted}'"
+    what = f"none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}; add "
+    return Message(what, Option("data.pattern", wanted))
 
 
 def _suggestion(path: Path) -> str:

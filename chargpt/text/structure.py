@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chargpt.config import DataConfig
+from chargpt.errors import Message, Option, Words, shell_word
 from chargpt.files import WINDOWS
-from chargpt.terminal import shell_word
 from chargpt.text.charsets import byte_order_mark
 from chargpt.text.formats import plain_name
 from chargpt.text.source_bytes import Source
@@ -122,7 +122,7 @@ def read_head(source: Source) -> bytes:
     return next(source.chunks(HEAD), b"")
 
 
-def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[str]:
+def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:
     """A line for each structured format that is read as it is, with what to do about it. Raises UserError."""
     if config.format == "text":
         return []
@@ -281,7 +281,7 @@ def _longest(texts: Mapping[str, Sequence[str]]) -> str:
     return max(texts, key=lambda name: sum(map(len, texts[name])) / max(1, len(texts[name])), default="")
 
 
-def _warning(source: Source, structure: Structure, count: int) -> str:
+def _warning(source: Source, structure: Structure, count: int) -> Words:
     """What is read as it is, and what to do if that is not meant."""
     more = f" and {count - 1:,} more" if count > 1 else ""
     what = f"{source.label}{more}: {structure.kind}, read as plain text"
@@ -289,11 +289,13 @@ def _warning(source: Source, structure: Structure, count: int) -> str:
     if structure.fields and has_names:
         names = "columns" if structure.kind in (CSV, TSV) else "fields"
         where = f"its {names} are {named(structure.fields)}"
-        return f"{what}; {where}; for the text of one alone, add data.field={shell_word(structure.longest or 'NAME')}"
+        what = f"{what}; {where}; for the text of one alone, add "
+        return Message(what, Option("data.field", structure.longest or "NAME"))
     if structure.kind in (CSV, TSV):
-        return f"{what}; for one column alone, add a first line with the names of the columns, and data.field=NAME"
+        what = f"{what}; for one column alone, add a first line with the names of the columns, and "
+        return Message(what, Option("data.field", "NAME"))
     if structure.has_fields:
-        return f"{what}; for the text in one field of its objects, add data.field=NAME"
+        return Message(f"{what}; for the text in one field of its objects, add ", Option("data.field", "NAME"))
     name = "FILE" if source.path is None else str(source.path)
     new = shell_word(Path(plain_name(Path(name))).stem + ".txt")
     python = "py" if WINDOWS else "python3"

@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from chargpt.errors import UserError
 from chargpt.files import SyncedFile, publishing, remove_left_behind
-from chargpt.terminal import UserError, shown
+from chargpt.terminal import shown
 from chargpt.text.cache import EncodedText
 
 CHUNK = 2**22  # ids that are sorted together

@@ -5,7 +5,7 @@ import difflib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from chargpt.terminal import UserError, shell_word
+from chargpt.errors import Option, UserError, Words
 from chargpt.text.records import decoded, labelled, lines_in
 from chargpt.text.structure import MAX_COMPARED, NAME, Structure, csv_reader, named
 
@@ -69,12 +69,14 @@ def _column(header: list[str], field: str, *, label: str, setting: str) -> int:
     if field in header:
         raise UserError(f"{label}: {header.count(field)} columns are named {field!r}; give each of them its own name")
     close = difflib.get_close_matches(field, header[:MAX_COMPARED], n=1)
-    what_to_do = f"did you mean {setting}={shell_word(close[0])}?" if close else f"name the one with the text in {setting}"
+    what_to_do: list[Words] = [f"name the one with the text in {setting}"]
+    if close:
+        what_to_do = ["did you mean ", Option(setting, close[0]), "?"]
     if "," in field and set(field.split(",")) <= set(header):
-        what_to_do = f"give one alone, for example {setting}={shell_word(field.partition(',')[0])}"
+        what_to_do = ["give one alone, for example ", Option(setting, field.partition(",")[0])]
     elif not close and not all(map(NAME.fullmatch, header)):
-        what_to_do += ", or add a first line with the names of the columns if there is none"
-    raise UserError(f"{label}: no column {field!r}, its columns are: {named(header)}; {what_to_do}")
+        what_to_do.append(", or add a first line with the names of the columns if there is none")
+    raise UserError(f"{label}: no column {field!r}, its columns are: {named(header)}; ", *what_to_do)
 
 
 def _lines(pieces: Iterable[bytes | str], delimiter: str, *, label: str) -> Iterator[str]:

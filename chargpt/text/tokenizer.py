@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import Message, Option, UserError, Words
 from chargpt.text.normalization import TextNormalizer
 
 CODE_POINTS = 0x110000  # the number of code points in Unicode
@@ -22,8 +22,8 @@ MAX_LISTED = 8  # unknown characters that an error message describes
 class UnknownCharacters(UserError):
     """Text with characters that are not in the vocabulary; `characters` holds each of them once."""
 
-    def __init__(self, message: str, characters: str) -> None:
-        super().__init__(message)
+    def __init__(self, *pieces: Words, characters: str) -> None:
+        super().__init__(*pieces)
         self.characters = characters
 
 
@@ -73,13 +73,13 @@ class Tokenizer:
         table[points] = np.arange(len(points))
         return table
 
-    def encode(self, text: str) -> np.ndarray:
-        """The ids of `text` after normalisation, int64, (n_ids,). Raises UnknownCharacters."""
-        text, ids = self._normalized_ids(text)
+    def encode(self, text: str, *, name: str = "prompt") -> np.ndarray:
+        """The ids of `text` after normalisation, int64, (n_ids,). Raises UnknownCharacters, which calls the text `name`."""
+        text, ids = self._normalized_ids(text, name)
         first = {text[i]: i for i in reversed(np.flatnonzero(ids < 0).tolist())}
         if first:
             positions = {c: f"at character {first[c] + 1:,}" for c in sorted(first, key=first.__getitem__)}
-            raise self.unknown("prompt", positions, "change them, or skip them with --unknown skip")
+            raise self.unknown(name, positions, Message("change them, or skip them with ", Option("unknown", "skip")))
         return ids
 
     def encode_known(self, text: str) -> tuple[np.ndarray, str]:
@@ -103,15 +103,15 @@ class Tokenizer:
         """A decoder that accepts ids a few at a time."""
         return DecodeStream(self)
 
-    def unknown(self, where: str, positions: dict[str, str], what_to_do: str) -> UnknownCharacters:
+    def unknown(self, where: str, positions: dict[str, str], what_to_do: Words) -> UnknownCharacters:
         """The error for unknown characters; `positions` says where each one occurs, or how often."""
         described = [
             f"{character_name(c)} {position} ({self._hint(c)})" for c, position in list(positions.items())[:MAX_LISTED]
         ]
         more = f" and {len(positions) - MAX_LISTED:,} more" if len(positions) > MAX_LISTED else ""
         listed = ", ".join(described)
-        message = f"{where}: characters the model has not seen: {listed}{more}; {what_to_do}"
-        return UnknownCharacters(message, "".join(positions))
+        what = f"{where}: characters the model has not seen: {listed}{more}; "
+        return UnknownCharacters(what, what_to_do, characters="".join(positions))
 
     def settings(self, config: DataConfig) -> DataConfig:
         """`config` for reading a text with this vocabulary and its normaliser.
@@ -165,20 +165,24 @@ class Tokenizer:
     def _has_no_return(self) -> bool:
         return self.characters is not None and "\r" not in self.characters
 
-    def _normalized_ids(self, text: str) -> tuple[str, np.ndarray]:
-        """`text` after normalisation, and its ids, -1 for unknown characters."""
+    def _normalized_ids(self, text: str, name: str = "prompt") -> tuple[str, np.ndarray]:
+        """`text` after normalisation, and its ids, -1 for unknown characters; `name` is what an error calls it."""
         text = self.normalized(text)
-        return text, self.ids_of(text)
+        return text, self.ids_of(text, name)
 
-    def ids_of(self, text: str) -> np.ndarray:
-        """The ids of a text that is already normalised, such as decoded ids, int64; -1 for unknown characters."""
+    def ids_of(self, text: str, name: str = "prompt") -> np.ndarray:
+        """The ids of a text that is already normalised, such as decoded ids, int64; -1 for unknown characters.
+
+        Raises UnknownCharacters, which calls the text `name`, for half a character in a vocabulary of bytes.
+        """
         if self.characters is None:
             try:
                 # The command line represents bytes that are not UTF-8 as surrogates; this restores those bytes.
                 content = text.encode("utf-8", "surrogateescape")
             except UnicodeEncodeError as error:
                 half = text[error.start]
-                raise UnknownCharacters(f"prompt: {character_name(half)} is half a character; remove it", half) from None
+                what = f"{character_name(half)} is half a character; remove it"
+                raise UnknownCharacters(f"{name}: {what}", characters=half) from None
             return np.frombuffer(content, np.uint8).astype(np.int64)
         return np.take(self.table(), code_points(text), mode="clip").astype(np.int64)
 

@@ -20,8 +20,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from chargpt.errors import UserError
 from chargpt.interrupt import SAVING, Interrupt
-from chargpt.terminal import UserError, message_for, one_line
+from chargpt.terminal import message_for, one_line
 
 FLAGS = 2  # the last numbers of every vector that is summed: a signal came; something failed
 SAVED = "chargpt/saved"  # in the store of the launcher, which stays when it starts the processes again

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision
+from chargpt.errors import Option, UserError
 from chargpt.kernels.attention import PANEL, FusedAttention, fused_attention, supports
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel, is_faster, step_kernel
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
-from chargpt.terminal import UserError, one_line
+from chargpt.terminal import one_line
 from chargpt.training.parallel import Group
 
 WORTH_COMPILING = 30e6  # training characters on a GPU that make up for a minute of compiling; a guess, not measured
@@ -151,13 +152,14 @@ def _asked_kernel(config: Config, device: torch.device, precision: torch.dtype, 
     if device.type != "cpu" or compiled or not supports_step(config.model):
         raise UserError(
             "runtime.step: native given, but it is for a CPU, without runtime.compile, and for a model whose n_embd is a "
-            f"multiple of {PANEL}, {config.model.n_embd} given; use runtime.step=auto"
+            f"multiple of {PANEL}, {config.model.n_embd} given; use ",
+            Option("runtime.step", "auto"),
         )
     try:
         return step_kernel(precision)
     except Unavailable as reason:
         raise UserError(
-            f"runtime.step: native given, but it cannot be compiled here ({reason}); use runtime.step=auto"
+            f"runtime.step: native given, but it cannot be compiled here ({reason}); use ", Option("runtime.step", "auto")
         ) from None
 
 

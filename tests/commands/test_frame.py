@@ -42,21 +42,6 @@ finally:
     assert done.stderr == "False\n" and f"usage: {command(verb)} " in done.stdout
 
 
-def test_an_error_that_begins_with_an_option_names_it():
-    def work(options):
-        raise options.error
-
-    def result(error):
-        return run_verb(lambda argv: Namespace(top_k=5, error=error), [], work)
-
-    with pytest.raises(UserError, match="^--top-k: -1 given; use 0 or more$"):
-        result(ValueError("top_k: -1 given; use 0 or more"))
-    for error in (UserError("top_k: no run of that name; give another"), ValueError("no option: 5"), KeyError("top_k")):
-        with pytest.raises(type(error)) as raised:
-            result(error)
-        assert raised.value is error
-
-
 def test_the_run_is_required_and_the_device_is_not(capsys):
     parser = Parser(prog="verb")
     add_run_options(parser)

@@ -34,7 +34,7 @@ def planned(text: Path, folder: Path, *words: str) -> Plan:
 
 def said(plan: Plan, label: str) -> str:
     """The notices with this label, a line each."""
-    return "\n".join(text for one, text, _ in (*plan.notices, *plan.choices) if one == label)
+    return "\n".join(str(text) for one, text, _ in (*plan.notices, *plan.choices) if one == label)
 
 
 def test_a_plan_prints_and_writes_nothing_and_leaves_random_states_alone(text, tmp_path, capfd):

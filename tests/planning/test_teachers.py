@@ -419,7 +419,9 @@ def test_a_student_that_has_learned_nothing_says_so_where_it_is_used(tmp_path):
     assert find_checkpoint("many", tmp_path)[1] == [], "of a model that was imported, for example"
     publish_run(tmp_path / "many-teacher")
     _, (warning,) = find_checkpoint("many", tmp_path)
-    assert "at step 0 and has learned nothing yet; continue it with --resume --run" in warning and "many-teacher" in warning
+    assert "at step 0 and has learned nothing yet; continue it with --resume --run" in str(warning) and "many-teacher" in str(
+        warning
+    )
 
 
 @pytest.mark.parametrize("end", ["", "3"])
@@ -619,7 +621,7 @@ def test_the_name_of_a_student_finds_its_teacher_by_its_newest_valid_checkpoint(
 def test_several_teachers_without_a_student_are_a_note(taught, capsys):
     assert taught("train.student_teachers=3", name="none") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "train.student_teachers=3 given, but only one run is made; for others, add train.student_minutes=M" in said
+    assert "train.student_teachers=3 given, but only one run is made; for others, add train.student_minutes" in said
     assert taught("train.student_teachers=3", f"--init-from={taught.folder}/a", name="begun") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "train.student_teachers=3 given, but only one run is made" in said and "student_minutes" not in said

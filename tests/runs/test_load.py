@@ -10,11 +10,11 @@ import pytest
 import torch
 from helpers import TOKENIZER, publish_run, random_weights, saved_state
 
+from chargpt.errors import UserError, shell_word
 from chargpt.model import GPT
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint, find_run, restore_model
-from chargpt.terminal import UserError, shell_word
 
 
 @pytest.fixture(scope="module")

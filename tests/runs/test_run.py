@@ -100,9 +100,9 @@ def test_the_config_is_readable_and_replaces_a_link(tmp_path):
     assert (tmp_path / "canary").read_text() == "mine"
 
 
-def test_a_name_is_quoted_for_the_shell(tmp_path, monkeypatch):
+def test_a_run_is_called_by_its_name_or_its_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert Run(tmp_path / "my poems").name(tmp_path) == "'my poems'"
+    assert Run(tmp_path / "my poems").name(tmp_path) == "my poems"
     assert Run(tmp_path / "elsewhere" / "run").name(tmp_path / "checkpoints") == os.path.join("elsewhere", "run")
 
 

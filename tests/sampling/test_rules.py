@@ -152,7 +152,7 @@ def test_what_is_drawn_has_the_distribution_it_should():
 )
 def test_a_value_that_means_nothing_is_refused_by_name(field, values):
     for value in values:
-        with pytest.raises(ValueError, match=rf"^{field}: .* given; use "):
+        with pytest.raises(ValueError, match=rf"^--{field.replace('_', '-')}: .* given; use "):
             Sampling(**{field: value})
 
 

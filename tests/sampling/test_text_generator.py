@@ -52,5 +52,5 @@ def test_a_stop_text_is_normalised_as_the_training_text_was():
     ],
 )
 def test_settings_that_the_vocabulary_cannot_satisfy_are_named(tokenizer, settings, says):
-    with pytest.raises(ValueError, match=f"^{says}"):
+    with pytest.raises(ValueError, match=f"^--{says}"):
         make(tokenizer, **settings)

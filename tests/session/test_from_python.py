@@ -1,6 +1,7 @@
 """`chargpt.train` trains as train.py does, in a process of its own, and a mistake is an exception."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -14,8 +15,8 @@ from helpers import SHORT_RUN, publish_run
 import chargpt
 from chargpt.files import FolderLock
 from chargpt.runs.checkpoint import steps
-from chargpt.session.child import Ended, _Printing
-from chargpt.session.from_python import _newest, _texts, command_line
+from chargpt.session.child import RECORD
+from chargpt.session.from_python import Caller, _texts, command_line
 from chargpt.terminal import UserError
 
 ROOT = Path(chargpt.__file__).parents[1]
@@ -34,7 +35,8 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_p
     ours, theirs = (tmp_path / name / "step-00000012" / "model.safetensors" for name in ("ours", "theirs"))
     assert ours.read_bytes() == theirs.read_bytes()
     with pytest.raises(
-        UserError, match="a run of this name exists, on sea.txt; it is finished: choose another run='NAME', such as"
+        UserError,
+        match="a run of this name exists, on sea.txt; it is finished: choose another run='NAME', such as .* resume=True, run=",
     ):
         chargpt.train(text, run=tmp_path / "ours")
 
@@ -141,63 +143,47 @@ def test_a_path_stays_a_path_and_settings_are_typed_as_on_the_command_line(tmp_p
     ]
 
 
-def test_a_run_is_resumed_by_its_text_and_by_the_name_of_a_student_that_has_not_begun(text, tmp_path, monkeypatch):
-    """As --resume does."""
-    begun: list[list[str]] = []
-    monkeypatch.setattr("chargpt.session.from_python.project_root", lambda: tmp_path)
-    monkeypatch.setattr("chargpt.session.from_python.train_in_child", lambda words: begun.append(words) or Ended(0, "", False))
-    for name in (text.stem, "newest", "poems-teacher"):
-        publish_run(tmp_path / "checkpoints" / name)
-    assert chargpt.train(text, resume=True).run == text.stem
-    chargpt.train(resume=True, run="poems")
-    assert f"--run={tmp_path / 'checkpoints' / text.stem}" in begun[0]
-    assert f"--run={tmp_path / 'checkpoints' / 'poems-teacher'}" in begun[1]
+def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("my--notes.txt", "corpus TEXT.txt", "--resume --run a.txt"):
+        with pytest.raises(UserError) as error:
+            chargpt.train(name, run=tmp_path / "run", config="tiny")
+        assert str(error.value).startswith(f"{os.path.join('.', name) if name[0] == '-' else name}: no such file or folder")
 
 
-def test_the_newest_of_the_runs_that_belong_together_may_be_any_of_them(tmp_path):
-    for seconds, name in enumerate(("sea", "sea-teacher", "sea-teacher2")):
-        publish_run(tmp_path / name)
-        for step in (tmp_path / name).glob("step-*"):
-            os.utime(step, (1e9 + seconds, 1e9 + seconds))
-        assert _newest(tmp_path / "sea") == tmp_path / name
-    assert _newest(tmp_path / "sea-teacher") == tmp_path / "sea-teacher2"
-    assert _newest(tmp_path / "lake") is None
+def record(**fields: str) -> str:
+    return f"{RECORD}{json.dumps(fields)}\n"
 
 
-def test_notices_speak_of_python_and_a_sample_stays_as_it_is(capsys):
-    printing, sample = _Printing(), "run python sample.py poems --help\n"
-    for line in (sample, "sample      python sample.py poems\n"):
-        printing.add(line)
-    assert capsys.readouterr().out == f"{sample}sample      chargpt.load('poems').generate()\n"
-
-
-def test_the_error_that_ends_the_program_is_not_printed_and_other_lines_are(capsys):
-    printing = _Printing()
-    for line in ("a\n", "error: in a sample\n", "b\n", "error: last\n"):
-        printing.add(line)
-    assert printing.end(2) == "last" and capsys.readouterr().out == "a\nerror: in a sample\nb\n"
-    printing = _Printing()
-    printing.add("error: last\n")
-    assert printing.end(0) == "" and capsys.readouterr().out == "error: last\n"
+def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_path):
+    caller, sample = Caller(), "\nerror: run python sample.py TEXT --help\nsample      python train.py\n"
+    for line in (
+        record(kind="lines", text=sample),
+        record(kind="notice", label="sample", text="chargpt.load('a')"),
+        "last words\n",
+    ):
+        caller.show(line)
+    caller.show("cut off" + record(kind="error", text="memory: there is not enough"))
+    caller.show(record(kind="saved", run=str(tmp_path)))
+    assert capsys.readouterr().out == f"{sample}\nsample      chargpt.load('a')\nlast words\ncut off"
+    assert (caller.problem, caller.run) == ("memory: there is not enough", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("ended", "error", "says"),
+    ("code", "told", "error", "says"),
     [
-        (
-            Ended(3, "step 5: the loss is nan; use a lower rate", False),
-            RuntimeError,
-            r"^step 5: the loss is nan; use a lower rate",
-        ),
-        (Ended(-9, "", False), RuntimeError, "^the process of the training ended with code -9"),
-        (Ended(130, "", True), KeyboardInterrupt, "^$"),
+        (2, {"kind": "error", "text": "step 5: use another"}, UserError, "^step 5: use another$"),
+        (3, {"kind": "error", "text": "step 5: the loss is nan"}, RuntimeError, "^step 5: the loss is nan$"),
+        (3, {"kind": "saved", "run": "a"}, RuntimeError, r"the last checkpoint: chargpt\.load\('a'\)$"),
+        (-9, {"kind": "lines", "text": "a"}, RuntimeError, "^the process of the training ended with code -9"),
+        (130, {"kind": "lines", "text": "a"}, KeyboardInterrupt, "^$"),
     ],
 )
-def test_how_a_training_fails_is_an_exception(monkeypatch, tmp_path, ended, error, says):
-    monkeypatch.setattr("chargpt.session.from_python.train_in_child", lambda arguments: ended)
+def test_how_a_training_fails_is_an_exception(monkeypatch, code, told, error, says):
+    def train_in_child(arguments: list[str], screen: Caller) -> tuple[int, bool]:
+        screen.show(record(**told))
+        return code, False
+
+    monkeypatch.setattr("chargpt.session.from_python.train_in_child", train_in_child)
     with pytest.raises(error, match=says):
-        chargpt.train(run=tmp_path / "run")
-    if error is RuntimeError:
-        publish_run(tmp_path / "run")
-        with pytest.raises(error, match=r"the last checkpoint: chargpt\.load\("):
-            chargpt.train(resume=True, run=tmp_path / "run")
+        chargpt.train()

@@ -10,7 +10,7 @@ import pytest
 from text_helpers import text_of
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.terminal import UserError, notice_line
 from chargpt.text.corpus import absolute_paths, cached_corpus
 from chargpt.text.encoding import BLOCKS, MARGIN
 from chargpt.text.tokenizer import FOLDED, UnknownCharacters
@@ -64,7 +64,7 @@ def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp
     (tmp_path / "plain.txt").write_text(lines)
     corpus, plain = load(tmp_path / "text.txt"), load(tmp_path / "plain.txt")
     assert text_of(corpus) == text_of(plain) == lines and "\r" not in corpus.tokenizer.characters
-    assert [note for note in corpus.notes if "data.newlines=keep" in note] and not plain.notes
+    assert [note for note in corpus.notes if "data.newlines can keep them" in note] and not plain.notes
     assert plain.fingerprint == load(tmp_path / "plain.txt", newlines="keep").fingerprint, "as before line ends were folded"
     assert corpus.tokenizer.encode(f"sea{end}").tolist() == plain.tokenizer.encode("sea\n").tolist()
     again = load(tmp_path / "text.txt", tokenizer=corpus.tokenizer)
@@ -163,7 +163,7 @@ def test_an_entry_that_somebody_has_edited_is_not_used(change, load, tmp_path):
 
 def test_names_cannot_control_the_terminal(load, tmp_path):
     (tmp_path / "a\x1b[31m\u202eb.txt").write_text("the sea and the stone")
-    assert all(notice.text.isprintable() for notice in load(tmp_path / "a\x1b[31m\u202eb.txt").describe())
+    assert all(notice_line(*notice[:2]).isprintable() for notice in load(tmp_path / "a\x1b[31m\u202eb.txt").describe())
 
 
 def test_a_split_by_documents_needs_several(load, tmp_path):
@@ -258,7 +258,7 @@ def test_a_folder_of_many_files_is_split_by_whole_files(load, tmp_path):
         (tmp_path / f"{number:02}.txt").write_text(chr(0x4E00 + number) * 100, encoding="utf-8")
     corpus = load(tmp_path, separator="", val_fraction=0.1)
     assert not {*corpus.tokenizer.decode(corpus.train)} & {*corpus.tokenizer.decode(corpus.val)} and len(corpus.val) == 200
-    assert any("data.split=position" in note for note in corpus.notes)
+    assert any("data.split=position" in str(note) for note in corpus.notes)
     assert corpus.fingerprint == load(tmp_path, separator="", val_fraction=0.1, split="document").fingerprint
 
 

@@ -148,7 +148,7 @@ HOSTILE = {
         ["no column 'nam'", "did you mean data.items=name?"],
     ),
     "another field of JSON lines": ("a.jsonl", '{"name": "ann"}\n', {"items": "nam"}, ["did you mean data.items=name?"]),
-    "a field of plain text": ("a.txt", "ann\nbob\n", {"items": "name"}, ["no field 'name'", "--items line"]),
+    "a field of plain text": ("a.txt", "ann\nbob\n", {"items": "name"}, ["no field 'name'", "data.items=line"]),
     "a label of plain text": ("a.txt", "ann\nbob\n", {"items": "line", "label": "race"}, ["data.label", "file or folder"]),
     "a quote that is never closed": (
         "a.csv",

@@ -86,7 +86,7 @@ def warnings(folder: Path, **files: str) -> list[str]:
         path = folder / name.replace("_", ".", 1)
         path.write_text(content)
         sources.append(Source(label=path.name, path=path))
-    return warnings_about(sources, DataConfig())
+    return list(map(str, warnings_about(sources, DataConfig())))
 
 
 def test_each_format_is_one_line_with_the_setting_to_add(tmp_path):

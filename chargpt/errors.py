@@ -1,0 +1,173 @@
+"""What a message is made of: text, and options and commands, which the command line and Python spell in their own ways.
+
+A message is never parsed and never rewritten. Who shows it chooses the spelling: `str(message)` is that of the command line,
+`in_python(message)` that of the library.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from chargpt.project import command
+
+WITHOUT_DASHES = {"text": "TEXT", "settings": "command line"}  # arguments of Python that are no options of the command line
+PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
+
+
+class Spelled(Protocol):
+    """Words that have a spelling of their own in Python; `str` gives that of the command line."""
+
+    def in_python(self) -> str:
+        """The spelling of the library."""
+
+
+Words = str | Spelled
+
+
+def in_python(words: Words) -> str:
+    """`words` as the library spells them."""
+    return words if isinstance(words, str) else words.in_python()
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, or a setting if `name` is a section.key; without a value, its name alone.
+
+    `--minutes 10` and `train.max_steps=500` are `minutes=10` and `settings={'train.max_steps': 500}` in Python.
+    """
+
+    name: str
+    value: str | os.PathLike[str] | float | bool | Sequence[float] | None = None
+
+    def __str__(self) -> str:
+        name, value = self.name, self.value
+        if "." in name:
+            return name if value is None else f"{name}={shell_word(self._typed())}"
+        option = WITHOUT_DASHES.get(name) or f"--{name.replace('_', '-')}"
+        return option if value is None or value is True else f"{option} {shell_word(self._typed())}"
+
+    def _typed(self) -> str:
+        """The value as it is typed on a command line, before it is quoted."""
+        value = self.value
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, (str, float, int, os.PathLike)):
+            return str(value)
+        return ",".join(map(str, value or ()))
+
+    def literal(self) -> str:
+        """The value as it is written in Python."""
+        return repr(str(self.value) if isinstance(self.value, os.PathLike) else self.value)
+
+    def in_python(self) -> str:
+        """The argument, or the entry of the argument `settings`."""
+        return self.name.replace("-", "_") if self.value is None else arguments([self])
+
+
+@dataclass(frozen=True)
+class Given:
+    """The beginning of a message on the value of an option: `--top-k: -1 given; `, or `top_k=-1: ` in Python."""
+
+    name: str
+    value: object
+    link: str = "; "
+    shown: str = ""  # the value as the command line shows it; empty: as Python does
+
+    def __str__(self) -> str:
+        value = f"{self.value:,.10g}" if isinstance(self.value, float) else repr(self.value)
+        return f"{Option(self.name)}: {self.shown or value} given{self.link}"
+
+    def in_python(self) -> str:
+        """The argument and its value."""
+        value = f"{self.value:.10g}" if isinstance(self.value, float) else repr(self.value)
+        return f"{self.name}={value}: "
+
+
+def arguments(words: Sequence[str | Option]) -> str:
+    """The arguments of a call of `chargpt.train` with these texts, options and settings."""
+    texts = [repr(word) for word in words if isinstance(word, str)]
+    options = [word for word in words if isinstance(word, Option)]
+    given = texts if len(texts) < 2 else [f"[{', '.join(texts)}]"]
+    given += [f"{option.name.replace('-', '_')}={option.literal()}" for option in options if "." not in option.name]
+    settings = [f"{option.name!r}: {option.literal()}" for option in options if "." in option.name]
+    return ", ".join([*given, *[f"settings={{{', '.join(settings)}}}"] * bool(settings)])
+
+
+class Command:
+    """A command that the user may give: `python train.py poems.txt --minutes 10`, or `chargpt.train('poems.txt', minutes=10)`.
+
+    Without a verb, it is the arguments alone: `--resume --run poems`, or `resume=True, run='poems'`. The words of `sample` are
+    the name of a run.
+    """
+
+    def __init__(self, verb: Literal["train", "sample", ""], *words: str | Option) -> None:
+        self.verb, self.words = verb, words
+
+    def __str__(self) -> str:
+        words = [shell_word(word) if isinstance(word, str) else str(word) for word in self.words]
+        return " ".join([*[command(self.verb)] * bool(self.verb), *words])
+
+    def in_python(self) -> str:
+        """The call."""
+        given = arguments(self.words)
+        if self.verb == "sample":
+            return f"chargpt.load({given}).generate()"
+        return f"chargpt.train({given})" if self.verb else given
+
+
+def resuming(run: str | os.PathLike[str], *more: Option, verb: Literal["train", ""] = "") -> Command:
+    """The command, or only its arguments, that continues `run`."""
+    return Command(verb, Option("resume", True), Option("run", run), *more)
+
+
+class Message:
+    """A text of several pieces. Of an error, it keeps the message alone: a traceback would keep files open."""
+
+    def __init__(self, *pieces: Words) -> None:
+        self.pieces = [piece.message if isinstance(piece, UserError) else piece for piece in pieces]
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.pieces))
+
+    def in_python(self) -> str:
+        """The pieces, one after the other."""
+        return "".join(map(in_python, self.pieces))
+
+
+def join(separator: str, words: Iterable[Words]) -> Message:
+    """`words` with `separator` between them."""
+    pieces = [piece for one in words for piece in (separator, one)]
+    return Message(*pieces[1:])
+
+
+class UserError(ValueError):
+    """A problem that only the user can solve. The message reads `where: what was given; what to do`."""
+
+    def __init__(self, *pieces: Words) -> None:
+        self.message = Message(*pieces)
+        super().__init__(str(self.message))
+
+    def in_python(self) -> str:
+        """The message as the library spells it."""
+        return self.message.in_python()
+
+
+@contextlib.contextmanager
+def python_errors() -> Iterator[None]:
+    """The edge of the library: a UserError that leaves this block reads as the library spells it."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (error.in_python(),)
+        raise
+
+
+def shell_word(text: str) -> str:
+    """`text` as one word of a command line of this system's shell, quoted if it must be."""
+    if os.name != "nt":
+        return shlex.quote(text)
+    return text if PLAIN_ON_WINDOWS.fullmatch(text) else f'"{text}"'

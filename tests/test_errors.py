@@ -1,0 +1,98 @@
+"""The command line and Python spell the same message, each in its own way, and a text in it stays as it is."""
+
+import ast
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chargpt.errors import Command, Given, Message, Option, UserError, in_python, join, python_errors, resuming, shell_word
+from chargpt.project import command
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "called"),
+    [
+        (Option("minutes", 10), "--minutes 10", "minutes=10"),
+        (Option("init_from"), "--init-from", "init_from"),
+        (Option("resume", True), "--resume", "resume=True"),
+        (Option("run", "my poems"), f"--run {shell_word('my poems')}", "run='my poems'"),
+        (Option("train.max_steps", 500), "train.max_steps=500", "settings={'train.max_steps': 500}"),
+        (Option("model.bias", True), "model.bias=true", "settings={'model.bias': True}"),
+        (Option("optim.betas", (0.9, 0.99)), "optim.betas=0.9,0.99", "settings={'optim.betas': (0.9, 0.99)}"),
+        (Option("train.max_steps"), "train.max_steps", "train.max_steps"),
+        (Option("text"), "TEXT", "text"),
+        (Given("top_k", -1), "--top-k: -1 given; ", "top_k=-1: "),
+        (Given("minutes", -1.0), "--minutes: -1 given; ", "minutes=-1: "),
+        (Given("device", "cuda:9", ", but ", shown="cuda:9"), "--device: cuda:9 given, but ", "device='cuda:9': "),
+        (Command("sample", "poems"), f"{command('sample')} poems", "chargpt.load('poems').generate()"),
+        (Command("train"), command("train"), "chargpt.train()"),
+        (resuming("a", Option("train.patience", 0)), "--resume --run a train.patience=0", None),
+        (
+            Command("train", "a.txt", "b.txt", Option("minutes", 2), Option("train.seed", 5), Option("run", "x-2")),
+            f"{command('train')} a.txt b.txt --minutes 2 train.seed=5 --run x-2",
+            "chargpt.train(['a.txt', 'b.txt'], minutes=2, run='x-2', settings={'train.seed': 5})",
+        ),
+        (join(" or ", ["a", Option("run"), "b"]), "a or --run or b", "a or run or b"),
+    ],
+)
+def test_each_edge_has_its_spelling(words, typed, called):
+    assert str(words) == typed
+    assert in_python(words) == (called or "resume=True, run='a', settings={'train.patience': 0}")
+
+
+@given(st.text(), st.text())
+def test_a_text_is_never_changed(before, after):
+    """A file may be called my--notes.txt, TEXT or --resume."""
+    error = UserError(before, Option("run", "a"), Message(after))
+    assert str(error) == f"{before}--run a{after}" and error.in_python() == f"{before}run='a'{after}"
+
+
+@given(st.lists(st.text(), max_size=3), st.text(), st.floats(allow_nan=False, allow_infinity=False))
+def test_what_is_offered_is_one_call_of_python_and_the_same_words_of_a_shell(texts, name, number):
+    offered = Command("train", *texts, Option("run", name), Option("minutes", number), Option("data.field", name))
+    call = ast.parse(in_python(offered), mode="eval").body
+    assert isinstance(call, ast.Call)
+    found = [ast.literal_eval(argument) for argument in call.args]
+    assert found == ([] if not texts else [texts[0] if len(texts) == 1 else texts])
+    assert {word.arg: ast.literal_eval(word.value) for word in call.keywords} == {
+        "run": name,
+        "minutes": number,
+        "settings": {"data.field": name},
+    }
+    words = shlex.split(str(offered).removeprefix(command("train")))
+    assert words == [*texts, "--run", name, "--minutes", str(number), f"data.field={name}"]
+
+
+def test_an_error_keeps_its_type_at_the_edge_of_the_library_and_reads_as_python():
+    class Own(UserError):
+        pass
+
+    with pytest.raises(Own, match="^top_k=-1: use more$"), python_errors():
+        raise Own(Given("top_k", -1), "use more")
+    with pytest.raises(KeyError), python_errors():
+        raise KeyError("--top-k")
+
+
+def test_the_message_of_an_error_within_another_has_its_own_spelling_too():
+    inner = UserError("a: damaged; use another ", Option("run"))
+    outer = UserError(inner, ", or ", Option("init_from"))
+    assert str(outer) == "a: damaged; use another --run, or --init-from"
+    assert outer.in_python() == "a: damaged; use another run, or init_from"
+
+
+@pytest.mark.parametrize(
+    ("word", "posix", "windows"),
+    [
+        ("poems", "poems", "poems"),
+        (r"sub\poems.txt", r"'sub\poems.txt'", r"sub\poems.txt"),
+        ("my poems.txt", "'my poems.txt'", '"my poems.txt"'),
+        ("", "''", '""'),
+    ],
+)
+def test_a_word_of_a_command_is_quoted_as_the_shell_of_the_system_wants_it(word, posix, windows, monkeypatch):
+    for system, quoted in (("posix", posix), ("nt", windows)):
+        monkeypatch.setattr("chargpt.errors.os.name", system)
+        assert shell_word(word) == quoted
+        monkeypatch.undo()
