@@ -18,9 +18,9 @@ import train
 from chargpt.config import Config, DataConfig, TrainConfig
 from chargpt.model import GPT
 from chargpt.planning.cli import parse_options
-from chargpt.planning.clock import longest_run
 from chargpt.planning.law import MIN_STEPS
 from chargpt.planning.plan import make_plan
+from chargpt.planning.time_model import longest_run
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, newest_state, publish
 from chargpt.runs.run import Run
