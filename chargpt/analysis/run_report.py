@@ -152,7 +152,7 @@ def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, A
     return {
         "corpus": corpus.describe()[1:],
         "training_characters": len(corpus.train),
-        "split_problems": [problem.text for problem in split_problems(corpus)],
+        "split_problems": split_problems(corpus),
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
         "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),

@@ -4,7 +4,6 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +37,7 @@ def examine(corpus: Corpus) -> list[Notice]:
     facts = corpus.facts
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
     copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
-    warnings = [*corpus.warnings, *(problem.text for problem in split_problems(corpus))]
+    warnings = [*corpus.warnings, *split_problems(corpus)]
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
     ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
@@ -52,31 +51,24 @@ def examine(corpus: Corpus) -> list[Notice]:
     ]
 
 
-class SplitProblem(NamedTuple):
-    """Why the loss on the validation split does not say how well a model predicts new text of this kind."""
-
-    text: str  # what is wrong, and what to do
-    setting: str  # that fixes it, as section.key=value; empty if there is none
-
-
-def split_problems(corpus: Corpus) -> list[SplitProblem]:
-    """What is wrong with the validation split."""
+def split_problems(corpus: Corpus) -> list[str]:
+    """Why the loss on the validation split does not say how well a model predicts new text of this kind, and what to do."""
     facts, problems = corpus.facts, []
     if facts.sorted_from:
         lines = f"those from {facts.sorted_from!r} to {facts.sorted_to!r}, unlike the training split"
         what = f"the lines are in alphabetical order, so the validation split is only {lines}"
-        fix = "data.shuffle=lines"
-        problems.append(SplitProblem(f"{what}; add {fix}, which shuffles the lines before the split", fix))
+        problems.append(f"{what}; add data.shuffle=lines, which shuffles the lines before the split")
     if facts.shared > MAX_OVERLAP:
         what = f"{facts.shared:.0%} of the validation split is lines of the training split, more than 20%"
         fix = "remove the copies from the text, or set data.val_text to another text"
-        problems.append(SplitProblem(f"{what}: the validation loss will be too low; {fix}", ""))
+        problems.append(f"{what}: the validation loss will be too low; {fix}")
     if not problems and corpus.other_split and facts.is_split_other:
-        kind, fix = "harder" if facts.is_split_harder else "easier", f"data.split={corpus.other_split}"
+        kind = "harder" if facts.is_split_harder else "easier"
         what = f"the validation split is {kind} than the rest of the text"
         own = f"an n-gram model has the loss {facts.own_loss:.2f} on it"
         spread = f"{facts.spread_loss:.2f} on as much text from all over that it has not counted"
-        problems.append(SplitProblem(f"{what}: {own}, and {spread}; for a validation split from all over, add {fix}", fix))
+        fix = f"for a validation split from all over, add data.split={corpus.other_split}"
+        problems.append(f"{what}: {own}, and {spread}; {fix}")
     return problems
 
 
