@@ -45,6 +45,7 @@ ALIASES = {  # a name of theirs, with _ for -: a setting or an option of ours, o
     "device": "--device",
     "gpu": "--device cuda",
     "gpuid": "--device cuda",
+    "start": "--start NAME of train.py",
     "init_from": "--init-from of train.py",
     "out_dir": "--run of train.py, or RUN alone for sample.py",
     "checkpoint_dir": "--run of train.py, or RUN alone for sample.py",
