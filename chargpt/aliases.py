@@ -66,6 +66,7 @@ ALIASES: dict[
     "device": Ours("device"),
     "gpu": Ours("device", "cuda"),
     "gpuid": Ours("device", "cuda"),
+    "start": Ours("start", "NAME", of="train.py"),
     "init_from": Ours("init_from", of="train.py"),
     "out_dir": Ours("run", of="train.py", more=", or RUN alone for sample.py"),
     "checkpoint_dir": Ours("run", of="train.py", more=", or RUN alone for sample.py"),

@@ -501,7 +501,7 @@ def _nearest_section(given: str, known: list[str]) -> Words:
 def elsewhere(key: str) -> Words:
     """A hint if `key` is a setting of some section or an option; empty if not."""
     sections = [section.name for section in dataclasses.fields(Config) if key in typing.get_type_hints(section.default_factory)]
-    names = [f"{section}.{key}" for section in sections]
+    names = [f"{section}.{key}" for section in sections if (section, key) != ("train", "start")]  # which an option sets
     if not names and (ours := alias(key)):  # another program's name for it
         return Message("did you mean ", ours, "?")
     return f"did you mean {' or '.join(names)}?" if names else ""

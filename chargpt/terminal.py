@@ -27,6 +27,7 @@ from chargpt.project import is_checkout
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
 WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
+SETTING = re.compile(r"^[a-z]+\.\w+")  # section.key
 LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
 LABEL = 12  # width of the first column of a notice
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
@@ -369,6 +370,8 @@ def best_effort_messages() -> Any:
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations. It raises UserError instead of printing its usage and leaving."""
 
+    takes_settings = False  # as section.key=value
+
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, exit_on_error=False, **settings)
 
@@ -399,14 +402,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         _, unknown, words = message.partition("unrecognized arguments: -")
         if unknown:
-            given = [word.split("=")[0] for word in f"-{words}".split(" ") if word.startswith("-")]
-            program = self.prog.split(" ")[-1]
-            ours = {word: str(name) for word in given if (name := alias(word, program=program))}  # of another program
-            if given[0] in ours:
-                options = "no such option" if len(ours) == 1 else "no such options"
-                raise UserError(f"{', '.join(ours)}: {options}; did you mean {'; '.join(ours.values())}?")
-            word = f"-{words.split(' ')[0]}"  # what follows may be words that are right
-            raise UserError(f"{word}: no such option; {self._nearest(word.lstrip('-').split('=')[0])}")
+            word = f"-{words.split(' ')[0]}"  # what follows may be values, or words that are right
+            option = word.split("=")[0]
+            if ours := alias(option, program=self.prog.split(" ")[-1]):  # of another program
+                if isinstance(ours, str) and not self.takes_settings:
+                    ours = SETTING.sub(r"\g<0> of train.py", ours)
+                raise UserError(f"{option}: no such option; did you mean ", ours, "?")
+            raise UserError(f"{word}: no such option; {self._nearest(option.lstrip('-'))}")
         raise UserError(self._what_to_do(message, ""))
 
     def _what_to_do(self, message: str, option: str) -> str:

@@ -17,7 +17,7 @@ gradient_accumulation_steps batch_size block_size n_layer n_head n_embd dropout 
 beta2 grad_clip decay_lr warmup_iters lr_decay_iters min_lr backend dtype compile num_samples max_new_tokens
 """.split()
 OTHERS = "data_dir rnn_size num_layers seq_length max_epochs gpu gpuid primetext start_text prime prefix wandb".split()
-OPTIONS = "--epochs --minutes --run --init-from --device --prompt --length --samples --precision".split()
+OPTIONS = "--epochs --minutes --run --start --init-from --device --prompt --length --samples --precision".split()
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 
 
@@ -46,14 +46,15 @@ def test_each_option_of_another_program_is_one_line_that_names_ours(parse, form)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--batch_size=32", "--n_layer", "4"], "--batch_size, --n_layer: no such options; did you mean train.batch_size; mod"),
+        (["--batch_size=32", "--n_layer", "4"], "--batch_size: no such option; did you mean train.batch_size?"),
         (["x.txt", "lr=1e-3"], "lr=1e-3: not a setting; did you mean optim.learning_rate?"),
         (["x.txt", "n_layer=3"], "did you mean model.n_layer?"),
         (["x.txt", "epochs=3"], "did you mean --epochs of train.py?"),
         (["x.txt", "train.max_iters=3"], "did you mean train.max_steps?"),
         (["-data_dir", "data"], "-data_dir: no such option; did you mean TEXT, the path of a text?"),
         (["--gpu", "0"], "--gpu: no such option; did you mean --device cuda?"),
-        (["--primetext", "a"], "did you mean --prompt of sample.py?"),
+        (["x.txt", "start=english"], "start=english: not a setting; did you mean --start NAME of train.py?"),
+        (["--primetext", "a --gpu b"], "--primetext: no such option; did you mean --prompt of sample.py?"),
         (["--num_epochs", "3"], "did you mean --epochs?"),
         (["--wandb"], "did you mean TensorBoard, which shows every run?"),
     ],
@@ -70,6 +71,11 @@ def test_what_is_typed_for_sampling_and_as_a_verb():
             parse_sample([option, "The sea"])
     with pytest.raises(UserError, match="plot: no such verb; did you mean report?"):
         main(["plot"])
+    for parse in (parse_sample, lambda words: main(["runs", *words])):
+        with pytest.raises(UserError, match=r"--batch_size: no such option; did you mean train.batch_size of train.py\?$"):
+            parse(["--batch_size", "3"])
+    with pytest.raises(UserError, match=r"did you mean runtime.precision of train.py, or --precision\?$"):
+        parse_sample(["--dtype", "float32"])
     assert parse_sample(["--prompt=--start_text"]).prompt == "--start_text"
 
 
@@ -85,8 +91,6 @@ def test_a_configuration_of_nanogpt_is_one_line_and_is_not_run(tmp_path):
     path = tmp_path / "train_sea.py"
     path.write_text(f"import os\nos.mkdir({str(tmp_path / 'trace')!r})\nn_layer = 2\n")
     for given in (str(path), "config/train_shakespeare_char.py"):
-        with pytest.raises(
-            UserError, match="is Python code, which is not run; give its settings, such as train.max_steps=5000"
-        ):
+        with pytest.raises(UserError, match="is Python code, which is not run; give its settings, such as train.max_st"):
             load_settings(given, {}, presets=presets_folder())
     assert not (tmp_path / "trace").exists()

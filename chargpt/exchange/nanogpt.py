@@ -62,7 +62,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
         raise UserError(f"{where}: {path.stat().st_size:,} bytes, too few for a model of {numbers:,} weights; copy it again")
     source = TensorSource(where, {name: (tensor.shape, tensor.read) for name, tensor in tensors.items()})
     weights = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
-    if OUTPUT in source and not torch.equal(source.read(OUTPUT, (len(ids), shape.n_embd)), weights["token_embedding.weight"]):
+    if OUTPUT in source and not torch.equal(source.read(OUTPUT, (len(ids), shape.n_embd)), weights[EMBEDDING]):
         raise UserError(f"{where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
     source.check_all_read(except_for=BUFFERS)
     settings, notes = _settings(checkpoint.get("config"))

@@ -224,8 +224,7 @@ def _two_runs(best: Candidate, candidates: list[Candidate], corpus: Corpus, text
     said = f"one run would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
     about = f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}"
     notices = _described(best._replace(settings=settings, seen=seen), candidates, text)
-    is_expected = any(label == "expected" for label, *_ in notices)
-    notices.insert(0, Notice(runs_in_all(teachers), about, "detail" if is_expected else "line"))
+    notices.insert(0, Notice(runs_in_all(teachers), about, "detail" if _is_expected(settings) else "line"))
     end = _end(settings, teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS, what="each run")
     return Choice(settings, longest, [*notices, *end], known)
 
@@ -347,6 +346,11 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
     return config.chars_per_step / min(seconds)
 
 
+def _is_expected(settings: Settings) -> bool:
+    """Whether the law expects a loss: nothing that decides it is given."""
+    return not settings.is_any_given(*DECIDES_LOSS)
+
+
 def _described(best: Candidate, candidates: list[Candidate], text: Text) -> list[Notice]:
     """What was chosen and, if everything was, the loss that the law expects of the run, or of the last of several runs."""
     config, model = best.config, best.config.model
@@ -355,7 +359,7 @@ def _described(best: Candidate, candidates: list[Candidate], text: Text) -> list
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     seen = f"at {best.speed:,.0f} characters a second, it sees the text {epochs:.1f} times"
     notices = [Notice("chosen", f"{size}: {seen}", "detail")]
-    if not best.settings.is_any_given(*DECIDES_LOSS):
+    if _is_expected(best.settings):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
         last = f" of the last of {best.teachers + 1} models, which learns from the others" if best.teachers else ""

@@ -102,6 +102,7 @@ def parse_text_options(argv: Sequence[str]) -> TrainOptions:
 def _parser(program: str, more: str, description: str) -> Parser:
     """A parser with the options that both commands have; `more` are further ones to show in its usage line."""
     parser = Parser(prog=program, usage=f"{program} {USAGE.format(more=more + ' ' * bool(more))}", description=description)
+    parser.takes_settings = True
     add = parser.add_argument
     add(
         "words",

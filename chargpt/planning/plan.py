@@ -321,7 +321,7 @@ def _choose(
         return Choice(settings, limit, notices)
     if not chooses(settings, minutes=minutes):
         return regularized(settings, text, seconds=limit)
-    return choose(
+    choice = choose(
         settings,
         corpus,
         text,
@@ -330,6 +330,7 @@ def _choose(
         processes=processes,
         teachers=teachers,
     )
+    return choice._replace(notices=[]) if options.find_lr else choice  # they are about a training of this length
 
 
 def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:

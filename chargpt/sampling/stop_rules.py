@@ -96,16 +96,14 @@ class UniqueLines:
     ATTEMPTS lines in a row that were removed. A line that is not complete when the sample ends is removed too.
     """
 
-    def __init__(
-        self, rules: StopRules, *, lines: int, excluded: Container[str] | None = None, begun: str = "", attempts: int = ATTEMPTS
-    ) -> None:
+    def __init__(self, rules: StopRules, *, lines: int, excluded: Container[str] | None = None, begun: str = "") -> None:
         """`rules` end the sample at a stop text.
 
         `begun` is the last line of the prompt: the ids continue it in each line. It is added to each line but the first.
         """
         self.stopped = False
         self._rules = rules
-        self._lines_left, self._attempts, self._attempts_left = lines, attempts, attempts
+        self._lines_left, self._attempts_left = lines, ATTEMPTS
         self._excluded: Container[str] = () if excluded is None else excluded
         self._begun = begun
         self._written: set[str] = set()
@@ -138,7 +136,7 @@ class UniqueLines:
         begun = [Character(character, 0.0) for character in self._begun] if self._written else []
         released = self._newline + begun + line
         self._written.add(text)
-        self._newline, self._attempts_left = [newline], self._attempts
+        self._newline, self._attempts_left = [newline], ATTEMPTS
         self._lines_left -= 1
         self.stopped = self._lines_left == 0
         return released

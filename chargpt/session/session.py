@@ -289,7 +289,7 @@ class Session:
         journal.add(warnings)
         run = Run(check_free(folder, folder.parent))
         journal.add([describe_next(config, shown(folder), ended, is_student=is_student)])
-        journal.add(self.corpus.describe())
+        journal.add(notice for notice in self.corpus.describe() if notice.kind == "detail")  # the rest was told
         torch.manual_seed(config.train.seed)
         model = initial_model(config.model, self.corpus.tokenizer.vocab_size)
         keep_teachers(teachers, run.folder)

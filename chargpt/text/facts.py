@@ -27,6 +27,7 @@ from chargpt.text.tokenizer import Tokenizer
 FACTS = "facts.json"
 VERSION = 1  # of the facts; increase it whenever one is measured in another way
 LARGEST = 10_000  # bytes of the file
+HIGHEST = 1e6  # no loss, share or number of bits in it is higher
 TRAIN_SAMPLE = 2_000_000  # characters of the training split; a longer one is judged by pieces from all over it
 VAL_SAMPLE = 250_000  # characters of the validation split, likewise
 COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
@@ -34,7 +35,7 @@ COPIED_SAMPLE = 50_000  # characters of the validation split that may be copies
 COPIED_WINDOW = 128  # characters: how far back a copy is looked for
 SPLIT_SAMPLE = 500_000  # characters of the training split on which an n-gram model compares the validation split
 SPLIT_VAL_SAMPLE = 50_000  # the same of the validation split
-SPLIT_PIECES = 16  # pieces of other text, spread over the training split
+PIECES = 16  # pieces of a text, spread over it
 OTHER_TEXT = 1.15  # factor between the two losses above which the validation split is another kind of text
 OTHER_NATS = 0.3  # their difference then at least, in nats per character
 SURE = 3.0  # standard errors of their difference, at least
@@ -88,7 +89,7 @@ def facts_of(corpus: EncodedText) -> TextFacts:
     path = None if corpus.folder is None else corpus.folder / FACTS
     key = {"version": VERSION, "n_train": len(corpus.train), "n_val": len(corpus.val)}
     if path is not None:
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             if path.is_file() and path.stat().st_size <= LARGEST:
                 found = json.loads(path.read_text(encoding="utf-8"))
                 if {name: found.pop(name) for name in key} == key:
@@ -106,7 +107,8 @@ def _checked(found: dict[str, Any]) -> TextFacts:
     for field in dataclasses.fields(facts):
         value = getattr(facts, field.name)
         kinds: Any = (int, float) if field.type is float else field.type
-        if not isinstance(value, kinds) or (isinstance(value, float) and math.isnan(value)):
+        most = math.inf if field.type is int or field.name == "split_error" else HIGHEST
+        if not isinstance(value, kinds) or isinstance(value, bool) or not (field.type is str or 0 <= value <= most):
             raise ValueError(f"{field.name}: {value!r}")
     return facts
 
@@ -146,12 +148,12 @@ def measure(corpus: EncodedText) -> TextFacts:
     )
 
 
-def sample(ids: np.ndarray, size: int, *, pieces: int = 16) -> np.ndarray:
-    """All of `ids`, or about `size` of them in pieces from all over."""
+def sample(ids: np.ndarray, size: int) -> np.ndarray:
+    """All of `ids`, or about `size` of them in PIECES pieces from all over."""
     if len(ids) <= size:
         return np.asarray(ids)
-    starts = np.linspace(0, len(ids) - size // pieces, pieces).astype(np.int64)
-    return np.concatenate([ids[start : start + size // pieces] for start in starts])
+    starts = np.linspace(0, len(ids) - size // PIECES, PIECES).astype(np.int64)
+    return np.concatenate([ids[start : start + size // PIECES] for start in starts])
 
 
 def repeated_lines(train: str, val: str) -> tuple[float, float]:
@@ -209,8 +211,8 @@ def _split_losses(corpus: EncodedText) -> tuple[float, float, float]:
     """The loss of an n-gram model on the validation split, that on as much text that is spread over the training split and left
     out of what it counts, and the standard error of their difference; nats per character."""
     train, val = sample(corpus.train, SPLIT_SAMPLE), sample(corpus.val, SPLIT_VAL_SAMPLE)
-    size = max(1, min(len(val), len(train) // 4) // SPLIT_PIECES)
-    starts = np.linspace(0, len(train) - size, SPLIT_PIECES).astype(np.int64)
+    size = max(1, min(len(val), len(train) // 4) // PIECES)
+    starts = np.linspace(0, len(train) - size, PIECES).astype(np.int64)
     places = np.minimum((starts[:, None] + np.arange(size)).ravel(), len(train) - 1)
     counted = np.delete(train, places)
     order = _order(corpus.tokenizer.vocab_size, counted, val)
@@ -219,18 +221,16 @@ def _split_losses(corpus: EncodedText) -> tuple[float, float, float]:
     both = np.concatenate([val, train[places]])
     loss = -np.log(ngram_probabilities(counted, both, vocab_size=corpus.tokenizer.vocab_size, order=order))
     losses = [loss[: len(val) - order], loss[len(val) :]]
-    pieces = [[piece.mean() for piece in np.array_split(loss, SPLIT_PIECES)] for loss in losses]
-    error = math.sqrt(sum(np.var(means, ddof=1) / SPLIT_PIECES for means in pieces))
+    pieces = [[piece.mean() for piece in np.array_split(loss, PIECES)] for loss in losses]
+    error = math.sqrt(sum(np.var(means, ddof=1) / PIECES for means in pieces))
     return float(losses[0].mean()), float(losses[1].mean()), error
 
 
-def ngram_order_and_bits(
-    train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer, *, marks: ItemMarks | None = None
-) -> tuple[int, float]:
-    """The order of the n-gram model for this vocabulary, and its bits per character; with `marks`, labels do not count."""
+def ngram_order_and_bits(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
+    """The order of the n-gram model for this vocabulary, and its bits per character."""
     order = _order(tokenizer.vocab_size, train, val)
     probability = ngram_probabilities(train, val, vocab_size=tokenizer.vocab_size, order=order)
-    return order, float(-np.log2(_counted(probability, val, marks)).mean())
+    return order, float(-np.log2(probability).mean())
 
 
 def _counted(probability: np.ndarray, val: np.ndarray, marks: ItemMarks | None) -> np.ndarray:

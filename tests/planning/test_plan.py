@@ -164,6 +164,11 @@ def test_the_time_of_a_run_that_ends_by_its_passes_is_that_of_its_steps(text, tm
     assert re.search(r"ms a step, \d:\d\d for [\d,]+ steps and their evaluations", estimate), estimate
 
 
+def test_what_to_expect_of_a_training_is_not_said_where_none_is_made(text, tmp_path, steady):
+    sweep, training = (planned(text, tmp_path, *words) for words in (["--find-lr"], []))
+    assert said(training, "expected") and not said(sweep, "expected") and sweep.config == training.config
+
+
 def test_a_setting_that_does_not_hold_in_a_second_run_is_named(text, tmp_path, steady):
     two_runs = ["--minutes", "5", "train.student_minutes=3"]
     note = said(planned(text, tmp_path, *two_runs, "model.dropout=0.3", "train.seed=5"), "note")
