@@ -101,4 +101,4 @@ def alias(name: str, *, program: str = "") -> Words:
     `program` is the one of ours that the user calls; others are named.
     """
     ours = ALIASES.get(name.lstrip("-").replace("-", "_"), "")
-    return ours if isinstance(ours, str) else ours.words(program)
+    return ours.removesuffix(f" of {program}") if isinstance(ours, str) else ours.words(program)

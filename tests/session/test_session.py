@@ -359,5 +359,5 @@ def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_setting
     publish(tmp_path / "run", weights=checkpoint.weights, training=checkpoint.training, state=edited)
     assert finish(resumed(tmp_path / "run", "train.max_steps=24")) == 0
     state = newest_state(tmp_path / "run")
-    assert (state.sources, state.stage, state.progress.first_step) == (sources, 2, 60)
+    assert (sources.items() <= state.sources.items(), state.stage, state.progress.first_step) == (True, 2, 60)
     assert 1000 < state.progress.seconds < 1060 and state.progress.first_loss == progress.first_loss
