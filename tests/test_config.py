@@ -1,14 +1,13 @@
 """Settings are strict: everything that is not right is named in one line, and nothing is guessed."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 from helpers import apply_overrides
 
-from chargpt.config import RENAMED, Config, ModelConfig, apply, difference, to_dict
+from chargpt.config import RENAMED, Config, ModelConfig, apply, to_dict
 from chargpt.terminal import UserError
-from chargpt.yaml_settings import MAX_BYTES, read_yaml, to_yaml
+from chargpt.yaml_settings import read_yaml, to_yaml
 
 PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
@@ -151,19 +150,8 @@ def test_spaces_around_a_value_are_ignored_and_a_separator_is_one():
     assert (config.data.separator, config.train.seed, config.optim.name, config.runtime.device) == (" ", 3, "muon", "cpu")
 
 
-def test_difference_names_what_changed():
-    config = apply_overrides(Config(), ["train.max_steps=5", "optim.betas=0.8,0.9"])
-    changes = [str(change) for change in difference(Config(), config)]
-    assert changes == [
-        "optim.betas: [0.9, 0.99] -> [0.8, 0.9]",
-        "train.max_steps: 3000 -> 5",
-    ]
-    assert difference(config, config) == []
 
 
-def test_settings_cannot_be_changed_by_accident():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().train.max_steps = 5
 
 
 def problem(tree: dict | str) -> str:
@@ -172,13 +160,6 @@ def problem(tree: dict | str) -> str:
     return str(caught.value)
 
 
-def test_a_key_in_the_wrong_section_is_found_in_the_right_one():
-    assert "did you mean optim.learning_rate?" in problem("train.learning_rate=1e-3")
-    assert "did you mean optim.learning_rate?" in problem("optim.lr=1e-3")
-    assert "did you mean optim.learning_rate?" in problem({"train": {"learning_rate": 1e-3}})
-    assert "did you mean train.seed?" in problem({"optim": {"train.seed": 1}})
-    assert "did you mean train.max_steps?" in problem({"max_steps": 5})
-    assert "did you mean train.max_steps?" in problem("train.max_step=5")
 
 
 def test_a_dotted_key_in_yaml_is_told_how_to_write_it():
@@ -228,15 +209,8 @@ def problem_of(written: str) -> Config:
     return apply_overrides(Config(), [f"train.max_steps={written}"])
 
 
-def test_an_error_shows_what_was_typed(tmp_path):
-    for typed, shown in (("2020-01-01", "'2020-01-01' given"), ("on", "a switch that is on"), ("", "nothing given")):
-        with pytest.raises(UserError, match=shown):
-            load(tmp_path, f"train:\n  max_steps: {typed}\n")
 
 
-def test_a_missing_file_is_an_os_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read_yaml(tmp_path / "missing.yaml")
 
 
 @pytest.mark.parametrize("number", ["010", "0x10", "1:30", "0b1", "+07"])
@@ -246,15 +220,8 @@ def test_only_decimal_numbers_are_numbers(tmp_path, number):
         read_yaml(tmp_path / "my.yaml")
 
 
-def test_plain_yaml_is_read_as_it_is(tmp_path):
-    (tmp_path / "my.yaml").write_text("train:\n  max_steps: -10\n  seed: 1_000\nmodel:\n  bias: on\n  n: 0\n")
-    assert read_yaml(tmp_path / "my.yaml") == {"train": {"max_steps": -10, "seed": 1000}, "model": {"bias": True, "n": 0}}
 
 
-def test_a_file_that_is_far_too_large_is_refused(tmp_path):
-    (tmp_path / "my.yaml").write_text("#" * (MAX_BYTES + 1))
-    with pytest.raises(UserError, match="larger than"):
-        read_yaml(tmp_path / "my.yaml")
 
 
 @pytest.mark.parametrize("value", ["!!int {a: b}", "!!int [1]", "!!bool x", "!!timestamp abc", '!!float ""'])

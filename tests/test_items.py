@@ -1,11 +1,9 @@
 """A run on items from the command line: trained, resumed and shared to the bit, written, classified, scored and exported."""
 
-import io
 import json
 import random
 import re
 import signal
-import sys
 
 import pytest
 from helpers import bits, last_step, logged, logged_without_speed
@@ -216,11 +214,6 @@ def test_samples_for_trace_are_items_with_labels(run, capsys):
     assert all(re.search(rf"\n({'|'.join(LETTERS)})\t", f"\n{passage}") for passage in passages)
 
 
-def test_what_is_typed_begins_an_item(write, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("gu\nkr\n"))
-    out, _ = write("--interactive", "--label", "orc")
-    lines = out.splitlines()
-    assert lines[1].startswith("gu") and lines[2].startswith("kr")
 
 
 def test_the_label_of_an_item_is_found(run, tmp_path, capsys):
@@ -279,14 +272,6 @@ def test_a_run_starts_from_one_with_other_labels(what, run, tmp_path, capsys):
         assert main(["classify", new]) == 0 and "accuracy" in capsys.readouterr().out
 
 
-def test_a_second_run_learns_from_the_first_one(names, tmp_path, capsys):
-    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=40", "train.student_minutes=0.02"]
-    assert train.main([*words, "--run", f"{tmp_path}/both", f"data.cache={tmp_path}/cache"]) == 0
-    assert "both learns from" in " ".join(capsys.readouterr().out.split())
-    for name in ("both-teacher", "both"):
-        assert logged(tmp_path / name)[-1]["val/bits_per_item"] > 4
-        assert sample.main([f"{tmp_path}/{name}", "--items", "3", "--label", "orc"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6
 
 
 def test_an_item_longer_than_an_evaluation_has_a_loss(tmp_path):
@@ -318,18 +303,6 @@ def test_an_import_continues_a_run_on_items(names, run, tmp_path, capsys):
     assert logged(tmp_path / "whole")[-1]["val/bits_per_item"] > 4
 
 
-def test_an_import_without_its_text_writes_items_if_it_is_told_so(run, tmp_path, capsys):
-    assert main(["export", str(run), "--to", "hf", f"{tmp_path}/hf"]) == 0
-    assert main(["import", f"{tmp_path}/hf", "data.items=name", "data.label=race", "--run", f"{tmp_path}/told"]) == 0
-    assert main(["import", f"{tmp_path}/hf", "--run", f"{tmp_path}/plain"]) == 0
-    capsys.readouterr()
-    assert sample.main([f"{tmp_path}/told", "--items", "20", "--label", "orc", "--seed", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 20 and sum({*line} <= {*LETTERS["orc"]} for line in lines) > 15
-    with pytest.raises(UserError, match="not trained on items"):
-        sample.main([f"{tmp_path}/plain", "--label", "orc"])
-    with pytest.raises(UserError, match="without a text"):
-        main(["classify", f"{tmp_path}/told"])
 
 
 def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names):
@@ -342,12 +315,6 @@ def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names):
         parse_options([str(names), "--items", "data.items=line"])
 
 
-def test_the_report_the_page_and_the_card_show_items(run, tmp_path, capsys):
-    page = (run / "report.html").read_text(encoding="utf-8")
-    assert "What items it makes" in page and "The label that makes an item most likely" in page
-    assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
-    about = json.loads((tmp_path / "page.html").read_text().split('id="about">')[1].split("</script>")[0])
-    assert about["items"] == {"end": "\n", "labels": ["elf", "orc", "ent"]}
 
 
 @needs_node

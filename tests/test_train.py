@@ -14,7 +14,6 @@ import pytest
 import torch
 import yaml
 from helpers import TINY_FILE, Clock, after_each_piece, bits, last_step, logged, logged_without_speed
-from programs import DEVNULL
 from safetensors.torch import load_file
 from session_helpers import clock_of_steps, finish, opened, resumed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -25,7 +24,6 @@ from chargpt.planning import clock as time_budget
 from chargpt.planning.clock import Clock as TrainingClock
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.runs.run import Run
 from chargpt.session.due import Due
 from chargpt.terminal import run_program
@@ -149,16 +147,6 @@ def test_stopped_and_resumed_equals_uninterrupted(trainer, tmp_path, step, numbe
     assert logged_without_speed(folder) == logged_without_speed(tmp_path / "whole")
 
 
-def test_killed_and_resumed_equals_uninterrupted(programs, trainer, text, tmp_path):
-    assert trainer("model.dropout=0.1", name="whole") == 0
-    place = ["--run", f"{tmp_path}/killed", f"data.cache={tmp_path}/cache"]
-    with programs.start("train", str(text), *TINY, "model.dropout=0.1", *place, stdout=DEVNULL, stderr=DEVNULL) as training:
-        while training.poll() is None and not (tmp_path / "killed" / "step-00000020").exists():
-            time.sleep(0.001)
-        training.send_signal(signal.SIGKILL)
-        training.wait()
-    assert resume(tmp_path / "killed") == 0
-    assert bits(tmp_path / "killed") == bits(tmp_path / "whole")
 
 
 def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
@@ -193,15 +181,6 @@ def test_the_seed_decides(trainer, tmp_path):
     assert bits(tmp_path / "a") == bits(tmp_path / "b") != bits(tmp_path / "c")
 
 
-def test_accumulating_is_a_larger_batch(trainer, tmp_path):
-    settings = ("runtime.precision=float32", "train.max_steps=3", "train.log_interval=1")
-    assert trainer(*settings, "train.batch_size=8", name="one") == 0
-    assert trainer(*settings, "train.batch_size=2", "train.accumulate=4", name="four") == 0
-    norms = [[line["grad_norm"] for line in logged(tmp_path / name) if "grad_norm" in line] for name in ("one", "four")]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
-    one, four = (load_file(last_step(tmp_path / name) / "model.safetensors") for name in ("one", "four"))
-    for name in one:
-        torch.testing.assert_close(one[name], four[name], atol=2e-3, rtol=1e-2)
 
 
 def test_a_finished_run_resumes_to_nothing(trainer, tmp_path):
@@ -285,16 +264,6 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights(trainer, tmp_path, c
         assert all(torch.isfinite(w).all() for w in load_file(folder / "model.safetensors").values())
 
 
-def test_decay_and_clipping_reach_the_optimizer(trainer, tmp_path):
-    assert trainer("optim.grad_clip=0", name="free") == 0
-    assert trainer("optim.grad_clip=0.01", name="clipped") == 0
-    assert bits(tmp_path / "free") != bits(tmp_path / "clipped")
-    assert trainer("optim.weight_decay=0.9", name="decayed") == 0
-    norms = [
-        sum(w.norm() ** 2 for k, w in load_file(last_step(tmp_path / n) / "model.safetensors").items() if w.dim() == 2)
-        for n in ("free", "decayed")
-    ]
-    assert norms[1] < norms[0]
 
 
 def fails(arguments: list[str], capsys) -> str:
@@ -418,18 +387,6 @@ def test_another_machine_is_told_and_goes_on(trainer, tmp_path, capsys):
     assert len(warnings) == 1 and "threads" in warnings[0]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("settings", [[], ["model.dropout=0.1", "optim.name=muon"]])
-def test_compiled_training_learns_the_same(trainer, tmp_path, settings):
-    """Of dropout, compiled code draws masks of its own."""
-    on = "cuda" if torch.cuda.is_available() else "cpu"
-    for choice in ("off", "on"):
-        assert (
-            trainer("runtime.precision=float32", f"runtime.device={on}", f"runtime.compile={choice}", *settings, name=choice)
-            == 0
-        )
-    losses = [[line["val/loss"] for line in logged(tmp_path / name) if "val/loss" in line] for name in ("off", "on")]
-    assert losses[0] == pytest.approx(losses[1], abs=0.05 if settings else 1e-3)
 
 
 def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_length(trainer, tmp_path, capsys):
@@ -507,25 +464,6 @@ def test_rollback_gives_up_after_three(trainer, tmp_path, capsys):
     assert captured.out.count("rollback") >= 3 and captured.err.count("\n") == 1
 
 
-def test_fine_tuning_maps_embeddings_by_character(trainer, tmp_path, text, capsys):
-    assert trainer(name="source") == 0
-    other = tmp_path / "other.txt"
-    other.write_text((text.read_text().replace("stone", "żółw") + "Q?") * 2, encoding="utf-8")  # new and missing characters
-    arguments = [str(other), *TINY, "--init-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
-    tuned = opened([*arguments, "--run", f"{tmp_path}/tuned"])
-    tuned.describe_run()
-    out = capsys.readouterr().out
-    assert "5 new: ? at ., Q, ó at o, " in out and "dropped" not in out.split("\nstart ")[1].split("\n")[0]
-    source, tokenizer, _ = restore_model(find_checkpoint(f"{tmp_path}/source", tmp_path)[0])
-    shared = "the sea.\n"
-    before, after = (
-        model.token_embedding.weight[torch.from_numpy(vocabulary.encode(shared))]
-        for model, vocabulary in ((source, tokenizer), (tuned.trainer.model, tuned.corpus.tokenizer))
-    )
-    assert torch.equal(before, after)
-    assert torch.equal(source.blocks[1].mlp.up.weight, tuned.trainer.model.blocks[1].mlp.up.weight)
-    scratch = opened([*arguments[:-3], f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/scratch"])
-    assert evaluate(tuned.trainer.model, tuned.corpus.val) < evaluate(scratch.trainer.model, tuned.corpus.val) - 0.5
 
 
 def test_fine_tuning_keeps_the_shape(trainer, tmp_path, text, capsys):
@@ -586,10 +524,6 @@ def test_a_second_signal_ends_at_once(programs, text, tmp_path):
         assert training.wait(timeout=5) == 130
 
 
-def test_the_best_may_be_the_first(trainer, tmp_path):
-    assert trainer("optim.learning_rate=3", "optim.warmup_steps=0", "checkpoint.keep=2") == 0
-    best = json.loads((tmp_path / "run" / "best.json").read_text())
-    assert best["checkpoint"] == "step-00000000" and (tmp_path / "run" / "step-00000000" / "model.safetensors").exists()
 
 
 def test_weights_that_a_step_made_infinite_are_not_saved(trainer, tmp_path, capsys):
@@ -613,21 +547,6 @@ def test_a_checkpoint_of_the_moment_when_the_length_is_fixed_has_everything_logg
     assert len(seen) > 2 and all(on_disk == step for step, on_disk in seen)
 
 
-def test_a_step_with_an_evaluation_is_saved_once_when_the_length_is_fixed_at_it(trainer, capsys, monkeypatch, clock):
-    saved: list[tuple[int, int]] = []
-
-    def save(run: Run, state: SavedState, **tensors: object) -> list[str]:
-        saved.append((state.progress.step, state.config.train.max_steps))
-        return run_save(run, state, **tensors)
-
-    run_save = Run.save
-    monkeypatch.setattr(Run, "save", save)
-    often = ("train.eval_interval=1", "train.log_interval=1000", "checkpoint.interval=1000000")
-    assert trainer("--minutes", "0.05", *often) == 0
-    steps, lengths = zip(*saved)
-    speeds = [line for line in capsys.readouterr().out.splitlines() if line.startswith("speed ")]
-    planned = [int(line.partition("; ")[2].partition(" ")[0].replace(",", "")) for line in speeds]
-    assert len(steps) == len(set(steps)) and set(planned) <= set(lengths)
 
 
 def test_a_run_that_is_over_goes_on_for_the_minutes_it_is_given(trainer, tmp_path, clock):
@@ -656,22 +575,8 @@ def test_where_torch_cannot_compile_a_run_is_told_so(programs, text, tmp_path):
     assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"error: runtime.compile: ") and b"compiler" in done.stderr
 
 
-def test_clipping_shortens_a_gradient_to_its_limit_and_keeps_its_direction(trainer, tmp_path):
-    assert trainer() == 0
-    gradients, norms = [], []
-    for limit in (0, 0.01, 1e9):
-        resumed_trainer = resumed(tmp_path / "run", f"optim.grad_clip={limit}", "train.max_steps=41").trainer
-        norms.append(resumed_trainer.step().grad_norm)
-        gradients.append(resumed_trainer.weights.gradient)
-    whole, clipped, untouched = gradients
-    assert norms[0] == norms[1] == norms[2] == pytest.approx(whole.norm().item()) and norms[0] > 0.01
-    torch.testing.assert_close(clipped, whole * 0.01 / whole.norm())
-    assert torch.equal(untouched, whole)
 
 
-def test_minutes_outlast_a_preset_that_is_shorter(trainer, tmp_path, clock):
-    assert trainer("--minutes", "0.05", "train.log_interval=1") == 0
-    assert int(last_step(tmp_path / "run").name[5:13]) > 40
 
 
 def test_a_changed_setting_survives_a_kill(trainer, tmp_path):
@@ -684,13 +589,6 @@ def test_a_changed_setting_survives_a_kill(trainer, tmp_path):
     assert last_step(folder).name == "step-00000060"
 
 
-def test_one_process_a_run(trainer, tmp_path, capsys):
-    assert trainer() == 0
-    other = resumed(tmp_path / "run")
-    capsys.readouterr()
-    assert "another process" in fails(["--resume", "--run", f"{tmp_path}/run"], capsys)
-    del other
-    assert resume(tmp_path / "run") == 0
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "{tmp}/..", "a\nb", "{tmp}/things"])
@@ -715,13 +613,6 @@ def test_standard_input_resumes_from_its_encoding(programs, text, tmp_path):
     assert last_step(tmp_path / "run").name == "step-00000050"
 
 
-def test_standard_input_that_resumes_to_a_number_of_epochs_is_read_once(programs, text, tmp_path):
-    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    assert train.main([str(text), *TINY, *place, "train.max_steps=20"]) == 0
-    with open(text, "rb") as typed:
-        done = programs.run("train", "--resume", "-", *place, "--epochs", "1", stdin=typed.fileno())
-    assert done.returncode == 0
-    assert last_step(tmp_path / "run").name > "step-00000020"
 
 
 def test_resuming_below_where_a_run_stands_is_refused(trainer, tmp_path, capsys):
@@ -788,14 +679,6 @@ def test_a_signal_after_the_decision_not_to_save_loses_nothing(text, tmp_path, m
     assert last_step(tmp_path / "run").name == f"step-{session.trainer.progress.step:08}" == "step-00000008"
 
 
-def test_after_minutes_a_longer_run_has_its_own_intervals_again(trainer, tmp_path, clock):
-    own = ("train.eval_interval=5000", "checkpoint.interval=5000", "optim.warmup_steps=0")
-    assert trainer("--minutes", "0.05", "train.max_steps=1000000", *own) == 0
-    run = tmp_path / "run"
-    config = resumed(run).trainer.config
-    assert config.steps_between_evaluations < config.train.eval_interval == config.checkpoint.interval == 5000
-    config = resumed(run, f"train.max_steps={config.train.max_steps + 100}").trainer.config
-    assert config.steps_between_evaluations == 5000
 
 
 def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tmp_path, capsys):

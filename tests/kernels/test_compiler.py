@@ -209,12 +209,6 @@ def test_a_library_of_the_package_is_used_before_any_compiler(library, source, c
     assert load(source, cache=tmp_path / "absent").answer() == 42 and not (tmp_path / "absent").exists()
 
 
-def test_a_library_of_another_version_of_the_source_is_not_used(library, source, cache):
-    compiler.PACKAGED.mkdir()
-    (found,) = compiler.compilers()
-    found.compile(source, "baseline", compiler.PACKAGED / (source.name("baseline") + library_suffix()))
-    source.path.write_text(SOURCE.replace("42", "43"))
-    assert load(source, cache=cache).answer() == 43
 
 
 @pytest.mark.nightly

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import apply_overrides, given, logged
+from helpers import apply_overrides, logged
 
 import train
 from chargpt.config import Config, Settings, Source
@@ -25,7 +25,6 @@ from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.terminal import UserError
-from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
 from chargpt.training.optimizer_kinds import OPTIMIZERS
 
@@ -189,19 +188,6 @@ def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     assert is_lowest or f"an earlier one had {min(losses):.4f}, but checkpoint.best=last" in " ".join(said.split())
 
 
-def test_with_the_vocabulary_of_another_run_the_loss_that_is_printed_is_that_of_the_training(start, other, tmp_path, capsys):
-    other.write_text(re.sub("[^a-p \\n]", "", other.read_text(encoding="utf-8")), encoding="utf-8")
-    words = [*TINY, f"data.cache={other.parent}/cache", "train.max_steps=2", "runtime.precision=float32"]
-    assert train.main([str(other), *words, "--run", f"{tmp_path}/narrow"]) == 0
-    capsys.readouterr()
-    more = ["--init-from", str(start), "--vocab-from", f"{tmp_path}/narrow", "--run", f"{tmp_path}/begun"]
-    assert train.main([str(other), *words, *more]) == 0
-    said = capsys.readouterr().out
-    losses = [line["val/loss"] for line in logged(tmp_path / "begun") if "val/loss" in line]
-    assert (
-        float(re.search(r"\nstart .*on this text is ([\d.]+)", said)[1]) == pytest.approx(losses[0], abs=0.006)
-        and "dropped" in said
-    )
 
 
 def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
@@ -230,11 +216,6 @@ def test_a_start_that_training_only_makes_worse_stays_the_best(start, text, caps
     assert kept.path.name == "step-00000000" and kept.state.progress.best_loss < math.inf
 
 
-def test_a_given_length_in_steps_needs_no_timing(start, other):
-    corpus: Corpus = begun(other, start, "train.max_steps=7").corpus
-    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
-    adapted = adapt(given("train.max_steps=7"), corpus, known, minutes=None).values
-    assert adapted.train.max_steps == 7 and adapted.train.eval_interval == 1
 
 
 def test_items_from_a_start_whose_items_held_newlines_end_as_those_did(other, tmp_path):

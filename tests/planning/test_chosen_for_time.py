@@ -133,9 +133,6 @@ def test_a_long_validation_split_is_evaluated_less_often(corpora):
     assert few.max_steps / few.eval_interval <= 2 < many.max_steps / many.eval_interval
 
 
-@pytest.mark.parametrize(("width", "context"), [(64, 128), (128, 128), (192, 256)])
-def test_the_context_is_that_for_the_width_which_was_given(width, context, corpora):
-    assert choice_for(corpora[100_000], "model.n_layer=1", f"model.n_embd={width}").config.model.block_size == context
 
 
 def test_of_a_text_with_one_character_no_loss_below_zero_is_expected(corpora):
@@ -357,10 +354,6 @@ def test_a_text_that_two_runs_see_often_in_less_than_a_minute_gets_both(corpora,
     assert choice_for(text, seconds=18.0).config.train.student_minutes == 0
 
 
-def test_a_user_who_gives_the_passes_is_not_told_when_they_are_enough(corpora, steady):
-    assert "ends after" in " ".join(notice.text for notice in choice_for(corpora[3000], seconds=120.0).notices)
-    given = choice_for(corpora[3000], "train.max_epochs=20", seconds=120.0).notices
-    assert "ends after 30" not in " ".join(notice.text for notice in given) and "note" not in said_by(given)
 
 
 def test_an_impossible_time_is_used_as_well_as_possible(corpora):
@@ -368,9 +361,6 @@ def test_an_impossible_time_is_used_as_well_as_possible(corpora):
     assert (config.model.n_layer, config.model.n_embd) == SHAPES[0]
 
 
-def test_what_cannot_be_together_is_one_line(corpora):
-    with pytest.raises(UserError, match="n_embd"):
-        choice_for(corpora[3000], "model.n_embd=33", "model.n_head=2")
 
 
 def test_a_model_that_is_too_large_is_refused_before_it_is_made(corpora):
@@ -406,12 +396,6 @@ def test_a_given_length_decides_the_regularization(corpora):
     assert regularized(kept, text).config == config
 
 
-def test_presets_that_decide_everything_are_the_full_ones():
-    from chargpt.planning.settings import load_settings
-
-    presets = Path(__file__).parents[2] / "configs"
-    loaded = {path.stem: load_settings(path.stem, {}, presets=presets)[0] for path in presets.glob("*.yaml")}
-    assert {name for name, settings in loaded.items() if not all(map(settings.is_given, CHOSEN))} <= {"best"}
 
 
 def test_epochs_that_the_user_gives_limit_each_of_two_runs(corpora):

@@ -213,11 +213,6 @@ def test_learned_positions_have_a_context_that_grows_with_the_text_and_not_with_
     assert context <= context_for(longer, n_embd=width, seen=seen, optimizer="adamw") <= 2 * SHORT_CONTEXT
 
 
-@pytest.mark.parametrize(("characters", "context"), [(9_000, 16), (20_000, 32), (50_000, 64), (90_000, 128)])
-def test_a_poem_has_a_shorter_context_than_a_novel(characters, context):
-    text = TEXT._replace(characters=characters)
-    assert context_for(text, n_embd=64, seen=60 * characters, optimizer="adamw") == context
-    assert context_for(text, n_embd=64, seen=characters, optimizer="muon") == SHORT_CONTEXT
 
 
 @given(texts, st.sampled_from([64, 128]), st.floats(0.3, 1.0))

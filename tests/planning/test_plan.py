@@ -117,10 +117,6 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
     assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)
 
 
-def test_a_part_of_a_batch_needs_less_memory():
-    config = apply_overrides(Config(), ["train.batch_size=64"])
-    kept = [memory_needed(config, parameters=0, vocab_size=100, processes=processes) for processes in (1, 8)]
-    assert kept[0] == 8 * kept[1]
 
 
 def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path, steady):
@@ -158,10 +154,6 @@ def test_forecasts_of_time_agree(text, tmp_path, steady):
     assert all(any(line.startswith(label) and parameters in line for line in lines) for label in ("chosen", "model"))
 
 
-def test_the_time_of_a_run_that_ends_by_its_passes_is_that_of_its_steps(text, tmp_path, steady):
-    plan = planned(text, tmp_path, "--minutes", "30", "--dry-run")
-    (estimate,) = [line for line in plan.describe().splitlines() if line.startswith("estimate")]
-    assert re.search(r"ms a step, \d:\d\d for [\d,]+ steps and their evaluations", estimate), estimate
 
 
 def test_a_setting_that_does_not_hold_in_a_second_run_is_named(text, tmp_path, steady):

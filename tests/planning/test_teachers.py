@@ -435,10 +435,6 @@ def test_a_run_that_is_named_by_a_point_goes_on_like_any_other(four_runs, tmp_pa
         assert bits(tmp_path / part) == bits(four_runs.with_name(part))
 
 
-def test_a_run_without_steps_is_named_by_a_point_too(tmp_path, monkeypatch):
-    publish_run(tmp_path / "many", steps=(0,))
-    monkeypatch.chdir(tmp_path / "many")
-    assert find_checkpoint(".", tmp_path)[0].step == 0
 
 
 def test_the_place_of_a_run_among_several_is_said(tmp_path):
@@ -511,19 +507,8 @@ def test_a_teacher_without_a_good_checkpoint_is_trained_again(four_runs, tmp_pat
     assert bits(tmp_path / "many-teacher2") == bits(four_runs.with_name("many-teacher2")) and last_step(tmp_path / "many")
 
 
-def test_the_runs_that_follow_are_found_from_inside_the_folder_of_one(four_runs, tmp_path, monkeypatch):
-    copies_of(four_runs, tmp_path, "", "2", "3")
-    monkeypatch.chdir(tmp_path / "many-teacher3")
-    assert train.main(["--resume", "--run", ".", f"data.cache={tmp_path}/cache"]) == 0
-    assert last_step(tmp_path / "many")
 
 
-def test_a_first_teacher_without_a_good_checkpoint_is_one_line(four_runs, tmp_path):
-    copies_of(four_runs, tmp_path, "", "2")
-    for step in steps(tmp_path / "many-teacher"):
-        (step / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(UserError, match="many-teacher: no checkpoint can be used.*; remove that folder, and continue with"):
-        resume(tmp_path / "many")
 
 
 def test_a_first_teacher_that_is_damaged_gets_another_one_in_its_place(four_runs, tmp_path, capsys):
@@ -567,10 +552,6 @@ def test_a_run_of_another_command_is_not_taken_for_the_student(taught, four_runs
     assert newest(tmp_path / "many")[0].state.config.train.teachers
 
 
-def test_a_name_with_a_comma_that_no_run_has_is_not_taken_for_two_runs(tmp_path):
-    with pytest.raises(UserError, match="no run of that name") as problem:
-        resume(tmp_path / "a,b")
-    assert "two runs" not in str(problem.value)
 
 
 def test_a_student_learns_from_as_many_runs_as_it_shall(taught, capsys):
@@ -789,17 +770,3 @@ def test_a_signal_after_the_teacher_begins_no_second_run_and_says_how(taught, mo
     assert "for the second run: python train.py --resume --run" in out and "between-teacher)" in out
 
 
-def test_a_signal_after_the_last_line_of_the_teacher_stops_the_second_run_at_once(taught, monkeypatch, capsys):
-    notice = result.notice
-
-    def interrupted(label, text):
-        notice(label, text)
-        if label == "sample":
-            monkeypatch.setattr(result, "notice", notice)
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(result, "notice", interrupted)
-    assert taught("train.student_minutes=0.02", name="late") == 130
-    out = " ".join(capsys.readouterr().out.split())
-    assert "at step 0, saved; continue with: python train.py --resume --run" in out
-    assert resume(taught.folder / "late") == 0

@@ -499,8 +499,3 @@ def test_structure_spoiled_at_random(tmp_path: Path) -> None:
     assert refused > 200 and refused + accepted == 400
 
 
-@pytest.mark.nightly
-def test_structure_spoiled_at_random_in_full(tmp_path: Path) -> None:
-    with bounded(600):
-        refused, accepted = fuzz(tmp_path, 5000)
-    assert refused > 2500 and refused + accepted == 5000

@@ -3,12 +3,10 @@
 import dataclasses
 
 import pytest
-from helpers import Clock as Machine
 from helpers import apply_overrides, saved_state
 
 from chargpt.config import Config
-from chargpt.planning import clock as clock_module
-from chargpt.planning.clock import SETTLED_SECONDS, SETTLING_STEPS, Clock
+from chargpt.planning.clock import Clock
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.session.due import Due
 from chargpt.training.parallel import Group
@@ -95,35 +93,9 @@ def test_a_new_run_is_saved_at_its_beginning():
     assert due(step=0, evaluated=0, saved=None).save
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    machine = Machine()
-    monkeypatch.setattr(clock_module, "time", machine)
-    return machine
 
 
-def stepped(machine: Machine, clock: Clock, *, steps: int, seconds: float) -> Clock:
-    for _ in range(steps):
-        machine.sleep(seconds)
-        clock.step_done()
-    return clock
 
 
-def planned(machine: Machine, *, limit: float | None) -> Clock:
-    """A clock at step 110 of 1000, whose length was planned there; a step takes 0.1 s."""
-    clock = Clock(steps_left=1000, deadline=None if limit is None else machine.now + limit)
-    stepped(machine, clock, steps=110, seconds=0.1)
-    clock.measure()
-    clock.set_length(110, 1000)
-    return clock
 
 
-def test_rows_of_measure_speed(machine):
-    new = stepped(machine, Clock(steps_left=1000), steps=SETTLING_STEPS + 1, seconds=0.1)
-    assert not due(clock=new).measure_speed
-    stepped(machine, new, steps=round(SETTLED_SECONDS / 0.1) + 1, seconds=0.1)
-    assert due(clock=new).measure_speed  # the speed is known
-    for limit, again in ((None, False), (1000.0, True)):
-        clock = planned(machine, limit=limit)
-        assert not due(clock=clock).measure_speed
-        assert due(clock=clock, step=110 + 445).measure_speed == again  # halfway

@@ -100,13 +100,6 @@ def test_losses_and_samples_are_recorded_once(tmp_path):
     assert third == {"step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0, "novelty/longest_copy": 7.0}
 
 
-def test_a_resumed_run_drops_what_it_logs_again(tmp_path):
-    for is_new in (True, False):
-        journal = Journal()
-        with journal.recording(tmp_path, Config(), step=0 if is_new else 10, is_new=is_new):
-            for step in (0, 10, 20) if is_new else (20, 30):
-                journal.record_evaluation(step, 1.0 + is_new, sample="")
-    assert [(line["step"], line["val/loss"]) for line in logged(tmp_path)] == [(0, 2.0), (10, 2.0), (20, 1.0), (30, 1.0)]
 
 
 def test_runs_are_compared_by_what_decides_their_learning_and_never_changes():

@@ -98,9 +98,6 @@ def test_micro_batches_share_out_the_samples_of_a_step(parts):
     assert np.array_equal(chosen.starts(5), chosen.starts(5, 0)) and torch.equal(chosen.batch(5)[0], chosen.batch(5, 0)[0])
 
 
-def test_a_batch_larger_than_an_epoch_and_than_a_block_of_starts():
-    starts = make_batches(batch_size=10_000).starts(1)
-    assert len(starts) == 10_000 and np.array_equal(starts[:100], make_batches(batch_size=100).starts(100))
 
 
 def test_a_huge_text_takes_no_more_memory_than_a_small_one():
@@ -109,13 +106,6 @@ def test_a_huge_text_takes_no_more_memory_than_a_small_one():
     assert chosen.starts(10**6).max() < 10**12 - 16 and chosen.batch(10**6)[0].shape == (4, 16)
 
 
-def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
-    np.arange(100_000, dtype=np.uint32).tofile(tmp_path / "ids")
-    mapped = np.memmap(tmp_path / "ids", np.uint32, mode="r")
-    plain = make_batches(mapped)
-    monkeypatch.setattr("chargpt.training.batches.LARGE", 0)
-    ahead = make_batches(mapped)
-    assert all(torch.equal(plain.batch(step)[1], ahead.batch(step)[1]) for step in range(2000))
 
 
 class RecordedFile(mmap.mmap):
@@ -152,11 +142,6 @@ def test_of_a_large_text_the_pages_of_every_window_are_requested_and_no_others(t
         assert begin + length == 4 * (start + 17)  # 16 inputs, and the target of the last one
 
 
-def test_a_text_without_a_window_is_refused():
-    make_batches(IDS[:17])
-    for ids in (IDS[:16], IDS.reshape(100, 10)):
-        with pytest.raises(AssertionError):
-            make_batches(ids)
 
 
 @pytest.mark.parametrize(

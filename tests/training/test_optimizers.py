@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from optimizer_reference import ReferenceOptimizer, quintics
+from optimizer_reference import ReferenceOptimizer
 
 from chargpt.config import OptimConfig
 from chargpt.model import GPT, GPTConfig
@@ -27,14 +27,6 @@ def take_steps(weights: FlatWeights, optimizer: AdamW | Muon, first: int, count:
         weights.refresh()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_decay_is_on_matrices_alone(name):
-    weights = make_weights()
-    before = {key: value.clone() for key, value in weights.model.named_parameters()}
-    optimizer = make_optimizer(weights, OptimConfig(name=name, weight_decay=0.5))
-    optimizer.step(0.1)  # with no gradient, decay is all that moves
-    for key, value in weights.model.named_parameters():
-        torch.testing.assert_close(value, before[key] * (0.95 if value.dim() == 2 else 1.0), msg=key)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,19 +50,6 @@ def test_the_pull_does_not_undo_the_last_update(name):
     assert not torch.allclose(weights.vector, first, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_resumed_optimizer_still_pulls_towards_the_weights_of_the_beginning(name):
-    config, weights = OptimConfig(name=name, start_decay=5.0), make_weights()
-    optimizer = make_optimizer(weights, config)
-    take_steps(weights, optimizer, 0, 3)
-    later = make_weights()
-    later.vector.copy_(weights.vector)
-    resumed = make_optimizer(later, config)
-    resumed.load({key: tensor.clone() for key, tensor in optimizer.tensors().items()})
-    later.refresh()
-    for these, updates in ((weights, optimizer), (later, resumed)):
-        take_steps(these, updates, 3, 2)
-    assert torch.equal(weights.vector, later.vector)
 
 
 def test_adamw_is_torchs_over_single_parameters():
@@ -94,24 +73,6 @@ def test_adamw_is_torchs_over_single_parameters():
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4, msg=key)
 
 
-def test_muon_makes_an_orthogonal_matrix_of_each_gradient_q_k_and_v_apart():
-    config = OptimConfig(name="muon", weight_decay=0.1)
-    weights, model = make_weights(), make_weights().model
-    optimizer = make_optimizer(weights, config)
-    idx = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(0))
-    model(idx[:, :-1], idx[:, 1:]).backward()
-    take_steps(weights, optimizer, 0, 1)
-    for key in ("blocks.1.mlp.up.weight", "blocks.0.mlp.down.weight", "blocks.0.attn.proj.weight", "blocks.1.attn.qkv.weight"):
-        whole = model.get_parameter(key)
-        pieces, gradients = (t.split(16) if "qkv" in key else [t] for t in (whole.detach(), whole.grad))
-        for i, (piece, gradient) in enumerate(zip(pieces, gradients)):
-            moved = (1 - 1e-2 * config.weight_decay) * piece - weights.model.get_parameter(key)[i * 16 : i * 16 + len(piece)]
-            # As torch.optim.Muon scales it for "match_rms_adamw"; in the gradient's singular vectors it is nearly the identity.
-            U, S, Vh = torch.linalg.svd(gradient, full_matrices=False)
-            update = U.T @ moved.detach() @ Vh.T / (1e-2 * 0.2 * max(piece.shape) ** 0.5)
-            large = S > 0.03 * S.norm()
-            assert large.sum() >= 3 and ((0.65 < update.diag()) & (update.diag() < 1.35))[large].all(), key
-            assert (update - update.diag().diag()).abs().max() < 0.15, key
 
 
 def drawn_gradients(weights: FlatWeights, steps: int) -> list[torch.Tensor]:
@@ -164,11 +125,6 @@ def test_steps_are_those_of_the_formulas_in_float64(name, steps):
         assert largest_error(found, after_reference_steps(config, gradients, rates, **change)) > 10 * tolerance, change
 
 
-def test_the_iterations_bring_singular_values_to_where_they_should_be():
-    """From 0.01 to 1: between 0.73 and 1.27, and no further from 1 than that choice of three quintics can."""
-    found = quintics(np.linspace(0.01, 1, 10_000))
-    assert found.min() == pytest.approx(0.73, abs=0.005) and found.max() == pytest.approx(1.27, abs=0.005)
-    assert (np.diff(quintics(np.linspace(0, 0.009, 100))) > 0).all() and quintics(np.array([0.001]))[0] < 0.1
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
@@ -219,10 +175,3 @@ def test_state_is_named_after_parameters_and_complete(name):
     assert muon == ({k for k, s in shapes.items() if len(s) == 2 and "embedding" not in k} if name == "muon" else set())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_making_an_optimizer_moves_no_weight(name):
-    weights = make_weights()
-    before = weights.vector.clone()
-    optimizer = make_optimizer(weights, OptimConfig(name=name))
-    assert torch.equal(before, weights.vector)
-    assert not any(value.any() for value in optimizer.tensors().values())

@@ -79,12 +79,6 @@ def test_the_processors_instructions_decide_the_precision(monkeypatch, can, expe
         assert runtime(precision=name).precision == dtype
 
 
-def test_the_precision_that_the_tests_are_given_is_that_of_auto_in_every_process(programs, pytestconfig):
-    given = pytestconfig.getoption("precision")
-    code = "from chargpt.config import Config; from chargpt.training.runtime import choose_runtime\n"
-    code += "print(choose_runtime(Config()).environment()['precision'])"
-    chosen = [runtime().environment()["precision"], programs.run(code=code).stdout.decode().strip()]
-    assert chosen == [given or str(cpu_precision()).removeprefix("torch.")] * 2
 
 
 @dataclass(frozen=True, kw_only=True)
