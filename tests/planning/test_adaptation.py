@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import re
 from pathlib import Path
 
@@ -12,14 +11,8 @@ import torch
 from helpers import apply_overrides, logged
 
 import train
-from chargpt.config import Config, Settings, Source
-from chargpt.planning.adaptation import (
-    EPOCHS,
-    FEWEST_EPOCHS,
-    SMALL_SPLIT,
-    MeasuredStart,
-    adapt,
-)
+from chargpt.config import Config, Settings
+from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, MeasuredStart, adapt
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
@@ -95,29 +88,6 @@ def test_a_small_validation_split_chooses_nothing(start, other, text):
     assert hurried.train.max_steps < plan.config.train.max_steps  # there is no time for two epochs
 
 
-def test_a_larger_model_gets_fewer_epochs_and_a_longer_run_a_weaker_pull(start, other):
-    corpus = begun(other, start).corpus
-    far = MeasuredStart("a", "", loss=2.6, own_loss=1.6)
-    shapes = (["model.n_layer=2", "model.n_embd=64"], ["model.n_layer=5", "model.n_embd=192"])
-    configs = [
-        adapt(
-            Settings(
-                apply_overrides(Config(), [*shape, "model.n_head=2", "model.block_size=16", "runtime.threads=1"]),
-                dict.fromkeys(["optim.name", "train.batch_size"], Source.USER),
-            ),
-            dataclasses.replace(corpus, train=np.resize(corpus.train, length)),
-            far,
-            minutes=None,
-        ).values
-        for shape in shapes
-        for length in (3000, 30_000)
-    ]
-    small, small_long, large, large_long = configs
-    assert small.train.max_epochs == small_long.train.max_epochs > large.train.max_epochs == large_long.train.max_epochs > 2
-    assert large.optim.start_decay == pytest.approx(10 * large_long.optim.start_decay, rel=0.1)
-    assert small.optim.start_decay == small_long.optim.start_decay == 0
-
-
 def test_epochs_that_the_user_gives_are_made_and_the_last_checkpoint_is_used(start, other):
     plan = begun(other, start, "--epochs", "9")
     assert passes(plan) == pytest.approx(9, rel=0.1) and plan.config.optim.name == "muon"
@@ -188,8 +158,6 @@ def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     assert is_lowest or f"an earlier one had {min(losses):.4f}, but checkpoint.best=last" in " ".join(said.split())
 
 
-
-
 def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
     other.write_text(other.read_text(encoding="utf-8").lower().replace("aes", "a\u00e9s"), encoding="utf-8")
     plan = begun(other, start)
@@ -204,18 +172,6 @@ def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
 def test_the_pull_of_a_run_that_has_begun_cannot_come_or_go(start):
     with pytest.raises(UserError, match="optim.start_decay: 0 -> 5: .* start a new one with --run NAME"):
         train.main(["--resume", "--run", str(start), "train.max_steps=70", "optim.start_decay=5"])
-
-
-def test_a_start_that_training_only_makes_worse_stays_the_best(start, text, capsys):
-    """The text is the one that the start knows, and the rate is far too high."""
-    run = start.parent / "ruined"
-    words = ["--init-from", str(start), "--run", str(run), f"data.cache={start.parent}/cache", "optim.learning_rate=3"]
-    assert train.main([str(text), *TINY, *words, "train.max_steps=20", "optim.grad_clip=0"]) == 0
-    assert json.loads((run / "best.json").read_text())["checkpoint"] == "step-00000000"
-    kept, _ = find_checkpoint(str(run), run.parent)
-    assert kept.path.name == "step-00000000" and kept.state.progress.best_loss < math.inf
-
-
 
 
 def test_items_from_a_start_whose_items_held_newlines_end_as_those_did(other, tmp_path):

@@ -1,15 +1,9 @@
 """What is said about a training before it begins."""
 
-import re
-import shutil
-
 import pytest
-from session_helpers import opened
-from text_helpers import ROOT
 
 import train
 from chargpt.commands.text import main
-from chargpt.planning.forecast import StepTimes, describe_training, evaluation_seconds, forecast
 from chargpt.terminal import UserError
 
 VARY = ("estimate",)  # labels of lines that depend on the machine's speed
@@ -34,33 +28,6 @@ def test_the_program_prints_what_it_found(tmp_path, capsys):
     assert output.startswith("text        python-docs: ") and "\nto beat     gzip " in output
     with pytest.raises(UserError, match="nothing.txt: no such file"):
         main([*arguments, "nothing.txt"])
-
-
-
-
-
-
-
-
-def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
-    own = shutil.copy(ROOT / "configs" / "tiny.yaml", tmp_path)
-    arguments = [str(text), "--config", own, f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
-    session = opened([*arguments, "--run", f"{tmp_path}/run"])
-    trainer, corpus = session.trainer, session.corpus
-    notices = describe_training(trainer, corpus, seconds=120.0)
-    (line,) = [text for label, text, kind in notices if (label, kind) == ("training", "detail")]
-    assert "as many steps as fit into 2:00" in line and "epochs" not in line
-    evaluations = [evaluation_seconds(trainer.config, corpus, times) for times in (StepTimes(0.1, 0.0), StepTimes(0.05, 0.05))]
-    steps, more = (
-        forecast(trainer.config, characters=10_800, step=0.1, evaluation=evaluation, seconds=120.0).steps
-        for evaluation in evaluations
-    )
-    assert 100 < steps < more < 1200  # an evaluation makes no update
-    (estimate,) = [text for label, text, _ in notices if label == "estimate"]
-    assert "in 2:00," in estimate
-    capsys.readouterr()
-    assert main(arguments) == 0
-    assert re.search(r"\nestimate .* in 2:00, 0.1 GB of memory\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("option", [["--run", "x"], ["--resume"], ["--find-lr"]])
