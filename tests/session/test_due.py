@@ -41,19 +41,6 @@ def test_without_a_reason_nothing_is_due():
     assert not (asked.decide_on_student or asked.evaluate or asked.save or asked.record or asked.measure_speed)
 
 
-def test_rows_of_decide_on_student():
-    undecided = with_settings("train.student_minutes=1", "train.student_gap=0.1", "optim.warmup_steps=10")
-    assert [due(config=undecided, step=step).decide_on_student for step in (449, 450, 999)] == [False, True, True]
-    for key in ("student_gap", "student_minutes"):  # it is decided, or there is none
-        assert not due(config=apply_overrides(undecided, [f"train.{key}=0"]), step=450).decide_on_student
-
-
-def test_rows_of_record():
-    interval = CONFIG.train.log_interval
-    assert due(step=5 * interval, loss_count=1).record
-    assert not due(step=5 * interval, loss_count=0).record and not due(step=5 * interval + 1, loss_count=1).record
-
-
 @pytest.mark.parametrize(
     "row",
     [
@@ -91,11 +78,3 @@ def test_rows_of_save(row):
 
 def test_a_new_run_is_saved_at_its_beginning():
     assert due(step=0, evaluated=0, saved=None).save
-
-
-
-
-
-
-
-

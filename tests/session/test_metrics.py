@@ -1,13 +1,10 @@
 """Every number logged once, wherever it goes, and logging never ends a training."""
 
-import io
 import json
 import math
 import shutil
 
-import numpy as np
 import pytest
-from PIL import Image
 from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -40,18 +37,6 @@ def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
     assert "    # not a <b>heading</b>" in text
 
 
-def test_pictures_are_for_tensorboard_alone(tmp_path):
-    picture = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
-    metrics = Metrics(tmp_path)
-    metrics.log(7, {"val/loss": 1.0, "attention": picture})
-    metrics.close()
-    assert lines(tmp_path) == [{"step": 7, "val/loss": 1.0}]
-    events = EventAccumulator(str(tmp_path), size_guidance={"images": 0})
-    events.Reload()
-    (image,) = events.Images("attention")
-    assert image.step == 7 and np.array_equal(np.asarray(Image.open(io.BytesIO(image.encoded_image_string))), picture)
-
-
 @pytest.mark.parametrize("step, expected", [(-1, [0, 5, 10, 15]), (0, [0, 5, 10, 15]), (10, [0, 5, 10, 15])])
 def test_a_resumed_run_has_every_step_once(tmp_path, step, expected):
     crashed = Metrics(tmp_path)
@@ -70,10 +55,6 @@ def test_a_resumed_run_has_every_step_once(tmp_path, step, expected):
     assert curve(tmp_path, "train/loss") == values
 
 
-
-
-
-
 def test_a_folder_that_vanishes_costs_one_warning(tmp_path, capsys):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -85,8 +66,6 @@ def test_a_folder_that_vanishes_costs_one_warning(tmp_path, capsys):
         metrics.flush()
     metrics.close()
     assert capsys.readouterr().out.count("warning") == 1
-
-
 
 
 def test_numbers_that_are_not_finite_leave_valid_json(tmp_path):

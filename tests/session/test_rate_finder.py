@@ -15,15 +15,7 @@ from chargpt.config import Config, TrainConfig
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT, GPTConfig
 from chargpt.session import rate_finder
-from chargpt.session.rate_finder import (
-    FACTOR,
-    HOPELESS,
-    MAX_RATES,
-    MIN_RATE,
-    short_config,
-    suggestion,
-    try_rates,
-)
+from chargpt.session.rate_finder import FACTOR, HOPELESS, MAX_RATES, MIN_RATE, short_config, suggestion, try_rates
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
 
@@ -57,14 +49,11 @@ def tried(config: Config, interrupt: Interrupt | None = None) -> list[tuple[floa
 
 def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before():
     curve = tried(CONFIG)
+    assert curve == tried(CONFIG), "each rate starts from the same weights and sees the same batches"
     losses = [loss for _, loss in curve]
     assert all(loss <= min(losses[: i + 1]) + HOPELESS for i, loss in enumerate(losses[:-1]))
     assert len(curve) == MAX_RATES or losses[-1] > min(losses) + HOPELESS
     assert all(high == pytest.approx(FACTOR * low) for (low, _), (high, _) in zip(curve, curve[1:]))
-
-
-def test_each_rate_starts_from_the_same_weights_and_sees_the_same_batches():
-    assert tried(CONFIG) == tried(CONFIG)
 
 
 def test_a_training_that_diverges_is_too_high_a_rate():
@@ -105,8 +94,6 @@ def test_where_every_rate_diverges_it_says_so(text, tmp_path):
         train.main([*arguments, "optim.weight_decay=1e30"])
 
 
-
-
 def test_a_signal_ends_the_sweep_and_what_there_is_is_recorded(text, tmp_path, capfd, monkeypatch):
     notice = rate_finder.notice
 
@@ -121,7 +108,3 @@ def test_a_signal_ends_the_sweep_and_what_there_is_is_recorded(text, tmp_path, c
     assert len(list((tmp_path / "x-find-lr").glob("rate-*/events*"))) >= 3
     captured = capfd.readouterr()
     assert "suggested" in captured.out and "saved" not in captured.err
-
-
-
-
