@@ -14,17 +14,10 @@ from programs import DEVNULL, Programs
 from chargpt.runs.checkpoint import newest_state, steps
 from chargpt.runs.checkpoint_schema import SavedState
 
-SETTINGS = [
-    "--config",
-    "tiny",
-    "train.max_steps=150",
-    "train.eval_interval=50",
-    "train.log_interval=3",
-    "checkpoint.interval=5",
-    "train.sample_length=10",
-    "model.dropout=0.1",
-    "runtime.threads=1",
-]
+SETTINGS = (
+    "--config tiny train.max_steps=150 train.eval_interval=50 train.log_interval=3 checkpoint.interval=5 "
+    "train.sample_length=10 model.dropout=0.1 model.positions=rotary runtime.threads=1"
+).split()
 OPTIMIZERS = ("adamw", "muon")
 
 
@@ -107,20 +100,8 @@ def test_killed_at_random_moments(trainer):
     assert kill_runs(trainer, count=2) >= 3
 
 
-
-
 @pytest.mark.nightly
 def test_killed_at_random_moments_210_times(trainer):
     died = kill_runs(trainer, count=70)
     print(f"{died} processes killed in 70 runs")
     assert died >= 180
-
-
-
-
-
-
-
-
-
-

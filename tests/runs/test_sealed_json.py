@@ -18,8 +18,6 @@ def test_a_document_comes_back(tmp_path):
     assert json.loads(path.read_text())["sha256"]  # plain JSON for every other tool
 
 
-
-
 def test_numbers_that_are_not_finite_are_neither_written_nor_read(tmp_path):
     with pytest.raises(ValueError):
         seal({"loss": float("nan")}, tmp_path / "x")
