@@ -119,8 +119,6 @@ def with_optimizer(config: Config, name: str) -> Config:
     return dataclasses.replace(config, optim=OptimConfig(name=name))
 
 
-
-
 CASES = [  # positions, optimizer, biases, text on the device, precision
     ("learned", "adamw", False, True, torch.bfloat16),
     ("sinusoidal", "adamw", True, False, torch.float32),

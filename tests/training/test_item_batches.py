@@ -149,5 +149,3 @@ def test_a_step_learns_from_what_counts_alone(taught):
     gradient = torch.autograd.grad(loss, list(model.parameters()))
     norm = sum((g**2).sum() for g in gradient).sqrt().item()
     assert (found.loss, found.grad_norm) == pytest.approx((loss.item(), norm), rel=1e-4)
-
-

@@ -21,8 +21,6 @@ def test_rates_are_those_of_the_formulas():
     assert learning_rate(1, OptimConfig(schedule="cosine"), max_steps=1) == 0
 
 
-
-
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_a_run_shorter_than_the_warm_up_reaches_the_peak_and_falls_too(schedule):
     config = OptimConfig(learning_rate=1.0, warmup_steps=100, schedule=schedule)

@@ -27,8 +27,6 @@ def test_every_parameter_is_a_view_of_the_vector_and_none_is_changed():
     assert not any(parameter.any() for parameter in weights.model.parameters())
 
 
-
-
 def test_gradient_is_that_of_the_parameters_and_adds_up():
     model, weights = make()
     model(IDX[:, :-1], IDX[:, 1:]).backward()
