@@ -45,10 +45,6 @@ def is_alive(pid: int) -> bool:
     return status.exists() and ") Z " not in status.read_text()
 
 
-
-
-
-
 def test_two_processes_of_torchrun_train_a_run(text, tmp_path, pytestconfig):
     step = f"runtime.step={pytestconfig.getoption('step') or 'auto'}"  # torchrun's processes do not know the option
     whole_run(text, tmp_path, 2, "train.max_steps=12", "train.eval_interval=6", "checkpoint.interval=6", step)
@@ -73,8 +69,6 @@ def test_torchrun_restarts_a_run_that_lost_a_process(text, tmp_path, victim):
         assert process.wait(timeout=90) == 0, log.read_text()
     assert "resumed" in log.read_text() and not any(is_alive(pid) for pid in workers)
     assert result(tmp_path, "run") == whole_run(text, tmp_path, 2, *settings)
-
-
 
 
 @pytest.mark.nightly
