@@ -202,8 +202,6 @@ def test_any_number_of_threads_gives_the_same_bits(kernel):
     assert all(loss == results[0][0] and torch.equal(gradient, results[0][1]) for loss, gradient in results)
 
 
-
-
 def test_gradients_add_up_and_scale(kernel):
     config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=24)
     weights, batch = weights_of(kernel, config, 11), windows(config, 11, 8)
@@ -272,5 +270,3 @@ def test_models_for_which_torch_is_faster_are_left_to_it(monkeypatch):
         assert is_faster(large) == right and is_faster(small)
     torch.set_num_threads(1)
     assert not is_faster(GPTConfig(n_layer=12, n_head=12, n_embd=768))
-
-
