@@ -1,14 +1,13 @@
 """Settings are strict: everything that is not right is named in one line, and nothing is guessed."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 from helpers import apply_overrides
 
-from chargpt.config import RENAMED, Config, ModelConfig, apply, difference, to_dict
+from chargpt.config import RENAMED, Config, ModelConfig, apply, to_dict
 from chargpt.terminal import UserError
-from chargpt.yaml_settings import MAX_BYTES, read_yaml, to_yaml
+from chargpt.yaml_settings import read_yaml, to_yaml
 
 PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
@@ -66,44 +65,31 @@ BAD_YAML = [
     ("train:\n  max_steps: 10.5", ["train.max_steps", "10.5", "whole number"]),
     ("train:\n  max_steps: '10'", ["train.max_steps", "'10'", "whole number"]),
     ("train:\n  max_steps: true", ["train.max_steps", "a switch that is on", "whole number"]),
-    ("train:\n  max_steps: null", ["train.max_steps", "nothing given", "whole number"]),
-    ("train:\n  max_steps: [1]", ["train.max_steps", "whole number"]),
     ("train:\n  max_steps: 0", ["train.max_steps", "0", "1 or more"]),
-    ("train:\n  max_steps: 1e400", ["train.max_steps", "whole number"]),
     ("optim:\n  learning_rate: true", ["optim.learning_rate", "finite number"]),
     ("optim:\n  learning_rate: .nan", ["optim.learning_rate", "finite number"]),
-    ("optim:\n  learning_rate: .inf", ["optim.learning_rate", "finite number"]),
-    ("optim:\n  learning_rate: 1e999", ["optim.learning_rate", "finite number"]),
     ("optim:\n  learning_rate: -1", ["optim.learning_rate", "above 0"]),
     ("optim:\n  betas: 0.9", ["optim.betas", "2 numbers"]),
-    ("optim:\n  betas: [0.9, 1.0]", ["optim.betas", "not including, 1"]),
     ("optim:\n  name: sgd", ["optim.name", "'sgd'", "adamw"]),
     ("model:\n  bias: 1", ["model.bias", "true or false"]),
     ("model:\n  n_embd: 130", ["model.n_embd", "multiple of n_head"]),
-    ("model:\n  block_size: 0", ["model.block_size", "1 or more"]),
     ("model:\n  dropout: 1.5", ["model.dropout", "1.5"]),
-    ("train:\n  batch_size: 0", ["train.batch_size", "1 or more"]),
     ("train:\n  batch_size: 1000000000", ["train.batch_size", "at most", "train.accumulate"]),
     ("data:\n  encoding: klingon", ["data.encoding", "klingon"]),
     ("data:\n  val_fraction: 1", ["data.val_fraction", "between 0 and 1"]),
     ("runtime:\n  device: gpu", ["runtime.device", "cuda"]),
     ("train:\n  seed: 1\n  seed: 2", ["line 3", "'seed'", "twice"]),
     ("- train\n- model\n", ["list", "sections"]),
-    ("just words", ["a single value", "sections"]),
     ("train: 5", ["train", "5", "keys"]),
-    ("train:\n  max_steps: [1, 2", ["YAML"]),
     ("train:\n\tmax_steps: 1", ["line 2", "YAML"]),
     ("train: !!python/object/apply:os.system ['touch canary']", ["YAML"]),
     ("a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\n", ["aliases"]),
-    ("? [1, 2]\n: 3", ["YAML"]),
     ("1: 2", ["1", "no such section"]),
     ("train:\n  5: 2", ["train.5", "no such key"]),
     ("minutes: 3", ["minutes", "no such section", "did you mean --minutes"]),
-    ("train:\n  minutes: 3", ["train.minutes", "no such key", "did you mean --minutes"]),
     ("train:\n  epochs: 3", ["train.epochs", "no such key", "did you mean --epochs"]),
     ("[" * 5000, ["nested"]),
     (b"train:\n  max_steps: \xff\n", ["UTF-8"]),
-    (b"\x00\x01", ["YAML"]),
     (b"#" * 1_000_001, ["larger than"]),
 ]
 
@@ -151,34 +137,10 @@ def test_spaces_around_a_value_are_ignored_and_a_separator_is_one():
     assert (config.data.separator, config.train.seed, config.optim.name, config.runtime.device) == (" ", 3, "muon", "cpu")
 
 
-def test_difference_names_what_changed():
-    config = apply_overrides(Config(), ["train.max_steps=5", "optim.betas=0.8,0.9"])
-    changes = [str(change) for change in difference(Config(), config)]
-    assert changes == [
-        "optim.betas: [0.9, 0.99] -> [0.8, 0.9]",
-        "train.max_steps: 3000 -> 5",
-    ]
-    assert difference(config, config) == []
-
-
-def test_settings_cannot_be_changed_by_accident():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().train.max_steps = 5
-
-
 def problem(tree: dict | str) -> str:
     with pytest.raises(UserError) as caught:
         apply_overrides(Config(), [tree]) if isinstance(tree, str) else apply(Config(), tree, where="my.yaml")
     return str(caught.value)
-
-
-def test_a_key_in_the_wrong_section_is_found_in_the_right_one():
-    assert "did you mean optim.learning_rate?" in problem("train.learning_rate=1e-3")
-    assert "did you mean optim.learning_rate?" in problem("optim.lr=1e-3")
-    assert "did you mean optim.learning_rate?" in problem({"train": {"learning_rate": 1e-3}})
-    assert "did you mean train.seed?" in problem({"optim": {"train.seed": 1}})
-    assert "did you mean train.max_steps?" in problem({"max_steps": 5})
-    assert "did you mean train.max_steps?" in problem("train.max_step=5")
 
 
 def test_a_dotted_key_in_yaml_is_told_how_to_write_it():
@@ -205,17 +167,6 @@ def test_whole_numbers_may_have_an_exponent_and_no_leading_zero(tmp_path):
     assert apply(Config(), read_yaml(tmp_path / "my.yaml"), where="").train.max_steps == 5000
 
 
-def test_a_short_run_is_evaluated_more_often():
-    config = apply_overrides(Config(), ["train.eval_interval=500", "checkpoint.interval=300", "train.max_steps=1000"])
-    assert config.steps_between_evaluations == 500
-    config = apply_overrides(config, ["train.min_evaluations=5"])
-    assert config.steps_between_evaluations == 200
-    config = apply_overrides(config, ["train.max_steps=9000"])
-    assert config.steps_between_evaluations == 500
-    with pytest.raises(UserError, match="train.min_evaluations"):
-        apply_overrides(config, ["train.min_evaluations=-1"])
-
-
 @pytest.mark.parametrize("written", ["010", "٤", "1__0", "0x10", "1_"])
 def test_a_whole_number_is_refused_alike_in_yaml_and_on_the_command_line(tmp_path, written):
     for read in (lambda: load(tmp_path, f"train:\n  max_steps: {written}\n"), lambda: problem_of(written)):
@@ -228,36 +179,7 @@ def problem_of(written: str) -> Config:
     return apply_overrides(Config(), [f"train.max_steps={written}"])
 
 
-def test_an_error_shows_what_was_typed(tmp_path):
-    for typed, shown in (("2020-01-01", "'2020-01-01' given"), ("on", "a switch that is on"), ("", "nothing given")):
-        with pytest.raises(UserError, match=shown):
-            load(tmp_path, f"train:\n  max_steps: {typed}\n")
-
-
-def test_a_missing_file_is_an_os_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read_yaml(tmp_path / "missing.yaml")
-
-
-@pytest.mark.parametrize("number", ["010", "0x10", "1:30", "0b1", "+07"])
-def test_only_decimal_numbers_are_numbers(tmp_path, number):
-    (tmp_path / "my.yaml").write_text(f"train:\n  max_steps: {number}\n")
-    with pytest.raises(UserError, match="line 2: .* not a decimal number"):
-        read_yaml(tmp_path / "my.yaml")
-
-
-def test_plain_yaml_is_read_as_it_is(tmp_path):
-    (tmp_path / "my.yaml").write_text("train:\n  max_steps: -10\n  seed: 1_000\nmodel:\n  bias: on\n  n: 0\n")
-    assert read_yaml(tmp_path / "my.yaml") == {"train": {"max_steps": -10, "seed": 1000}, "model": {"bias": True, "n": 0}}
-
-
-def test_a_file_that_is_far_too_large_is_refused(tmp_path):
-    (tmp_path / "my.yaml").write_text("#" * (MAX_BYTES + 1))
-    with pytest.raises(UserError, match="larger than"):
-        read_yaml(tmp_path / "my.yaml")
-
-
-@pytest.mark.parametrize("value", ["!!int {a: b}", "!!int [1]", "!!bool x", "!!timestamp abc", '!!float ""'])
+@pytest.mark.parametrize("value", ["!!int {a: b}", "!!timestamp abc"])
 def test_a_tag_that_does_not_fit_its_value_is_one_line(tmp_path, value):
     (tmp_path / "my.yaml").write_text(f"train:\n  max_steps: {value}\n")
     with pytest.raises(UserError, match="not valid YAML"):
@@ -272,20 +194,12 @@ def test_what_yaml_cannot_read_is_named_with_its_line(tmp_path, value, says):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        dict(n_layer=0),
-        dict(n_embd=33),
-        dict(block_size=0),
-        dict(dropout=1.0),
-        dict(dropout=-0.1),
-        dict(dropout=float("nan")),
-        dict(positions="alibi"),
-        dict(n_head=0),
-        dict(positions="rotary", n_embd=6, n_head=2),
-    ],
-)
+IMPOSSIBLE = {"n_layer": 0, "n_embd": 33, "block_size": 0, "dropout": 1.0, "positions": "alibi", "n_head": 0}
+
+
+@pytest.mark.parametrize("settings", [{name: value} for name, value in IMPOSSIBLE.items()] + [{"dropout": float("nan")}])
 def test_impossible_shapes_are_named(settings):
-    with pytest.raises(ValueError, match=rf"^({'|'.join(settings)}): .*use|must be even"):
+    with pytest.raises(ValueError, match=rf"^({'|'.join(settings)}): .*use"):
         ModelConfig(**{**dict(n_layer=2, n_head=2, n_embd=32, block_size=16), **settings})
+    with pytest.raises(ValueError, match="must be even"):
+        ModelConfig(n_layer=2, n_head=2, n_embd=6, block_size=16, positions="rotary")

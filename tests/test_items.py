@@ -1,11 +1,8 @@
 """A run on items from the command line: trained, resumed and shared to the bit, written, classified, scored and exported."""
 
-import io
 import json
 import random
-import re
 import signal
-import sys
 
 import pytest
 from helpers import bits, last_step, logged, logged_without_speed
@@ -15,26 +12,17 @@ from session_helpers import finish, opened, resumed
 import sample
 import train
 from chargpt.__main__ import main
-from chargpt.analysis.copies import write_samples
-from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.runs.checkpoint import newest
-from chargpt.runs.load import corpus_in_cache
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError, run_program
 from chargpt.text.corpus import load_corpus
 from chargpt.training.trainer import Step, Trainer
 
 LETTERS = {"elf": "aeil", "orc": "gruk", "ent": "bhom"}
-SETTINGS = [
-    "--config",
-    "tiny",
-    "model.block_size=16",
-    "train.eval_interval=40",
-    "checkpoint.interval=40",
-    "train.sample_length=60",
-    "runtime.threads=1",
-    "optim.learning_rate=1e-2",
-]
+SETTINGS = (
+    "--config tiny model.block_size=16 train.eval_interval=40 checkpoint.interval=40 train.sample_length=60 "
+    "runtime.threads=1 optim.learning_rate=1e-2"
+).split()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +61,6 @@ def test_a_run_records_bits_per_item_and_its_sample_is_items(run):
 
 
 OTHERS = {
-    "as it is": [],
     "labels, dropout": ["train.label_loss=true", "train.accumulate=2", "model.dropout=0.1"],
     "a teacher": ["train.teachers={run}", "optim.name=muon"],
 }
@@ -182,47 +169,6 @@ def test_a_loss_without_labels_is_that_of_the_validation(run, tmp_path, capsys):
         main(["losses", str(run), str(tmp_path / "new.csv")])
 
 
-def test_an_item_that_is_longer_than_the_measured_part_has_a_report(tmp_path, capsys):
-    draw = random.Random(0)
-    for number in range(8):
-        words = ("".join(draw.choices("abcdefgh", k=5)) for _ in range(200))
-        (tmp_path / f"{number}.txt").write_text(" ".join(words) + "\nthe end\n")
-    files = [str(tmp_path / f"{number}.txt") for number in range(8)]
-    words = ["--items", "file", *SETTINGS, "train.max_steps=2", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    assert train.main([*files, *words]) == 0
-    state = newest(tmp_path / "run")[0].state
-    corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=tmp_path)
-    report = measure_run(
-        load_model(str(tmp_path / "run"), tmp_path)[0],
-        corpus,
-        folder=tmp_path / "run",
-        index=None,
-        effort=Effort(characters=256, sample_length=40, sample_seconds=1.0),
-    )
-    assert report.scored == 257 and len(report.opening) == 1 and len(report.opening[0].text) == 257
-    assert main(["losses", f"{tmp_path}/run", files[0], "--json"]) == 0
-    assert sum(row["characters"] for row in json.loads(capsys.readouterr().out.splitlines()[-1])["classes"]) == 200 * 6 + 8
-
-
-def test_samples_for_trace_are_items_with_labels(run, capsys):
-    """Labels are not learned, so a model that has to write them writes nonsense."""
-    samples = write_samples(load_model(str(run), run.parent)[0], {"elf": 3, "ent": 1}, seeds=[1, 2, 1], length=300)
-    assert samples[0] == samples[2] != samples[1] and all(len(sample) == 300 for sample in samples)
-    labels = [line.split("\t")[0] for sample in samples for line in sample.split("\n")[:-1]]
-    assert set(labels) == {"elf", "ent"} and labels.count("elf") > 1.5 * labels.count("ent")
-    assert main(["trace", str(run), "--seed", "1", "--length", "300", "--json"]) == 0
-    passages = [found["passage"] for found in json.loads(capsys.readouterr().out)["passages"]]
-    assert passages
-    assert all(re.search(rf"\n({'|'.join(LETTERS)})\t", f"\n{passage}") for passage in passages)
-
-
-def test_what_is_typed_begins_an_item(write, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("gu\nkr\n"))
-    out, _ = write("--interactive", "--label", "orc")
-    lines = out.splitlines()
-    assert lines[1].startswith("gu") and lines[2].startswith("kr")
-
-
 def test_the_label_of_an_item_is_found(run, tmp_path, capsys):
     assert main(["classify", str(run)]) == 0
     out = capsys.readouterr().out
@@ -279,16 +225,6 @@ def test_a_run_starts_from_one_with_other_labels(what, run, tmp_path, capsys):
         assert main(["classify", new]) == 0 and "accuracy" in capsys.readouterr().out
 
 
-def test_a_second_run_learns_from_the_first_one(names, tmp_path, capsys):
-    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=40", "train.student_minutes=0.02"]
-    assert train.main([*words, "--run", f"{tmp_path}/both", f"data.cache={tmp_path}/cache"]) == 0
-    assert "both learns from" in " ".join(capsys.readouterr().out.split())
-    for name in ("both-teacher", "both"):
-        assert logged(tmp_path / name)[-1]["val/bits_per_item"] > 4
-        assert sample.main([f"{tmp_path}/{name}", "--items", "3", "--label", "orc"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6
-
-
 def test_an_item_longer_than_an_evaluation_has_a_loss(tmp_path):
     (tmp_path / "long.txt").write_text("\n".join(letter * 400 for letter in "abcdefgh"))
     words = [f"{tmp_path}/long.txt", "--items", *SETTINGS, "train.max_steps=2", "train.eval_interval=2", "train.eval_chars=100"]
@@ -318,20 +254,6 @@ def test_an_import_continues_a_run_on_items(names, run, tmp_path, capsys):
     assert logged(tmp_path / "whole")[-1]["val/bits_per_item"] > 4
 
 
-def test_an_import_without_its_text_writes_items_if_it_is_told_so(run, tmp_path, capsys):
-    assert main(["export", str(run), "--to", "hf", f"{tmp_path}/hf"]) == 0
-    assert main(["import", f"{tmp_path}/hf", "data.items=name", "data.label=race", "--run", f"{tmp_path}/told"]) == 0
-    assert main(["import", f"{tmp_path}/hf", "--run", f"{tmp_path}/plain"]) == 0
-    capsys.readouterr()
-    assert sample.main([f"{tmp_path}/told", "--items", "20", "--label", "orc", "--seed", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 20 and sum({*line} <= {*LETTERS["orc"]} for line in lines) > 15
-    with pytest.raises(UserError, match="not trained on items"):
-        sample.main([f"{tmp_path}/plain", "--label", "orc"])
-    with pytest.raises(UserError, match="without a text"):
-        main(["classify", f"{tmp_path}/told"])
-
-
 def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names):
     from chargpt.planning.cli import parse_options
 
@@ -340,14 +262,6 @@ def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names):
         assert options.texts == [str(names)] and options.settings == {"data": {"items": "line"}, "train": {"seed": 5}}
     with pytest.raises(UserError, match="same setting"):
         parse_options([str(names), "--items", "data.items=line"])
-
-
-def test_the_report_the_page_and_the_card_show_items(run, tmp_path, capsys):
-    page = (run / "report.html").read_text(encoding="utf-8")
-    assert "What items it makes" in page and "The label that makes an item most likely" in page
-    assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
-    about = json.loads((tmp_path / "page.html").read_text().split('id="about">')[1].split("</script>")[0])
-    assert about["items"] == {"end": "\n", "labels": ["elf", "orc", "ent"]}
 
 
 @needs_node

@@ -18,7 +18,6 @@ from chargpt.config import OptimConfig
 from chargpt.exchange.export import TARGETS
 from chargpt.kernels import attention, decode
 from chargpt.model import GPT, GPTConfig
-from chargpt.planning import law
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.sampling import rules
@@ -122,15 +121,6 @@ def test_a_new_optimizer_is_planned(plain, text, tmp_path, words):
     assert config.optim.name == plain and config.optim.learning_rate <= 0.1
 
 
-def test_the_law_takes_every_optimizer(plain):
-    text = law.Text(20_000, 3.0, 2.0, 60)
-    for name in OPTIMIZERS:
-        loss = law.expected_loss(text, parameters=100_000, seen=1e5, optimizer=name)
-        assert 0 < loss <= text.entropy
-        assert law.recipe_for(text, parameters=100_000, seen=1e5, optimizer=name).learning_rate > 0
-        assert law.context_for(text, n_embd=64, seen=1e5, optimizer=name) > 0
-
-
 def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):
     run = trained(text, tmp_path, f"model.positions={ramp}")
     loaded = chargpt.load(run)
@@ -148,13 +138,6 @@ def test_an_export_that_does_not_know_new_positions_refuses_them(ramp, text, tmp
     monkeypatch.chdir(tmp_path)
     assert not works_or_is_refused(["export", str(run), "--to", name, f"{tmp_path}/out"])
     assert not (tmp_path / "out").exists()
-
-
-def test_what_was_named_and_not_written_is_one_clear_error(monkeypatch):
-    for module in (model, config):
-        monkeypatch.setattr(module, "POSITIONS", (*module.POSITIONS, "ramp"))
-    with pytest.raises(ValueError, match="positions: 'ramp' has no table; add one to GPT._new_table"):
-        GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8, positions="ramp"), 5)
 
 
 @dataclass(frozen=True, kw_only=True)

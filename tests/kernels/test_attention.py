@@ -1,30 +1,17 @@
 import math
 import os
-import shutil
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from chargpt.kernels.attention import FusedAttention, fused_attention, load_kernel, openmp, supports
+from chargpt.kernels.attention import FusedAttention, load_kernel, openmp, supports
 from chargpt.kernels.compiler import Unavailable, available_instructions
-from chargpt.model import (
-    GPT,
-    POSITIONS,
-    CausalSelfAttention,
-    GPTConfig,
-    causal_attention,
-    causal_mask,
-    reference_attention,
-    rotary_table,
-    rotate,
-)
+from chargpt.model import GPT, POSITIONS, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table, rotate
 from chargpt.training.weights import FlatWeights
 
 EMULATION = Path(__file__).parent / "emulation"
@@ -86,41 +73,6 @@ def exact(qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
     return unfused(lambda q, k, v: reference_attention(q, k, v, mask=mask)[0], qkv, n_head, rotary)
 
 
-def by_loops(qkv: Tensor, dy: Tensor, n_head: int, rotary: Tensor | None = None) -> tuple[Tensor, ...]:
-    """The output and the gradients of queries, keys and values in float64, from their definitions alone, a pair at a time."""
-    B, T, width = qkv.shape
-    d = width // 3 // n_head
-    qkv, dy = (x.double().numpy().reshape(B, T, -1, n_head, d) for x in (qkv, dy))
-    y, dqkv = np.zeros_like(dy), np.zeros_like(qkv)
-
-    def turned(x: np.ndarray, t: int, direction: int) -> np.ndarray:
-        if rotary is None:
-            return x
-        cos, sin = rotary[:, t].double().numpy() * [[1], [direction]]
-        first, second = x[: d // 2], x[d // 2 :]
-        return np.concatenate((first * cos - second * sin, second * cos + first * sin))
-
-    for b, h in np.ndindex(B, n_head):
-        q, k = ([turned(qkv[b, t, part, h], t, 1) for t in range(T)] for part in (0, 1))
-        v, dq, dk, dv = qkv[b, :, 2, h], np.zeros((T, d)), np.zeros((T, d)), np.zeros((T, d))
-        for t in range(T):
-            scores = [q[t] @ k[s] / math.sqrt(d) for s in range(t + 1)]
-            total = sum(math.exp(score - max(scores)) for score in scores)
-            p = [math.exp(score - max(scores)) / total for score in scores]
-            dp = [dy[b, t, 0, h] @ v[s] for s in range(t + 1)]
-            mean = sum(p[s] * dp[s] for s in range(t + 1))
-            for s in range(t + 1):
-                y[b, t, 0, h] += p[s] * v[s]
-                dv[s] += p[s] * dy[b, t, 0, h]
-                ds = p[s] * (dp[s] - mean)
-                dq[t] += ds * k[s] / math.sqrt(d)
-                dk[s] += ds * q[t] / math.sqrt(d)
-        for t in range(T):
-            dqkv[b, t, :, h] = turned(dq[t], t, -1), turned(dk[t], t, -1), dv[t]
-    parts = (torch.from_numpy(dqkv[:, :, part].reshape(B, T, -1)) for part in range(3))
-    return torch.from_numpy(y.reshape(B, T, -1)), *parts
-
-
 def inputs(B: int, T: int, n_head: int, d: int, *, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """qkv, and the gradient of the output."""
     generator = torch.Generator().manual_seed(0)
@@ -143,16 +95,13 @@ def results(attend, qkv: Tensor, dy: Tensor, n_head: int, rotary: Tensor | None 
 
 SHAPES = [
     (2, 3, 1, 2),
-    (1, 1, 2, 8),
     (2, 3, 15, 20),
     (1, 4, 16, 32),
     (2, 1, 17, 64),
     (2, 4, 64, 32),
-    (1, 3, 63, 64),
     (1, 2, 65, 7),
     (1, 3, 100, 96),
     (1, 2, 256, 64),
-    (1, 1, 300, 20),
     (1, 1, 1024, 32),
 ]
 
@@ -170,19 +119,6 @@ def test_it_is_as_exact_as_model_py(fused, dtype, B, n_head, T, d, positions):
         rounding = ROUNDING[dtype] * math.sqrt(truth.numel())
         assert (found - truth).norm() <= AS_TORCH[dtype] * (expected - truth).norm() + rounding * (T < 3), name
         assert (found - truth).norm() <= ERROR[dtype] * right[0].norm().clamp(min=math.sqrt(truth.numel())), name
-
-
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-@pytest.mark.parametrize("B, n_head, T, d", [(1, 1, 1, 1), (2, 3, 5, 2), (1, 2, 9, 7), (2, 1, 33, 20), (1, 1, 66, 34)])
-def test_it_and_model_py_give_what_the_definition_gives(fused, dtype, B, n_head, T, d, positions):
-    rotary = table(positions, T, d, dtype)
-    qkv, dy = inputs(B, T, n_head, d, dtype=dtype)
-    truth = by_loops(qkv, dy, n_head, rotary)
-    in_double = results(exact, qkv.double(), dy.double(), n_head, None if rotary is None else rotary.double())
-    for name, right, double, found in zip(("y", "dq", "dk", "dv"), truth, in_double, results(fused, qkv, dy, n_head, rotary)):
-        torch.testing.assert_close(double, right, rtol=1e-12, atol=1e-12, msg=name)
-        size = max(float(right.norm()), float(truth[0].norm()), math.sqrt(right.numel()))
-        assert (found - right).norm() <= ERROR[dtype] * size, name
 
 
 @pytest.mark.parametrize("T, d", [(17, 8), (70, 32), (130, 20)])
@@ -247,17 +183,6 @@ def test_a_model_attends_by_it_where_nothing_else_is_needed(fused, dtype):
     assert len(calls) == 2
 
 
-def test_dropout_is_the_same_with_it_and_without(fused, dtype):
-    torch.manual_seed(0)
-    config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, bias=True, dropout=0.5)
-    attn = CausalSelfAttention(config).to(dtype).train()
-    x, results = torch.randn(2, 16, 32).to(dtype), []
-    for attn.fused in (None, fused):
-        torch.manual_seed(1)
-        results.append(attn(x))
-    assert torch.equal(results[0] == 0, results[1] == 0) and 0.4 < (results[1] == 0).float().mean() < 0.6
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux to count threads")
 def test_it_computes_in_the_threads_of_torch(fused, dtype, monkeypatch):
     """Others would have to wait for those of torch, which spin."""
@@ -272,34 +197,6 @@ def test_it_computes_in_the_threads_of_torch(fused, dtype, monkeypatch):
     assert all(map(torch.equal, in_torchs, results(fused, qkv, dy, 2)))  # in threads of its own
 
 
-@pytest.mark.nightly
-def test_it_computes_in_the_threads_of_llvms_openmp(kernel_cache):
-    """By the functions that Intel's and LLVM's library have on Windows too, in a process in which it stands in for torch's."""
-    library = next(Path("/usr/lib").glob("llvm-*/lib/libomp.so*"), None)
-    if library is None:
-        pytest.skip("needs LLVM's OpenMP library (Debian: libomp-dev)")
-    compute = f"""
-import os, sys, torch
-from pathlib import Path
-from chargpt.kernels.attention import FusedAttention, load_kernel, openmp
-torch.set_num_threads(3)
-qkv, found = torch.randn(4, 20, 48), []
-for names in (("GOMP_parallel",), ("__kmpc_fork_call", "__kmpc_push_num_threads", "__kmpc_global_thread_num")):
-    fused = FusedAttention(load_kernel(torch.float32, Path({str(kernel_cache)!r})), torch.float32)
-    for name, _ in fused._openmp._fields_:
-        assert getattr(fused._openmp, name)
-        if name not in names:
-            setattr(fused._openmp, name, None)
-    found.append(fused(qkv, 2))
-    print(len(os.listdir("/proc/self/task")))
-assert torch.equal(*found)
-"""
-    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", compute], env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    assert len(set(done.stdout.split())) == 1
-
-
 def test_every_kind_of_position_that_the_model_has_is_supported():
     assert all(supports(GPTConfig(n_head=2, n_embd=8, positions=positions)) for positions in POSITIONS)
 
@@ -310,24 +207,3 @@ def test_every_kind_of_position_that_the_model_has_is_supported():
 def test_an_unknown_position_or_shape_is_not_supported(changes):
     config = GPTConfig(n_head=2, n_embd=8)
     assert not supports(SimpleNamespace(**{field.name: getattr(config, field.name) for field in fields(config)} | changes))
-
-
-@pytest.mark.parametrize("emulation", [True, False], ids=["emulated", "native"])
-def test_the_emulated_instructions_do_what_the_cpus_do(tmp_path, emulation):
-    compiler = shutil.which("cc")
-    flags = ["-O1", "-std=gnu11", "-Wno-psabi", *(["-I", str(EMULATION)] if emulation else ["-march=native"])]
-    if compiler is None:
-        pytest.skip("needs a C compiler")
-    macros = subprocess.run([compiler, *flags, "-dM", "-E", "-"], input=b"", capture_output=True, timeout=60).stdout
-    if not emulation and b"__AVX512BF16__" not in macros:
-        pytest.skip("needs a CPU that multiplies bfloat16 numbers")
-    program = str(tmp_path / "check")
-    subprocess.run([compiler, *flags, str(EMULATION / "check.c"), "-o", program, "-lm"], check=True, timeout=60)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout
-
-
-def test_without_a_compiler_there_is_none(no_compiler):
-    for dtype in (torch.float32, torch.bfloat16):
-        with pytest.raises(Unavailable, match="no C compiler found"):
-            fused_attention(dtype)

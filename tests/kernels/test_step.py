@@ -1,7 +1,6 @@
 """The gradient of a step by a kernel: that of model.py in float64 to a stated error, and with the same bits for any threads."""
 
 import copy
-from ctypes import byref
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,7 @@ from kernels.test_attention import KERNELS, NIGHTLY
 from torch import Tensor
 
 from chargpt.kernels.compiler import Unavailable, available_instructions
-from chargpt.kernels.step import KernelModel, StepKernel, _Step, is_faster, load_kernel, step_kernel, supports
+from chargpt.kernels.step import KernelModel, StepKernel, is_faster, load_kernel, supports
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.training.optimizers import NEWTON_SCHULZ, orthogonalised
 from chargpt.training.weights import FlatWeights
@@ -203,15 +202,6 @@ def test_any_number_of_threads_gives_the_same_bits(kernel):
     assert all(loss == results[0][0] and torch.equal(gradient, results[0][1]) for loss, gradient in results)
 
 
-def test_threads_without_work_need_no_memory(kernel):
-    for B, pieces in ((1, 1), (7, 4), (64, 8)):
-        sizes = []
-        for threads in (pieces - 1, pieces, 128):
-            step = _Step(B=B, T=128, h=1, C=32, V=11, layers=1, threads=threads, count=32 * 32 * 20)
-            sizes.append(kernel.library.step_scratch_size(byref(step)))
-        assert sizes[0] < sizes[1] == sizes[2]
-
-
 def test_gradients_add_up_and_scale(kernel):
     config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=24)
     weights, batch = weights_of(kernel, config, 11), windows(config, 11, 8)
@@ -280,9 +270,3 @@ def test_models_for_which_torch_is_faster_are_left_to_it(monkeypatch):
         assert is_faster(large) == right and is_faster(small)
     torch.set_num_threads(1)
     assert not is_faster(GPTConfig(n_layer=12, n_head=12, n_embd=768))
-
-
-def test_without_a_compiler_there_is_none(no_compiler):
-    for dtype in (torch.float32, torch.bfloat16):
-        with pytest.raises(Unavailable, match="no C compiler found"):
-            step_kernel(dtype)

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from chargpt.kernels import compiler
 from chargpt.kernels.build import build
 from chargpt.kernels.compiler import (
     ATTENTION_BFLOAT16,
@@ -31,13 +29,7 @@ from chargpt.kernels.compiler import (
     available_instructions,
     compilers,
     is_x86_64,
-    library_suffix,
 )
-from chargpt.kernels.decode import load_kernel
-from chargpt.model import GPT, GPTConfig
-from chargpt.sampling.c_decoder import CDecoder
-from chargpt.sampling.decoder import pieces
-from chargpt.sampling.rules import Sampling
 
 pytestmark = pytest.mark.nightly
 
@@ -131,23 +123,6 @@ def test_the_libraries_of_a_wheel_are_compiled_for_its_system(target, tmp_path):
         names = re.findall(r"^EXPORT (?:const )?\w+ \*?(\w+)[ (]", source.path.read_text(), re.MULTILINE)
         for library in tmp_path.glob(f"{source.path.stem}-*"):
             assert names and all(name.encode() + b"\0" in library.read_bytes() for name in names), library.name
-
-
-def test_a_wheel_that_ziglang_compiled_writes_the_text_of_this_machines_compiler(tmp_path, monkeypatch):
-    if len(compilers()) < 2:
-        pytest.skip("needs a C compiler of the machine, and the package ziglang")
-    torch.manual_seed(0)
-    model, kernels = GPT(GPTConfig(n_layer=2, n_head=2, n_embd=64, block_size=64), 65).eval(), [load_kernel(tmp_path)]
-    instructions = available_instructions()[: len(DECODE.instructions)][-1]
-    zig().compile(DECODE, instructions, tmp_path / (DECODE.name(instructions) + library_suffix()))
-    monkeypatch.setattr(compiler, "PACKAGED", tmp_path)
-    kernels.append(load_kernel(tmp_path / "none"))
-    texts = []
-    for kernel in kernels:
-        start, generator = torch.zeros(1, 1, dtype=torch.long), torch.Generator().manual_seed(1)
-        written = pieces(CDecoder(model, 1, kernel=kernel), start, 1000, Sampling(), generator=generator)
-        texts.append(torch.cat([piece.ids for piece in written]))
-    assert kernels[0]._name != kernels[1]._name and torch.equal(*texts)
 
 
 def test_the_libraries_of_this_machines_wheel_are_those_that_it_compiles(tmp_path, monkeypatch):

@@ -13,16 +13,10 @@ from parallel.jobs import Ended, JobServer
 SETTINGS = [
     "--config",
     TINY_FILE,
-    "train.max_steps=24",
-    "train.eval_interval=12",
-    "train.batch_size=12",
-    "checkpoint.interval=4",
-    "checkpoint.keep=100",
-    "train.log_interval=3",
-    "train.sample_length=10",
-    "train.accumulate=2",
-    "model.dropout=0.1",
-    "runtime.threads=1",
+    *(
+        "train.max_steps=24 train.eval_interval=12 train.batch_size=12 checkpoint.interval=4 checkpoint.keep=100 "
+        "train.log_interval=3 train.sample_length=10 train.accumulate=2 model.dropout=0.1 runtime.threads=1"
+    ).split(),
 ]
 OPTIMIZERS = ("adamw", "muon")
 
@@ -62,8 +56,7 @@ def runs(server, text, tmp_path_factory) -> Runs:
     return runs
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize(("optimizer", "size"), [("adamw", 2), ("muon", 3)])
 def test_all_processes_have_the_same_weights_and_repeat_their_bits(runs, optimizer, size):
     name = f"{optimizer}-{size}"
     ended = runs.begin(name, size, f"optim.name={optimizer}")
@@ -100,7 +93,7 @@ def test_items_and_bfloat16_have_the_same_weights_everywhere(runs, settings, req
     assert ended.codes == [0] * 3 and len(set(ended.weights)) == 1
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["muon"])
 def test_all_processes_pull_towards_the_weights_of_the_first(runs, optimizer):
     settings = ("--init-from", str(runs.folder / "muon"), f"optim.name={optimizer}", "optim.start_decay=5")
     ended = runs.begin(f"adapted-{optimizer}", 2, *settings, when=runs.has_saved(f"adapted-{optimizer}", 12))
@@ -111,7 +104,7 @@ def test_all_processes_pull_towards_the_weights_of_the_first(runs, optimizer):
     assert runs.result(f"whole-{optimizer}") == runs.result(f"adapted-{optimizer}")
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["muon"])
 def test_killed_stopped_and_resumed_is_the_same_bits(runs, optimizer):
     """kill -9 of the last process, SIGTERM to the last one, kill -9 of the first one, and on to the end."""
     name = f"moved-{optimizer}"
@@ -170,10 +163,7 @@ def test_a_process_that_torchrun_starts_again_continues_its_run(runs):
     ("settings", "says"),
     [
         (["train.batch_size=9"], "train.batch_size: 9 given for 2 processes; use 8 or 10"),
-        (["train.batch_size=1"], "train.batch_size: 1 given for 2 processes; use 2,"),
-        (["train.steps=9"], "train.steps: no such key"),
         (["--find-lr"], "--find-lr: works in one process"),
-        (["no-such-text.txt"], "no-such-text.txt"),
         (["model.block_size=20000"], "characters"),
     ],
 )
@@ -186,11 +176,6 @@ def test_a_mistake_is_one_line_and_ends_all_processes(runs, settings, says):
 def test_a_batch_that_is_chosen_is_a_multiple_of_the_processes(runs, text):
     ended = runs.server.run(3, str(text), "--minutes", "0.05", "train.eval_interval=100", *runs.place("chosen"))
     assert ended.codes == [0] * 3, ended.err
-
-
-def test_a_run_that_exists_is_not_overwritten(runs):
-    assert "a run of this name exists" in runs.begin("adamw", 2).errors[0]
-    assert "a run of this name exists" in runs.begin("adamw", 2, restarts=1).errors[0]  # torchrun tries again after any error
 
 
 def test_a_dry_run_describes_what_the_processes_would_do(runs):

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -46,48 +45,6 @@ def is_alive(pid: int) -> bool:
     return status.exists() and ") Z " not in status.read_text()
 
 
-def wait_for_a_checkpoint(run: Path, process: subprocess.Popen) -> None:
-    """Wait until the run has a new checkpoint, or has ended."""
-    before, deadline = last_step(run) if run.is_dir() and any(run.glob("step-*")) else None, time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if run.is_dir() and any(run.glob("step-*")) and last_step(run) != before:
-            return
-        time.sleep(0.01)
-
-
-def run_with_kills(command: list[str], size: int, *, kills: int, draw: random.Random, run: Path) -> int:
-    """Run torchrun, and kill -9 a random one of its processes at a random moment, so many times; the number that died.
-
-    Every other time, at most, the moment is in the start of the processes; otherwise it comes after a checkpoint.
-    """
-    seen, died, log = set(), 0, run.with_name("log")
-    with open(log, "w") as output:
-        process = subprocess.Popen([*TORCHRUN, *command], env=HERE, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            while died < kills and process.poll() is None:
-                time.sleep(0.02)
-                workers = [pid for pid in children(process.pid) if pid not in seen]
-                if len(workers) < size:
-                    continue
-                seen |= set(workers)
-                if draw.random() < 0.7:
-                    wait_for_a_checkpoint(run, process)
-                    time.sleep(draw.uniform(0, 0.5))
-                else:
-                    time.sleep(draw.uniform(0, 4))
-                victim = draw.choice(workers)
-                if process.poll() is None and is_alive(victim):
-                    os.kill(victim, signal.SIGKILL)
-                    died += 1
-            assert process.wait(timeout=240) == 0, log.read_text()[-3000:]
-        finally:
-            process.kill()
-            process.wait()
-    time.sleep(0.2)
-    assert not [pid for pid in seen if is_alive(pid)]
-    return died
-
-
 def test_two_processes_of_torchrun_train_a_run(text, tmp_path, pytestconfig):
     step = f"runtime.step={pytestconfig.getoption('step') or 'auto'}"  # torchrun's processes do not know the option
     whole_run(text, tmp_path, 2, "train.max_steps=12", "train.eval_interval=6", "checkpoint.interval=6", step)
@@ -112,24 +69,6 @@ def test_torchrun_restarts_a_run_that_lost_a_process(text, tmp_path, victim):
         assert process.wait(timeout=90) == 0, log.read_text()
     assert "resumed" in log.read_text() and not any(is_alive(pid) for pid in workers)
     assert result(tmp_path, "run") == whole_run(text, tmp_path, 2, *settings)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [2, 3])
-def test_10_kills_at_random_moments_change_nothing(text, tmp_path, size):
-    settings = ("optim.name=muon", "train.max_steps=400", "train.eval_interval=100", "checkpoint.interval=5")
-    expected = whole_run(text, tmp_path, size, *settings)
-    command = ["--standalone", "--nproc-per-node", str(size), "--max-restarts", "100", "--"]
-    died, name = 0, ""
-    for attempt in range(5):  # a run may end before its kills
-        if died < 10:
-            name = f"run-{attempt}"
-            words = [*command, *program(text, tmp_path, name, *settings)]
-            draw = random.Random(100 * size + attempt)
-            died += run_with_kills(words, size, kills=10 - died, draw=draw, run=tmp_path / name)
-            assert result(tmp_path, name) == expected
-    print(f"{died} processes killed of {size} at a time, the last in {name}")
-    assert died >= 10
 
 
 @pytest.mark.nightly

@@ -2,30 +2,22 @@
 
 import dataclasses
 import json
-import math
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers import apply_overrides, given, logged
+from helpers import apply_overrides, logged
 
 import train
-from chargpt.config import Config, Settings, Source
-from chargpt.planning.adaptation import (
-    EPOCHS,
-    FEWEST_EPOCHS,
-    SMALL_SPLIT,
-    MeasuredStart,
-    adapt,
-)
+from chargpt.config import Config, Settings
+from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, MeasuredStart, adapt
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.terminal import UserError
-from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
 from chargpt.training.optimizer_kinds import OPTIMIZERS
 
@@ -94,29 +86,6 @@ def test_a_small_validation_split_chooses_nothing(start, other, text):
     assert plan.config.train.eval_interval * plan.config.chars_per_step <= 0.5 * len(plan.corpus.train) + 2048
     hurried = begun(long, start, "--minutes", "0.000001").config
     assert hurried.train.max_steps < plan.config.train.max_steps  # there is no time for two epochs
-
-
-def test_a_larger_model_gets_fewer_epochs_and_a_longer_run_a_weaker_pull(start, other):
-    corpus = begun(other, start).corpus
-    far = MeasuredStart("a", "", loss=2.6, own_loss=1.6)
-    shapes = (["model.n_layer=2", "model.n_embd=64"], ["model.n_layer=5", "model.n_embd=192"])
-    configs = [
-        adapt(
-            Settings(
-                apply_overrides(Config(), [*shape, "model.n_head=2", "model.block_size=16", "runtime.threads=1"]),
-                dict.fromkeys(["optim.name", "train.batch_size"], Source.USER),
-            ),
-            dataclasses.replace(corpus, train=np.resize(corpus.train, length)),
-            far,
-            minutes=None,
-        ).values
-        for shape in shapes
-        for length in (3000, 30_000)
-    ]
-    small, small_long, large, large_long = configs
-    assert small.train.max_epochs == small_long.train.max_epochs > large.train.max_epochs == large_long.train.max_epochs > 2
-    assert large.optim.start_decay == pytest.approx(10 * large_long.optim.start_decay, rel=0.1)
-    assert small.optim.start_decay == small_long.optim.start_decay == 0
 
 
 def test_epochs_that_the_user_gives_are_made_and_the_last_checkpoint_is_used(start, other):
@@ -189,21 +158,6 @@ def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     assert is_lowest or f"an earlier one had {min(losses):.4f}, but checkpoint.best=last" in " ".join(said.split())
 
 
-def test_with_the_vocabulary_of_another_run_the_loss_that_is_printed_is_that_of_the_training(start, other, tmp_path, capsys):
-    other.write_text(re.sub("[^a-p \\n]", "", other.read_text(encoding="utf-8")), encoding="utf-8")
-    words = [*TINY, f"data.cache={other.parent}/cache", "train.max_steps=2", "runtime.precision=float32"]
-    assert train.main([str(other), *words, "--run", f"{tmp_path}/narrow"]) == 0
-    capsys.readouterr()
-    more = ["--init-from", str(start), "--vocab-from", f"{tmp_path}/narrow", "--run", f"{tmp_path}/begun"]
-    assert train.main([str(other), *words, *more]) == 0
-    said = capsys.readouterr().out
-    losses = [line["val/loss"] for line in logged(tmp_path / "begun") if "val/loss" in line]
-    assert (
-        float(re.search(r"\nstart .*on this text is ([\d.]+)", said)[1]) == pytest.approx(losses[0], abs=0.006)
-        and "dropped" in said
-    )
-
-
 def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
     other.write_text(other.read_text(encoding="utf-8").lower().replace("aes", "a\u00e9s"), encoding="utf-8")
     plan = begun(other, start)
@@ -218,23 +172,6 @@ def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
 def test_the_pull_of_a_run_that_has_begun_cannot_come_or_go(start):
     with pytest.raises(UserError, match="optim.start_decay: 0 -> 5: .* start a new one with --run NAME"):
         train.main(["--resume", "--run", str(start), "train.max_steps=70", "optim.start_decay=5"])
-
-
-def test_a_start_that_training_only_makes_worse_stays_the_best(start, text, capsys):
-    """The text is the one that the start knows, and the rate is far too high."""
-    run = start.parent / "ruined"
-    words = ["--init-from", str(start), "--run", str(run), f"data.cache={start.parent}/cache", "optim.learning_rate=3"]
-    assert train.main([str(text), *TINY, *words, "train.max_steps=20", "optim.grad_clip=0"]) == 0
-    assert json.loads((run / "best.json").read_text())["checkpoint"] == "step-00000000"
-    kept, _ = find_checkpoint(str(run), run.parent)
-    assert kept.path.name == "step-00000000" and kept.state.progress.best_loss < math.inf
-
-
-def test_a_given_length_in_steps_needs_no_timing(start, other):
-    corpus: Corpus = begun(other, start, "train.max_steps=7").corpus
-    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
-    adapted = adapt(given("train.max_steps=7"), corpus, known, minutes=None).values
-    assert adapted.train.max_steps == 7 and adapted.train.eval_interval == 1
 
 
 def test_items_from_a_start_whose_items_held_newlines_end_as_those_did(other, tmp_path):

@@ -26,26 +26,18 @@ def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "minutes"),
+    ("written", "minutes"),
     [
-        ("90", 90),
-        ("1.5h", 90),
-        ("1h30", 90),
-        ("1h30m", 90),
-        ("90m", 90),
+        ("90 1.5h 1h30 1h30m 90m 1h30min", 90),
         ("2h", 120),
         ("30s", 0.5),
-        ("2m30s", 2.5),
-        ("2m30", 2.5),
-        ("5min", 5),
-        ("5m", 5),
-        ("90s", 1.5),
-        ("1h30min", 90),
-        ("1.5min", 1.5),
+        ("2m30s 2m30", 2.5),
+        ("5min 5m", 5),
+        ("90s 1.5min", 1.5),
     ],
 )
-def test_a_time_may_have_units(given, minutes):
-    assert parse_options(["--minutes", given]).minutes == minutes
+def test_a_time_may_have_units(written, minutes):
+    assert {parse_options(["--minutes", given]).minutes for given in written.split()} == {minutes}
 
 
 @pytest.mark.parametrize(
@@ -62,25 +54,17 @@ def test_a_time_that_is_not_clear_is_one_line(given):
         (["x.txt", "./x.txt"], "TEXT: the same text given twice"),
         ([""], "TEXT: an empty name"),
         (["x.txt", "train.seed", "5"], "train.seed: a setting without a value; write train.seed=VALUE"),
-        (["--minutes", "yes"], "--minutes: 'yes' given; use minutes as a number, or a time such as 2h, 1h30 or 30s"),
         (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
-        (["--minutes", "inf"], "--minutes: inf given"),
         (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),
         (["--resume", "--init-from", "x"], "--resume: settings and weights come from the run"),
         (["--find-lr", "--minutes", "3"], "--find-lr: "),
-        (["--find-lr", "--epochs", "3"], "--find-lr: "),
         (["--find-lr", "optim.learning_rate=0.1"], "--find-lr: tries learning rates itself; leave out optim.learning_rate"),
         (["--epochs", "0"], "--epochs: 0 given; use a number above 0, up to 1,000,000"),
-        (["--epochs", "nan"], "--epochs: nan given"),
         (["--epochs", "many"], "--epochs: 'many' given; use a number"),
         (["--epochs", "3", "--minutes", "1"], "--epochs: given together with --minutes, which sets the length as well"),
         (["--resume", "--epochs", "3", "train.max_steps=5"], "--epochs: given together with train.max_steps"),
-        (["--find-lr", "--resume"], "--find-lr: "),
         (["--minute", "1", "train.seed=1"], "--minute: no such option; did you mean --minutes?"),
         (["-minutes", "1"], "-minutes: no such option; did you mean --minutes?"),
-        (["--minutes", "5minm"], "--minutes: '5minm' given"),
-        (["--minutes", "5256001"], "--minutes: 5,256,001 given"),
-        (["--device", "cpu", "runtime.device=cuda"], "--device: given together with runtime.device"),
         (["--device", "cpu", "runtime.device = cuda"], "--device: given together with runtime.device"),
     ],
 )

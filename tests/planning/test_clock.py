@@ -37,26 +37,6 @@ def test_pauses_are_not_time_in_steps_and_evaluations_alone_are_expected_again(c
     assert (budget.seconds_per_step, budget.evaluation_seconds, budget.steps_per_second()) == (0.25, 0.5, 4)
 
 
-def test_the_speed_is_that_of_the_steps_since_it_was_last_measured():
-    budget = Clock(steps_left=1000)
-    for steps, seconds, expected in (
-        (SETTLING_STEPS + 10, 1.0, 0.1),
-        (SETTLING_STEPS + 20, 3.0, 0.2),
-        (SETTLING_STEPS + 20, 3.0, 0.2),
-    ):
-        budget.steps, budget.seconds = steps, seconds
-        budget.measure()
-        assert budget.seconds_per_step == expected
-
-
-def test_the_first_lap_counts_no_step_whose_time_it_leaves_out():
-    budget = Clock(steps_left=1000)
-    budget.steps = SETTLING_STEPS - 1
-    assert budget.steps_per_second() == 0
-    budget.steps, budget.seconds = SETTLING_STEPS + 10, 1.0
-    assert budget.steps_per_second() == 10
-
-
 def make_budget(seconds: float | None, steps_left: int = 1000, min_evaluations: int = 0) -> Clock:
     """0.1 s a step, 2 s an evaluation."""
     deadline = seconds and time_budget.time.perf_counter() + seconds
@@ -175,21 +155,6 @@ def test_one_slow_evaluation_does_not_make_the_others_slow(clock):
     assert said == pytest.approx([2, 2, 2, 2, 5])
 
 
-def test_a_machine_that_is_slow_for_a_tenth_of_the_time_does_not_shorten_the_peak_of_the_rate(clock):
-    """The length that is planned afterwards is that of a machine without the pause."""
-    budget = Clock(steps_left=10_000, deadline=clock.now + 180)
-    step(clock, budget, 50, seconds=SETTLED_SECONDS)
-    lengths = []
-    for milliseconds, seconds in ((50, 30), (100, 12), (50, 60)):
-        for _ in range(int(1000 * seconds / milliseconds)):
-            if budget.is_due(budget.steps):
-                budget.measure()
-                lengths.append(budget.length_that_fits(budget.steps, eval_interval=500)[0])
-                budget.set_length(budget.steps, lengths[-1])
-            step(clock, budget, milliseconds, seconds=0.0)
-    assert min(lengths) > 0.93 * max(lengths)
-
-
 def test_a_speed_that_changes_all_the_time_is_not_followed_for_ever(clock):
     budget, plans = Clock(steps_left=10_000, deadline=clock.now + 60), 0
     for milliseconds in [10, 20] * 20:
@@ -199,33 +164,6 @@ def test_a_speed_that_changes_all_the_time_is_not_followed_for_ever(clock):
             budget.set_length(budget.steps, 10**9)
             plans += 1
     assert plans == 1 + MAX_CHANGES
-
-
-def evaluated_steps(budget: Clock, step: int, *, eval_interval: int) -> float:
-    """The steps left in a plan, in units of its interval."""
-    length, least = budget.length_that_fits(step, eval_interval=eval_interval)
-    return (length - step) / min(eval_interval, -(-length // least))
-
-
-def test_a_resumed_run_is_evaluated_five_times_in_the_steps_that_are_left():
-    assert 4 <= evaluated_steps(make_budget(120), 5000, eval_interval=500) <= 6
-
-
-def test_evaluations_that_have_become_slower_are_fewer():
-    budget = make_budget(120)
-    assert budget.length_that_fits(13, eval_interval=500)[1] == 5
-    budget.evaluation_seconds = 8.0
-    assert evaluated_steps(budget, 13, eval_interval=500) <= 2.1
-
-
-@pytest.mark.parametrize("seconds", [20, 40, 60])
-def test_evaluations_that_take_nearly_all_of_the_time_are_not_made_at_each_of_the_last_steps(seconds):
-    """As beside other programs that take most of the machine."""
-    budget = make_budget(seconds)
-    budget.evaluation_seconds, budget.seconds_per_step = 25.0, 1.2
-    length, least = budget.length_that_fits(6, eval_interval=500)
-    interval = min(500, -(-length // least)) if least else 500
-    assert interval > 6 and (length - 6) // interval <= 1
 
 
 def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_step(clock):
@@ -293,11 +231,3 @@ def test_epochs_are_the_goal_where_they_limit_a_run_and_the_minutes_only_the_cei
 def test_where_the_time_limits_a_run_it_ends_in_time_and_uses_most_of_it(step_times, seconds):
     _, _, took = train(seconds, step_times=step_times, planned=100, longest=10**12)
     assert 0.6 * (seconds - OVERHEAD_SECONDS) <= took <= seconds + 1
-
-
-def test_a_run_is_never_planned_longer_than_its_epochs():
-    assert make_budget(1000).length_that_fits(13, eval_interval=500, longest=50)[0] == 50
-    assert make_budget(1000).length_that_fits(50, eval_interval=500, longest=50)[0] == 50
-    assert make_budget(20).length_that_fits(13, eval_interval=500, longest=5000)[0] < 200
-    length, evaluations = make_budget(1000).length_that_fits(5000, eval_interval=500, longest=5050)
-    assert length == 5050 and -(-length // evaluations) < 20  # the few steps that are left are evaluated, too

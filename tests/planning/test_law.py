@@ -43,12 +43,6 @@ def test_more_characters_are_never_expected_to_be_worse(text, parameters, seen, 
     assert 0 < more <= less <= text.entropy
 
 
-@given(texts, sizes, st.floats(1e3, 1e10))
-def test_muon_is_expected_to_learn_more_than_adamw(text, parameters, seen):
-    muon, adamw = (expected_loss(text, parameters=parameters, seen=seen, optimizer=name) for name in ("muon", "adamw"))
-    assert muon <= adamw
-
-
 @given(texts, st.floats(0.1, 1000.0))
 def test_repeated_text_counts_less_than_new_text(text, epochs):
     seen = epochs * text.characters
@@ -186,15 +180,6 @@ def test_characters_that_are_rare_need_more_weight_decay_as_soon_as_the_text_rep
     assert epochs < 1.5 or rare >= RARE_DECAY
 
 
-@given(texts, sizes, st.floats(1.001, 100.0))
-def test_a_large_vocabulary_of_rare_characters_needs_dropout_sooner(text, parameters, epochs):
-    many, few = text._replace(vocabulary=text.characters), text._replace(vocabulary=2)
-    large, small = (regularization(one, parameters=parameters, seen=epochs * text.characters)[1] for one in (many, few))
-    assert large >= small
-    if text.characters > LARGE_VOCABULARY and parameters >= text.characters and epochs > 6:
-        assert large > 0
-
-
 @given(texts, st.sampled_from([64, 128, 192, 768]), st.floats(1e3, 1e10), st.floats(1.0, 100.0))
 def test_more_characters_wider_models_and_larger_vocabularies_never_have_a_shorter_context(text, width, seen, more):
     context = context_for(text, n_embd=width, seen=seen, optimizer="muon")
@@ -203,21 +188,6 @@ def test_more_characters_wider_models_and_larger_vocabularies_never_have_a_short
     large, small = text._replace(vocabulary=LARGE_VOCABULARY + 1), text._replace(vocabulary=LARGE_VOCABULARY)
     long, short = (context_for(one, n_embd=width, seen=seen, optimizer="muon") for one in (large, small))
     assert long == 2 * short and short in (SHORT_CONTEXT, 2 * SHORT_CONTEXT)
-
-
-@given(texts, st.sampled_from([64, 128, 192, 768]), st.floats(1e3, 1e10), st.integers(1, 1000))
-def test_learned_positions_have_a_context_that_grows_with_the_text_and_not_with_the_time(text, width, seen, times):
-    context = context_for(text, n_embd=width, seen=seen, optimizer="adamw")
-    assert context == context_for(text, n_embd=width, seen=7 * seen, optimizer="adamw")
-    longer = text._replace(characters=times * text.characters)
-    assert context <= context_for(longer, n_embd=width, seen=seen, optimizer="adamw") <= 2 * SHORT_CONTEXT
-
-
-@pytest.mark.parametrize(("characters", "context"), [(9_000, 16), (20_000, 32), (50_000, 64), (90_000, 128)])
-def test_a_poem_has_a_shorter_context_than_a_novel(characters, context):
-    text = TEXT._replace(characters=characters)
-    assert context_for(text, n_embd=64, seen=60 * characters, optimizer="adamw") == context
-    assert context_for(text, n_embd=64, seen=characters, optimizer="muon") == SHORT_CONTEXT
 
 
 @given(texts, st.sampled_from([64, 128]), st.floats(0.3, 1.0))

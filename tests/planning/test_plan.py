@@ -117,12 +117,6 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
     assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)
 
 
-def test_a_part_of_a_batch_needs_less_memory():
-    config = apply_overrides(Config(), ["train.batch_size=64"])
-    kept = [memory_needed(config, parameters=0, vocab_size=100, processes=processes) for processes in (1, 8)]
-    assert kept[0] == 8 * kept[1]
-
-
 def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path, steady):
     """The start was trained on a text with 20 % for validation, and on the same text in a longer file."""
     longer = tmp_path / "longer.txt"
@@ -135,46 +129,10 @@ def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path,
         assert ("too good" in said(plan, "warning")) == (name != "same"), name
 
 
-def test_what_else_of_the_shape_is_chosen_is_said_when_a_part_of_it_is_given(text, tmp_path, steady):
-    plan = planned(text, tmp_path, "model.n_head=1")
-    note, model = said(plan, "note"), plan.config.model
-    assert "model.n_head given" in note
-    assert all(f"model.{key}={getattr(model, key)}" in note for key in ("n_layer", "n_embd", "block_size"))
-    fixed = [f"model.{key}={getattr(model, key)}" for key in ("n_layer", "n_embd", "block_size")]
-    for words in (["model.n_head=1", *fixed], [], ["--config", "shakespeare-cpu", "model.n_head=1"]):
-        assert "speed of this moment" not in said(planned(text, tmp_path, *words), "note")
-
-
-def test_forecasts_of_time_agree(text, tmp_path, steady):
-    """The steps of the choice are those that are printed with and without details."""
-    plan = planned(text, tmp_path, "--minutes", "0.2", "--dry-run")
-    lines = plan.describe().splitlines()
-    (estimate,) = [line for line in lines if line.startswith("estimate")]
-    epochs = plan.steps * plan.config.chars_per_step / len(plan.corpus.train)
-    assert f" {plan.steps:,} steps" in estimate
-    assert any(line.startswith("chosen") and f"sees the text {epochs:.1f} times" in line for line in lines)
-    assert not any("0:" in line for line in lines if line.startswith(("chosen", "considered", "note")))
-    parameters = f"{plan.model.parameter_count():,} parameters"
-    assert all(any(line.startswith(label) and parameters in line for line in lines) for label in ("chosen", "model"))
-
-
-def test_the_time_of_a_run_that_ends_by_its_passes_is_that_of_its_steps(text, tmp_path, steady):
-    plan = planned(text, tmp_path, "--minutes", "30", "--dry-run")
-    (estimate,) = [line for line in plan.describe().splitlines() if line.startswith("estimate")]
-    assert re.search(r"ms a step, \d:\d\d for [\d,]+ steps and their evaluations", estimate), estimate
-
-
-def test_what_to_expect_of_a_training_is_not_said_where_none_is_made(text, tmp_path, steady):
-    sweep, training = (planned(text, tmp_path, *words) for words in (["--find-lr"], []))
-    assert said(training, "expected") and not said(sweep, "expected") and sweep.config == training.config
-
-
 def test_a_setting_that_does_not_hold_in_a_second_run_is_named(text, tmp_path, steady):
     two_runs = ["--minutes", "5", "train.student_minutes=3"]
     note = said(planned(text, tmp_path, *two_runs, "model.dropout=0.3", "train.seed=5"), "note")
     assert "in a second run, model.dropout: 0.3 -> 0.0, train.seed: 5 -> 6;" in note and "train.student_minutes=0" in note
-    note = said(planned(text, tmp_path, *two_runs, "train.student_teachers=3", "model.dropout=0.3", "train.seed=5"), "note")
-    assert "in the last run, model.dropout: 0.3 -> 0.0, train.seed: 5 -> 8;" in note
     for words in (
         two_runs,
         [*two_runs, "optim.weight_decay=0.2"],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.config import Config, ModelConfig, Settings
+from chargpt.config import ModelConfig, Settings
 from chargpt.planning import settings
 from chargpt.planning.cli import settings_in
 from chargpt.terminal import UserError
@@ -93,25 +93,3 @@ def test_a_file_with_a_mistake_is_one_line(text, tmp_path):
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match="mine.yaml: "):
         load_settings(str(tmp_path / "mine.yaml"), [], presets=PRESETS)
-
-
-def test_what_nothing_depends_on_is_that_of_the_preset():
-    """Also for a model from elsewhere, whose run is not trained at once, so that nothing is chosen."""
-    source = ModelConfig(n_layer=1, n_head=1, n_embd=32)
-    loaded = load_settings("tiny", ["runtime.device=cpu"], presets=PRESETS)
-    assert loaded.values.train.batch_size == 8 and loaded.values.model.n_head == 2
-    imported = load_settings(None, ["runtime.device=cpu"], presets=PRESETS, model=source, model_from="a file").values
-    assert imported.train == Config().train and imported.model.n_embd == 32
-
-
-def test_dropout_is_not_decided_by_the_run_whose_weights_are_used(tmp_path):
-    """It follows the text and the time, unless the user gives it."""
-    source = ModelConfig(n_layer=1, n_head=1, n_embd=32)
-    (tmp_path / "mine.yaml").write_text("model:\n  dropout: 0.3\n")
-    without, by_file, typed = (
-        load_settings(file, [*words, "runtime.device=cpu"], presets=PRESETS, model=source, model_from="a run")
-        for file, words in ((None, []), (str(tmp_path / "mine.yaml"), []), (None, ["model.dropout=0.3"]))
-    )
-    assert not without.is_given("model.dropout") and without.is_given("model.n_embd")
-    for loaded in (by_file, typed):
-        assert loaded.is_given("model.dropout") and loaded.values.model.dropout == 0.3

@@ -1,14 +1,6 @@
 """What is said about a training before it begins."""
 
-import os
-import re
-import shutil
-import subprocess
-import sys
-
 import pytest
-from session_helpers import opened
-from text_helpers import ROOT
 
 import train
 from chargpt.commands.text import main
@@ -37,40 +29,6 @@ def test_the_program_prints_what_it_found(tmp_path, capsys):
     assert output.startswith("text        python-docs: ") and "\nto beat     gzip " in output
     with pytest.raises(UserError, match="nothing.txt: no such file"):
         main([*arguments, "nothing.txt"])
-
-
-@pytest.mark.nightly
-def test_an_installed_library_describes_a_text_in_any_folder(text, tmp_path):
-    """It has neither presets nor a data folder, and writes into the user's folder for caches alone."""
-    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
-    shutil.copytree(ROOT / "chargpt", site / "chargpt", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "model.py", site)
-    elsewhere.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(tmp_path)}
-    environment.pop("XDG_CACHE_HOME", None)
-    command = [sys.executable, "-m", "chargpt", "text", str(text), "model.n_embd=16", "runtime.threads=1"]
-    done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    assert "settings    " in done.stdout and "model.n_embd=16" in done.stdout
-    assert sorted(path.name for path in site.iterdir()) == ["chargpt", "model.py"]
-    cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
-    assert (tmp_path / cache / "chargpt" / "cache").is_dir() and not list(elsewhere.iterdir())
-
-
-@pytest.fixture
-def steady(monkeypatch) -> None:
-    """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
-    monkeypatch.setattr(
-        "chargpt.planning.time_model.timed",
-        lambda trainer, corpus: TimeModel(trainer.config.chars_per_step / 1e5, 0.0),
-    )
-
-
-def test_a_length_that_minutes_replaces_is_not_looked_ahead_at(text, tmp_path, capsys, steady):
-    words = ["--minutes", "0.2", "train.max_steps=1000000000", "train.max_epochs=1000000", "runtime.threads=1"]
-    assert main([str(text), f"data.cache={tmp_path}", *words]) == 0
-    assert re.search(r"\nestimate .* in 0:12, 0.1 GB of memory\n", capsys.readouterr().out)
 
 
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):

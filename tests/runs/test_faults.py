@@ -195,46 +195,6 @@ def test_a_save_may_fail_at_any_call(
     assert outcome == "saved" and fatal > 20
 
 
-def test_the_order_of_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash of the program cannot show whether data reached the disk in time; the order of the calls can."""
-    old = save(tmp_path, 1)
-    calls, paths = [], {}
-    real = {name: getattr(os, name) for name in CALLS}
-
-    def recorded(name: str) -> Callable:
-        def call(*given: object, **named: object) -> object:
-            result = real[name](*given, **named)
-            if name == "open":
-                paths[result] = Path(given[0]).name
-            elif name in ("write", "fsync"):
-                calls.append((name, paths[given[0]]))
-            elif name in ("rename", "replace", "mkdir"):
-                calls.append((name, Path(given[-1]).name))
-            return result
-
-        return call
-
-    for name in CALLS:
-        monkeypatch.setattr(os, name, recorded(name))
-    path = save(tmp_path, 2)
-    checkpoint.mark_best(path, 1.0)
-    checkpoint.prune(path, 1)
-    aside = f".tmp-{os.getpid()}"
-    assert calls == [
-        ("mkdir", f".{path.name}{aside}"),
-        *((call, file) for file in FILES for call in ("write", "fsync")),
-        ("fsync", f".{path.name}{aside}"),
-        ("replace", path.name),
-        ("fsync", tmp_path.name),
-        ("write", f".best.json{aside}"),
-        ("fsync", f".best.json{aside}"),
-        ("replace", "best.json"),
-        ("fsync", tmp_path.name),
-        ("rename", f".{old.name}{aside}"),
-        ("fsync", tmp_path.name),
-    ]
-
-
 # --- every byte lies ------------------------------------------------------------------------------------------------------
 
 
@@ -255,7 +215,7 @@ def damaged(data: bytes, kind: str, count: int, chance: random.Random) -> Iterat
             yield data + chance.randbytes(chance.randrange(1, 5000))
 
 
-KINDS = {"one bit": 250, "cut short": 50, "page of zeros": 50, "longer": 50}
+KINDS = {"one bit": 100, "cut short": 30, "page of zeros": 30, "longer": 20}
 
 
 def count_silent_loads(path: Path, file: str, kind: str, count: int) -> int:
@@ -280,9 +240,9 @@ def test_no_damage_loads_silently(tmp_path: Path, file: str, kind: str, times: i
     assert count_silent_loads(save(tmp_path, 1), file, kind, times * KINDS[kind]) == 0
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.nightly)])
 def test_every_single_bit_of_the_state_matters(tmp_path: Path, every: int) -> None:
-    """Of each byte at least one bit; each of them in the nightly tests."""
+    """Of each fourth byte a bit; each of them in the nightly tests."""
     path = save(tmp_path, 1) / "state.json"
     intact = path.read_bytes()
     for bit in range(0, 8 * len(intact), every):

@@ -18,25 +18,6 @@ def test_what_is_written_is_read_back(tmp_path):
     assert log.samples == [(0, "a\nb\u2028")]
 
 
-@pytest.mark.parametrize("cut", ['{"step": 25, "train/lo', "[" * 100_000])
-def test_what_a_resumed_run_logs_again_is_cut(tmp_path, cut):
-    file = MetricsFile(tmp_path, step=-1)
-    for step in (0, 10, 20):
-        file.log(step, {"a": 1.0 + step})
-    file.flush()
-    with open(tmp_path / "metrics.jsonl", "a") as log:
-        log.write(cut)
-    again = MetricsFile(tmp_path, step=10)
-    again.log(20, {"a": 5.0})
-    again.close()
-    assert read_metrics(tmp_path).curve("a") == [(0, 1.0), (10, 11.0), (20, 5.0)]
-    (tmp_path / "metrics.jsonl").unlink()
-    with pytest.raises(OSError):  # a deleted file can be written to, but nobody could read it
-        again = MetricsFile(tmp_path, step=20)
-        (tmp_path / "metrics.jsonl").unlink()
-        again.flush()
-
-
 def test_damage_is_left_out(tmp_path):
     assert read_metrics(tmp_path).curves == {} and read_metrics(tmp_path).samples == []
     lines = ['{"step": 5, "a": 1}', '{"step": 3, "a": 2}', '{"step": true, "a": 3}', "[]", '{"a": 4}', '{"step": 6, "a": "x"}']

@@ -138,13 +138,6 @@ def test_the_checkpoint_that_counts_is_the_newest_valid_one(tmp_path):
     assert run.checkpoint.name == "step-00000010.2"
 
 
-def test_settings_that_cannot_be_written_cost_one_line(tmp_path):
-    run = Run(tmp_path / "run")
-    (run.folder / "config.yaml").mkdir()
-    line = run.write_config(Config())
-    assert "config.yaml: not written" in line
-
-
 @pytest.mark.parametrize("name", ["-x", " x", "x ", "/tmp/ x", "step-00000010", "/tmp/step-00000010.2"])
 def test_a_name_that_a_command_would_not_take_is_refused(name, tmp_path):
     with pytest.raises(UserError, match="--run"):

@@ -3,12 +3,10 @@
 import dataclasses
 
 import pytest
-from helpers import Clock as Machine
 from helpers import apply_overrides, saved_state
 
 from chargpt.config import Config
-from chargpt.planning import clock as clock_module
-from chargpt.planning.clock import SETTLED_SECONDS, SETTLING_STEPS, Clock
+from chargpt.planning.clock import Clock
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.session.due import Due
 from chargpt.training.parallel import Group
@@ -41,19 +39,6 @@ PATIENT = with_settings("train.patience=2")
 def test_without_a_reason_nothing_is_due():
     asked = due()
     assert not (asked.decide_on_student or asked.evaluate or asked.save or asked.record or asked.measure_speed)
-
-
-def test_rows_of_decide_on_student():
-    undecided = with_settings("train.student_minutes=1", "train.student_gap=0.1", "optim.warmup_steps=10")
-    assert [due(config=undecided, step=step).decide_on_student for step in (449, 450, 999)] == [False, True, True]
-    for key in ("student_gap", "student_minutes"):  # it is decided, or there is none
-        assert not due(config=apply_overrides(undecided, [f"train.{key}=0"]), step=450).decide_on_student
-
-
-def test_rows_of_record():
-    interval = CONFIG.train.log_interval
-    assert due(step=5 * interval, loss_count=1).record
-    assert not due(step=5 * interval, loss_count=0).record and not due(step=5 * interval + 1, loss_count=1).record
 
 
 @pytest.mark.parametrize(
@@ -93,37 +78,3 @@ def test_rows_of_save(row):
 
 def test_a_new_run_is_saved_at_its_beginning():
     assert due(step=0, evaluated=0, saved=None).save
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    machine = Machine()
-    monkeypatch.setattr(clock_module, "time", machine)
-    return machine
-
-
-def stepped(machine: Machine, clock: Clock, *, steps: int, seconds: float) -> Clock:
-    for _ in range(steps):
-        machine.sleep(seconds)
-        clock.step_done()
-    return clock
-
-
-def planned(machine: Machine, *, limit: float | None) -> Clock:
-    """A clock at step 110 of 1000, whose length was planned there; a step takes 0.1 s."""
-    clock = Clock(steps_left=1000, deadline=None if limit is None else machine.now + limit)
-    stepped(machine, clock, steps=110, seconds=0.1)
-    clock.measure()
-    clock.set_length(110, 1000)
-    return clock
-
-
-def test_rows_of_measure_speed(machine):
-    new = stepped(machine, Clock(steps_left=1000), steps=SETTLING_STEPS + 1, seconds=0.1)
-    assert not due(clock=new).measure_speed
-    stepped(machine, new, steps=round(SETTLED_SECONDS / 0.1) + 1, seconds=0.1)
-    assert due(clock=new).measure_speed  # the speed is known
-    for limit, again in ((None, False), (1000.0, True)):
-        clock = planned(machine, limit=limit)
-        assert not due(clock=clock).measure_speed
-        assert due(clock=clock, step=110 + 445).measure_speed == again  # halfway

@@ -2,72 +2,58 @@
 
 import dataclasses
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from helpers import SHAPE, TINY_FILE, apply_overrides, bits, last_step, logged, publish_run
+from programs import DEVNULL
 from session_helpers import finish, opened, resumed
 
 import sample
 import train
-from chargpt.config import Config, DataConfig, TrainConfig
-from chargpt.model import GPT
+from chargpt.config import Config, DataConfig
 from chargpt.planning.cli import parse_options
-from chargpt.planning.law import MIN_STEPS
 from chargpt.planning.plan import make_plan
 from chargpt.planning.time_model import longest_run
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, newest_state, publish
 from chargpt.runs.run import Run
 from chargpt.session.resumed import read_resumed, run_to_resume
-from chargpt.session.session import Session, extra_metrics
+from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.parallel import Group
-from chargpt.training.trainer import NotFinite
 
 ROOT = Path(__file__).parents[2]
-FORMAT_1 = ROOT / "tests" / "runs" / "format_1"  # made from standard input by commit 07e5f9e, stopped at step 20
-FORMAT_2 = ROOT / "tests" / "runs" / "format_2"  # the same text and settings, by commit dd8d24b
-FORMAT_3 = ROOT / "tests" / "runs" / "format_3"  # the same text and settings, by commit 1cd45ff, before patience was counted
-FORMAT_4 = ROOT / "tests" / "runs" / "format_4"  # the same text and settings, by the commit before 220b771, with steps by torch
-FORMAT_5 = ROOT / "tests" / "runs" / "format_5"  # the same text and settings, by the commit before 0e62634
-FORMAT_6 = ROOT / "tests" / "runs" / "format_6"  # the same text and settings, by commit dda7510
+FORMATS = ROOT / "tests" / "runs"
+# Runs on the same text with the same settings, stopped at step 20: the first one by commit 07e5f9e, from standard input; the
+# others by dd8d24b, 1cd45ff (before patience was counted), those before 220b771 (steps by torch) and 0e62634, and dda7510.
+OLDER = [FORMATS / f"format_{number}" for number in range(1, 7)]
 TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
 
-@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6], ids=lambda folder: folder.name)
+@pytest.fixture(params=OLDER, ids=lambda folder: folder.name)
 def older_run(request, tmp_path) -> Path:
     """The run of an older version, its text in a cache."""
     shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
-    load_corpus([str(FORMAT_1 / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
+    load_corpus([str(OLDER[0] / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
     return tmp_path / "run"
 
 
-def test_a_run_of_an_older_version_is_resumed_to_its_end(older_run, tmp_path):
+def test_a_run_of_an_older_version_writes_text_and_is_resumed_to_its_end(older_run, tmp_path, capsys):
     assert newest(older_run)[0].state.progress.step == 20
-    whole = tmp_path / "whole"
-    shutil.copytree(older_run, whole)
-    settings = [f"data.cache={tmp_path}/cache", "train.max_steps=40"]
-    assert train.main(["--resume", "--run", str(whole), *settings]) == 0
-    assert [line["step"] for line in logged(whole) if "val/loss" in line] == [0, 10, 20, 30, 40]
-    assert logged(whole)[-1]["val/loss"] < logged(whole)[0]["val/loss"] - 0.3
-    assert train.main(["--resume", "--run", str(older_run), *settings[:1], "train.max_steps=30"]) == 0
-    assert train.main(["--resume", "--run", str(older_run), *settings]) == 0  # now by way of the newest format
-    losses = {line["step"]: line["val/loss"] for line in logged(older_run) if "val/loss" in line}
-    assert max(losses) == 40 and losses[40] < losses[20] + 0.05
-
-
-def test_a_run_of_an_older_version_writes_text(older_run, capsys):
     assert sample.main([str(older_run), "--length", "40", "--seed", "1", "--device", "cpu"]) == 0
     captured = capsys.readouterr()
     assert len(captured.out) >= 40 and "validation loss" in captured.err
+    place = ["--resume", "--run", str(older_run), f"data.cache={tmp_path}/cache"]
+    for steps in (30, 40):  # the second time by way of the newest format
+        assert train.main([*place, f"train.max_steps={steps}"]) == 0
+    losses = {line["step"]: line["val/loss"] for line in logged(older_run) if "val/loss" in line}
+    assert [*losses] == [0, 10, 20, 30, 40] and losses[40] < min(losses[0] - 0.3, losses[20] + 0.05)
 
 
 def begin(text: Path, folder: Path, *words: str) -> Session:
@@ -86,21 +72,6 @@ def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(tex
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("name", ["run", "aux"])
-def test_a_name_that_cannot_be_used_is_said_before_the_text_is_read(name, text, tmp_path):
-    (tmp_path / "run" / "step-00000000").mkdir(parents=True)
-    with pytest.raises(UserError, match="a run of this name exists|not every system allows"):
-        begin(text, tmp_path / name)
-    assert not (tmp_path / "cache").exists()
-
-
-def test_a_name_that_is_taken_is_answered_with_one_that_is_free(text, tmp_path):
-    for name in ("run", "run-2"):
-        (tmp_path / name / "step-00000000").mkdir(parents=True)
-    with pytest.raises(UserError, match="such as .*run-3$"):
-        begin(text, tmp_path / "run")
-
-
 def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, tmp_path, monkeypatch):
     """The other run begins and ends between this one's first look at the folder and its lock."""
     real, other = Run.__init__, [f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
@@ -114,11 +85,6 @@ def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, 
     with pytest.raises(UserError, match="a run of this name exists"):
         begin(text, tmp_path / "run")
     assert bits(tmp_path / "run") and logged(tmp_path / "run")[-1]["step"] == 20
-
-
-def test_minutes_make_a_run_long_enough_to_measure_its_speed(text, tmp_path):
-    training = begin(text, tmp_path / "run", "--minutes", "1", "train.max_steps=1")
-    assert training.trainer.config.train.max_steps == 16
 
 
 def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(text, tmp_path):
@@ -143,29 +109,12 @@ def test_epochs_end_a_run_after_as_many_steps_rounded_up(epochs, characters, ste
     assert longest_run(config, characters=characters) == steps
 
 
-def test_epochs_without_minutes_end_a_run_too(text, tmp_path):
-    config = begin(text, tmp_path / "run", "train.max_epochs=0.1").trainer.config
-    assert config.train.max_steps == longest_run(config, characters=10_800) < 20
-
-
 def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
     run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
     assert train.main([str(text), *TINY, "optim.replanned=5,0.1", "train.max_epochs=3", "--run", run, *words]) == 0
     for more, kept in (([], True), (["train.max_steps=30"], False), (["--minutes", "1"], False)):
         config = opened(["--resume", "--run", run, *words, *more]).trainer.config
         assert (config.optim.replanned == (5.0, 0.1)) == (config.train.max_epochs == 3) == kept
-
-
-def test_with_a_length_in_steps_what_a_file_leaves_open_follows_the_epochs(text, tmp_path):
-    """The file decides the optimizer alone; what it gives, and what the tiny preset gives, stays."""
-    (tmp_path / "mine.yaml").write_text(
-        "optim: {name: muon}\ntrain: {max_steps: 20}\nmodel: {n_layer: 1, n_embd: 32, n_head: 2}\n"
-    )
-    words = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.threads=1"]
-    config = opened([str(text), "--config", f"{tmp_path}/mine.yaml", *words]).trainer.config
-    assert (config.optim.name, config.train.max_steps) == ("muon", 20)
-    assert config.optim.weight_decay > 0.1
-    assert begin(text, tmp_path / "tiny").trainer.config.optim.weight_decay == 0.1
 
 
 def test_a_length_in_epochs_is_a_number_of_steps(text, tmp_path):
@@ -194,26 +143,15 @@ def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
         train.main(["--resume", *place, "--epochs", "0.01"])
 
 
-def test_several_processes_need_no_batch_size_where_it_is_chosen(text, tmp_path):
-    words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1"]
-    config = make_plan(parse_options([str(text), *words]), root=project_root(), processes=64).config
-    assert config.train.batch_size % 64 == 0
-
-
-def test_a_length_in_steps_that_is_not_used_decides_nothing_else(text, tmp_path):
-    words = ["--dry-run", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--minutes", "0.1", "train.max_steps=1"]
-    chosen = make_plan(parse_options([str(text), *words]), root=project_root())
-    assert chosen.config.train.max_steps >= MIN_STEPS
-
-
-def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path):
+def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(programs, text, tmp_path):
     arguments = [str(text), *TINY, "--minutes", "10", "train.max_steps=100000", "train.eval_interval=100000"]
-    command = [sys.executable, str(ROOT / "train.py"), *arguments, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (tmp_path / "run" / "step-00000000" / "state.json").exists():
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
+    with programs.start(
+        "train", *arguments, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", stdout=DEVNULL
+    ) as process:
+        while process.poll() is None and not (tmp_path / "run" / "step-00000000" / "state.json").exists():
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     assert 500 < resumed(tmp_path / "run").seconds < 600
     assert resumed(tmp_path / "run", "--minutes", "1").seconds == 60
 
@@ -291,14 +229,6 @@ def test_another_text_is_not_resumed_but_can_begin_a_run(change, text, tmp_path)
     assert "\n" not in str(raised.value) and last_step(run).name == "step-00000020"
 
 
-def test_the_name_of_a_student_that_has_not_begun_means_its_teacher(text, tmp_path):
-    words = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    assert train.main([str(text), *TINY, "train.student_minutes=0.001", *words]) == 0
-    shutil.rmtree(tmp_path / "run")
-    assert train.main(["--resume", *words]) == 0
-    assert last_step(tmp_path / "run") and last_step(tmp_path / "run-teacher").name == "step-00000020"
-
-
 @pytest.mark.parametrize("early", [[], ["train.patience=1", "train.eval_interval=2", "optim.learning_rate=1e-30"]])
 def test_a_resumed_run_that_has_ended_has_no_steps_to_go(early, text, tmp_path, capsys):
     run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
@@ -326,28 +256,6 @@ def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_bef
     assert before == {path.name: path.read_bytes() for path in damaged.parent.iterdir()}
 
 
-def test_a_rollback_returns_to_the_last_checkpoint_without_the_batch(text, tmp_path):
-    assert train.main([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
-    session = resumed(tmp_path / "run", "train.max_steps=30")
-    trainer = session.trainer
-    before = trainer.weights.vector.clone()
-    trainer.step()
-    session.roll_back(NotFinite("the loss is nan", step=20))
-    assert session.run.checkpoint.name == "step-00000020"
-    assert trainer.progress.step == 20 and trainer.progress.skipped == [20]
-    assert (trainer.weights.vector == before).all()
-
-
-def test_heads_are_drawn_on_request_and_the_model_stays_as_it_was(text, tmp_path):
-    corpus = load_corpus([str(text)], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
-    model = GPT(SHAPE, corpus.tokenizer.vocab_size)
-    before = torch.get_rng_state()
-    assert extra_metrics(model, corpus, TrainConfig(), sample="", loss=1.0) == {}
-    metrics = extra_metrics(model, corpus, TrainConfig(log_attention=True), sample="the sea", loss=1.0)
-    assert metrics["novelty/longest_copy"] >= 4 and metrics["attention"].dtype == np.uint8 and metrics["attention"].ndim == 3
-    assert model.training and torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_settings(text, tmp_path):
     assert finish(begin(text, tmp_path / "run", "checkpoint.interval=10")) == 0
     checkpoint, _ = newest(tmp_path / "run")
@@ -359,5 +267,6 @@ def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_setting
     publish(tmp_path / "run", weights=checkpoint.weights, training=checkpoint.training, state=edited)
     assert finish(resumed(tmp_path / "run", "train.max_steps=24")) == 0
     state = newest_state(tmp_path / "run")
-    assert (sources.items() <= state.sources.items(), state.stage, state.progress.first_step) == (True, 2, 60)
+    given = {**sources, "data.cache": "user"}  # on the command line that continues it
+    assert (state.sources, state.stage, state.progress.first_step) == (given, 2, 60)
     assert 1000 < state.progress.seconds < 1060 and state.progress.first_loss == progress.first_loss

@@ -22,7 +22,6 @@ from chargpt.runs.checkpoint import newest
 from chargpt.session.student import (
     STRETCHES,
     Losses,
-    _stretches,
     decided,
     decision_step,
     describe_decision,
@@ -39,11 +38,7 @@ UNDECIDED = ["train.student_minutes=0.02", "train.student_gap=0.1"]
 TINY = [
     "--config",
     TINY_FILE,
-    "train.max_steps=40",
-    "train.eval_interval=20",
-    "checkpoint.interval=10",
-    "train.sample_length=0",
-    "runtime.threads=1",
+    *"train.max_steps=40 train.eval_interval=20 checkpoint.interval=10 train.sample_length=0 runtime.threads=1".split(),
 ]
 
 
@@ -87,15 +82,6 @@ def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
     assert same.training == same.validation > 1
     longer = np.concatenate((corpus.train[:4], np.tile(corpus.train[4:6], 500), corpus.train))  # its first item is long
     assert measure(trainer, dataclasses.replace(corpus, train=longer), Interrupt()).training > 1
-
-
-@pytest.mark.parametrize(("characters", "length"), [(9000, 1000), (500, 1000), (20, 40)])
-def test_the_training_text_is_measured_from_its_beginning_to_its_end(characters, length):
-    stretches = _stretches(np.arange(characters), length)
-    assert stretches[0][0] == 0 and stretches[-1][-1] == characters - 1 and len(stretches) == STRETCHES
-    starts = np.array([stretch[0] for stretch in stretches])
-    assert np.ptp(np.diff(starts)) <= 1
-    assert sum(map(len, stretches)) <= max(2 * STRETCHES, min(characters, length))
 
 
 def test_a_model_that_knows_its_text_by_heart_gets_a_second_run_and_one_that_does_not_goes_on(corpus):

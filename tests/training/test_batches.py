@@ -72,12 +72,6 @@ def test_an_epoch_has_every_window_once_and_the_next_one_lies_otherwise():
     assert len({min(starts) for starts in epochs}) > 1 and epochs[0] != epochs[1]
 
 
-def test_in_the_long_run_every_character_is_learned_equally_often():
-    chosen = make_batches(batch_size=61)  # an epoch
-    seen = np.bincount(np.concatenate([chosen.batch(step)[1].numpy().ravel() for step in range(400)]), minlength=1000)
-    assert seen[40:-40].min() > 0.85 * 400 and seen[1:].min() > 0
-
-
 def test_a_batch_depends_on_nothing_but_its_step():
     whole = make_batches()
     in_order = [whole.batch(step)[0] for step in range(3000)]
@@ -98,24 +92,10 @@ def test_micro_batches_share_out_the_samples_of_a_step(parts):
     assert np.array_equal(chosen.starts(5), chosen.starts(5, 0)) and torch.equal(chosen.batch(5)[0], chosen.batch(5, 0)[0])
 
 
-def test_a_batch_larger_than_an_epoch_and_than_a_block_of_starts():
-    starts = make_batches(batch_size=10_000).starts(1)
-    assert len(starts) == 10_000 and np.array_equal(starts[:100], make_batches(batch_size=100).starts(100))
-
-
 def test_a_huge_text_takes_no_more_memory_than_a_small_one():
     endless = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**12,), (0,))
     chosen = make_batches(endless)
     assert chosen.starts(10**6).max() < 10**12 - 16 and chosen.batch(10**6)[0].shape == (4, 16)
-
-
-def test_reading_ahead_changes_nothing(tmp_path, monkeypatch):
-    np.arange(100_000, dtype=np.uint32).tofile(tmp_path / "ids")
-    mapped = np.memmap(tmp_path / "ids", np.uint32, mode="r")
-    plain = make_batches(mapped)
-    monkeypatch.setattr("chargpt.training.batches.LARGE", 0)
-    ahead = make_batches(mapped)
-    assert all(torch.equal(plain.batch(step)[1], ahead.batch(step)[1]) for step in range(2000))
 
 
 class RecordedFile(mmap.mmap):
@@ -150,13 +130,6 @@ def test_of_a_large_text_the_pages_of_every_window_are_requested_and_no_others(t
     for start, (begin, length) in zip(starts.tolist(), file.requests):
         assert begin % mmap.PAGESIZE == 0 and begin <= 4 * start < begin + mmap.PAGESIZE
         assert begin + length == 4 * (start + 17)  # 16 inputs, and the target of the last one
-
-
-def test_a_text_without_a_window_is_refused():
-    make_batches(IDS[:17])
-    for ids in (IDS[:16], IDS.reshape(100, 10)):
-        with pytest.raises(AssertionError):
-            make_batches(ids)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def first_layer(model: GPT, idx: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
-@pytest.mark.parametrize(("n_head", "n_embd"), [(1, 32), (3, 96), (4, 128), (2, 36), (6, 384)])
+@pytest.mark.parametrize(("n_head", "n_embd"), [(1, 32), (4, 128), (2, 36)])
 def test_of_the_characters_before_each_head_of_the_first_layer_attends_most_to_its_own(monkeypatch, positions, n_head, n_embd):
     monkeypatch.setattr(initialisation, "RANDOM_SHARE", 0.0)  # what is random hides small differences
     torch.manual_seed(0)
@@ -36,16 +36,6 @@ def test_training_begins_near_a_uniform_distribution(positions):
     idx = torch.randint(V, (4, 129))
     with torch.no_grad():
         assert abs(model(idx[:, :-1], idx[:, 1:]).item() - math.log(V)) < 0.2
-
-
-def test_what_all_tokens_share_changes_no_probability():
-    torch.manual_seed(2)
-    model = initial_model(GPTConfig(positions="rotary", n_embd=32), V).eval()
-    shared = model.token_embedding.weight.mean(dim=0).detach()
-    x = torch.randn(7, 32)
-    whole = (x @ model.token_embedding.weight.T).softmax(dim=-1)
-    without = (x @ (model.token_embedding.weight - shared).T).softmax(dim=-1)
-    assert torch.allclose(whole, without, atol=1e-6)
 
 
 @pytest.mark.parametrize(("n_head", "n_embd", "positions"), [(6, 6, "learned"), (5, 15, "sinusoidal"), (5, 10, "rotary")])

@@ -1,7 +1,6 @@
 """Batches and evaluation of items: windows begin at items, each is seen equally often, and labels and remains do not count."""
 
 import copy
-import dataclasses
 import random
 from collections import Counter
 
@@ -150,25 +149,3 @@ def test_a_step_learns_from_what_counts_alone(taught):
     gradient = torch.autograd.grad(loss, list(model.parameters()))
     norm = sum((g**2).sum() for g in gradient).sqrt().item()
     assert (found.loss, found.grad_norm) == pytest.approx((loss.item(), norm), rel=1e-4)
-
-
-def test_a_model_learns_what_comes_after_a_label():
-    """Two labels, each with its own letters: after some steps, a label says which letters follow."""
-    draw, ids = random.Random(0), list[int]()
-    for _ in range(300):
-        label = draw.randint(2, 3)
-        ids += [label, TAB, *draw.choices([4, 5] if label == 2 else [6, 7], k=3), END]
-    config = Config(
-        model=SHAPE,
-        train=TrainConfig(max_steps=60, batch_size=16),
-        optim=OptimConfig(learning_rate=1e-2, warmup_steps=2),
-        runtime=RuntimeConfig(device="cpu", precision="float32", threads=1),
-    )
-    torch.manual_seed(0)
-    marks = ItemMarks(END, TAB)
-    trainer = Trainer(GPT(SHAPE, 8), np.array(ids, np.uint8), config, runtime=choose_runtime(config), marks=marks)
-    while not trainer.is_finished:
-        trainer.step()
-    share = trainer.model.eval()(torch.tensor([[END, 2, TAB], [END, 3, TAB]]))[:, -1].softmax(dim=-1)
-    assert share[0, 4:6].sum() > 0.9 and share[1, 6:8].sum() > 0.9
-    assert dataclasses.replace(config).train.label_loss is False

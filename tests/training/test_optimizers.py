@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from optimizer_reference import ReferenceOptimizer, quintics
+from optimizer_reference import ReferenceOptimizer
 
 from chargpt.config import OptimConfig
 from chargpt.model import GPT, GPTConfig
@@ -28,16 +28,6 @@ def take_steps(weights: FlatWeights, optimizer: AdamW | Muon, first: int, count:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_decay_is_on_matrices_alone(name):
-    weights = make_weights()
-    before = {key: value.clone() for key, value in weights.model.named_parameters()}
-    optimizer = make_optimizer(weights, OptimConfig(name=name, weight_decay=0.5))
-    optimizer.step(0.1)  # with no gradient, decay is all that moves
-    for key, value in weights.model.named_parameters():
-        torch.testing.assert_close(value, before[key] * (0.95 if value.dim() == 2 else 1.0), msg=key)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_the_pull_towards_the_first_weights_is_on_all_of_them(name):
     weights = make_weights()
     first = weights.vector.clone()
@@ -56,21 +46,6 @@ def test_the_pull_does_not_undo_the_last_update(name):
     optimizer = make_optimizer(weights, OptimConfig(name=name, weight_decay=0.0, start_decay=1e6))
     take_steps(weights, optimizer, 0, 1)
     assert not torch.allclose(weights.vector, first, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_resumed_optimizer_still_pulls_towards_the_weights_of_the_beginning(name):
-    config, weights = OptimConfig(name=name, start_decay=5.0), make_weights()
-    optimizer = make_optimizer(weights, config)
-    take_steps(weights, optimizer, 0, 3)
-    later = make_weights()
-    later.vector.copy_(weights.vector)
-    resumed = make_optimizer(later, config)
-    resumed.load({key: tensor.clone() for key, tensor in optimizer.tensors().items()})
-    later.refresh()
-    for these, updates in ((weights, optimizer), (later, resumed)):
-        take_steps(these, updates, 3, 2)
-    assert torch.equal(weights.vector, later.vector)
 
 
 def test_adamw_is_torchs_over_single_parameters():
@@ -92,26 +67,6 @@ def test_adamw_is_torchs_over_single_parameters():
     for (key, ours), theirs in zip(weights.model.named_parameters(), model.parameters()):
         if not key.endswith("qkv.bias"):  # of the keys' biases the gradient is 0 but for rounding, which AdamW magnifies
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4, msg=key)
-
-
-def test_muon_makes_an_orthogonal_matrix_of_each_gradient_q_k_and_v_apart():
-    config = OptimConfig(name="muon", weight_decay=0.1)
-    weights, model = make_weights(), make_weights().model
-    optimizer = make_optimizer(weights, config)
-    idx = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(0))
-    model(idx[:, :-1], idx[:, 1:]).backward()
-    take_steps(weights, optimizer, 0, 1)
-    for key in ("blocks.1.mlp.up.weight", "blocks.0.mlp.down.weight", "blocks.0.attn.proj.weight", "blocks.1.attn.qkv.weight"):
-        whole = model.get_parameter(key)
-        pieces, gradients = (t.split(16) if "qkv" in key else [t] for t in (whole.detach(), whole.grad))
-        for i, (piece, gradient) in enumerate(zip(pieces, gradients)):
-            moved = (1 - 1e-2 * config.weight_decay) * piece - weights.model.get_parameter(key)[i * 16 : i * 16 + len(piece)]
-            # As torch.optim.Muon scales it for "match_rms_adamw"; in the gradient's singular vectors it is nearly the identity.
-            U, S, Vh = torch.linalg.svd(gradient, full_matrices=False)
-            update = U.T @ moved.detach() @ Vh.T / (1e-2 * 0.2 * max(piece.shape) ** 0.5)
-            large = S > 0.03 * S.norm()
-            assert large.sum() >= 3 and ((0.65 < update.diag()) & (update.diag() < 1.35))[large].all(), key
-            assert (update - update.diag().diag()).abs().max() < 0.15, key
 
 
 def drawn_gradients(weights: FlatWeights, steps: int) -> list[torch.Tensor]:
@@ -164,13 +119,6 @@ def test_steps_are_those_of_the_formulas_in_float64(name, steps):
         assert largest_error(found, after_reference_steps(config, gradients, rates, **change)) > 10 * tolerance, change
 
 
-def test_the_iterations_bring_singular_values_to_where_they_should_be():
-    """From 0.01 to 1: between 0.73 and 1.27, and no further from 1 than that choice of three quintics can."""
-    found = quintics(np.linspace(0.01, 1, 10_000))
-    assert found.min() == pytest.approx(0.73, abs=0.005) and found.max() == pytest.approx(1.27, abs=0.005)
-    assert (np.diff(quintics(np.linspace(0, 0.009, 100))) > 0).all() and quintics(np.array([0.001]))[0] < 0.1
-
-
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 64, 16), (2, 16, 64)])
 def test_orthogonalised_matrices_have_singular_values_near_one(shape, precision):
@@ -182,7 +130,8 @@ def test_orthogonalised_matrices_have_singular_values_near_one(shape, precision)
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_state_put_back_continues_to_the_same_bits(name, precision):
     weights = make_weights(precision)
-    optimizer = make_optimizer(weights, OptimConfig(name=name))
+    config = OptimConfig(name=name, start_decay=5.0)  # towards the weights of the beginning, which its state has
+    optimizer = make_optimizer(weights, config)
     take_steps(weights, optimizer, 0, 3)
     saved = {key: value.clone() for key, value in weights.model.state_dict().items()}
     state = {key: value.clone() for key, value in optimizer.tensors().items()}
@@ -191,7 +140,7 @@ def test_state_put_back_continues_to_the_same_bits(name, precision):
     again = make_weights(precision)
     again.model.load_state_dict(saved)
     again.refresh()
-    other = make_optimizer(again, OptimConfig(name=name))
+    other = make_optimizer(again, config)
     other.load(state)
     take_steps(again, other, 3, 3)
     assert torch.equal(weights.vector, again.vector)
@@ -199,30 +148,5 @@ def test_state_put_back_continues_to_the_same_bits(name, precision):
     fresh = make_weights(precision)
     fresh.model.load_state_dict(saved)
     fresh.refresh()
-    take_steps(fresh, make_optimizer(fresh, OptimConfig(name=name)), 3, 3)
+    take_steps(fresh, make_optimizer(fresh, config), 3, 3)
     assert not torch.equal(weights.vector, fresh.vector)  # without its state it does not
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_state_is_named_after_parameters_and_complete(name):
-    weights = make_weights()
-    optimizer = make_optimizer(weights, OptimConfig(name=name))
-    take_steps(weights, optimizer, 0, 2)
-    tensors = optimizer.tensors()
-    shapes = {key: value.shape for key, value in weights.model.named_parameters()}
-    assert {key.rpartition("/")[0] for key in tensors} - {""} == shapes.keys()
-    assert all(value.shape == shapes[key.rpartition("/")[0]] and value.any() for key, value in tensors.items() if key != "step")
-    assert tensors["step"] == 2
-    quantities = {"exp_avg", "exp_avg_sq"} | ({"momentum"} if name == "muon" else set())
-    assert {key.rpartition("/")[2] for key in tensors} == {"step"} | quantities
-    muon = {key.rpartition("/")[0] for key in tensors if key.endswith("momentum")}
-    assert muon == ({k for k, s in shapes.items() if len(s) == 2 and "embedding" not in k} if name == "muon" else set())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_making_an_optimizer_moves_no_weight(name):
-    weights = make_weights()
-    before = weights.vector.clone()
-    optimizer = make_optimizer(weights, OptimConfig(name=name))
-    assert torch.equal(before, weights.vector)
-    assert not any(value.any() for value in optimizer.tensors().values())

@@ -1,7 +1,7 @@
 """What a run computes with: chosen by the machine, the settings and the model."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,27 +77,6 @@ def test_the_processors_instructions_decide_the_precision(monkeypatch, can, expe
     assert can or "float32" in chosen.describe()
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):  # what is asked for is used
         assert runtime(precision=name).precision == dtype
-
-
-def test_the_precision_that_the_tests_are_given_is_that_of_auto_in_every_process(programs, pytestconfig):
-    given = pytestconfig.getoption("precision")
-    code = "from chargpt.config import Config; from chargpt.training.runtime import choose_runtime\n"
-    code += "print(choose_runtime(Config()).environment()['precision'])"
-    chosen = [runtime().environment()["precision"], programs.run(code=code).stdout.decode().strip()]
-    assert chosen == [given or str(cpu_precision()).removeprefix("torch.")] * 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class FutureConfig(GPTConfig):
-    """A configuration with positions that no kernel knows."""
-
-    def __post_init__(self) -> None:
-        pass
-
-
-def test_positions_that_the_kernel_does_not_know_run_in_torch():
-    config = Config(model=FutureConfig(positions="relative"), runtime=RuntimeConfig(device="cpu", precision="bfloat16"))
-    assert choose_runtime(config).attention is None
 
 
 def test_the_choice_is_described_and_recorded():

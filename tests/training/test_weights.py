@@ -3,7 +3,7 @@
 import torch
 
 from chargpt.model import GPT, GPTConfig
-from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, VECTOR, FlatWeights
+from chargpt.training.weights import FlatWeights
 
 
 def make(precision: torch.dtype = torch.float32) -> tuple[GPT, FlatWeights]:
@@ -25,18 +25,6 @@ def test_every_parameter_is_a_view_of_the_vector_and_none_is_changed():
         assert parameter.data_ptr() == weights.vector[weights.spans[name]].data_ptr()
     weights.vector.zero_()
     assert not any(parameter.any() for parameter in weights.model.parameters())
-
-
-def test_kinds_lie_side_by_side():
-    model, weights = make()
-    end = 0
-    for kind in (SQUARE, UP, DOWN, EMBEDDING, VECTOR):
-        span = weights.of_kind(kind)
-        assert span.start == end
-        end = span.stop
-    assert end == len(weights.vector)
-    C = 16
-    assert [weights.of_kind(kind).stop - weights.of_kind(kind).start for kind in (SQUARE, UP, DOWN)] == [2 * 4 * C * C] * 3
 
 
 def test_gradient_is_that_of_the_parameters_and_adds_up():
