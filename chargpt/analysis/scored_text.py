@@ -15,6 +15,8 @@ from chargpt.text.tokenizer import Tokenizer, character_name, code_points, utf8_
 
 # The price of an unknown character: a choice among all code points of Unicode.
 UNKNOWN_BITS = float(np.log2(0x110000))
+# Unknown characters that are named.
+MOST_UNKNOWN = 8
 # Characters of a line; a longer one is cut, so that memory stays bounded.
 LONGEST = 2**16
 # Columns of the first column of the table.
@@ -155,11 +157,11 @@ def _line(number: int, text: str, bits: np.ndarray, *, is_bytes: bool) -> Line:
     return Line(number, shown, np.add.reduceat(bits, starts))
 
 
-def describe_unknown(total: Total, tokenizer: Tokenizer, *, most: int = 8) -> str:
+def describe_unknown(total: Total, tokenizer: Tokenizer) -> str:
     """A line on the characters that the model does not know: how many, their cost, and the most frequent of them."""
     cost = "as much as the one id of the rare characters" if tokenizer.folded else f"{UNKNOWN_BITS:.1f} bits each"
-    listed = [f"{character_name(character)} {count:,}x" for character, count in total.unknown.most_common(most)]
-    more = f" and {len(total.unknown) - most:,} more" if len(total.unknown) > most else ""
+    listed = [f"{character_name(character)} {count:,}x" for character, count in total.unknown.most_common(MOST_UNKNOWN)]
+    more = f" and {len(total.unknown) - MOST_UNKNOWN:,} more" if len(total.unknown) > MOST_UNKNOWN else ""
     count = sum(total.unknown.values())
     return f"{count:,} of {total.characters:,} characters are unknown to the model and cost {cost}: {', '.join(listed)}{more}"
 

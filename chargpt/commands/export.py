@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import load_run, run_verb, verb_parser
 from chargpt.errors import UserError, shell_word
-from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_positions, publish, require
+from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_positions, publish, require_gguf
 from chargpt.project import project_root
 from chargpt.terminal import notice, shown
 
@@ -31,8 +31,8 @@ def export(options: Namespace) -> None:
     from chargpt.device import one_thread
 
     target = TARGETS[options.to]
-    if target.package:
-        require(target.package, target=options.to)
+    if options.to == "gguf":
+        require_gguf()
     loaded = load_run(options.run, device="cpu", described=False)
     destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
     is_folder = not target.suffix.startswith(".")

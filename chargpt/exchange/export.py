@@ -41,7 +41,6 @@ class Target(NamedTuple):
     what: str  # for --help
     positions: tuple[str, ...]  # the kinds that it can compute; () for weights alone, which are of any kind
     use: str  # what to do with it, for a format string with `path`, and `word`, which is the path as a word of a shell
-    package: str = ""  # that it needs besides those of requirements.txt
 
 
 # The kinds of positions that each format can compute. A kind that only some of them can compute is not added here:
@@ -63,7 +62,6 @@ TARGETS = {
         "a folder with a GGUF file for llama.cpp",
         KNOWN,
         use='llama-completion -m {word}/model.gguf -p "PROMPT" --temp 0.8 -no-cnv',
-        package="gguf",
     ),
     "html": Target(
         "chargpt.exchange.html",
@@ -112,15 +110,10 @@ def check_positions(positions: str, target: str) -> None:
         raise UserError(f"model.positions: {positions}; --to {target} holds {', '.join(known)} alone; use --to safetensors")
 
 
-def installed(package: str) -> bool:
-    """Whether a package can be imported; it is not imported."""
-    return importlib.util.find_spec(package) is not None
-
-
-def require(package: str, *, target: str) -> None:
-    """Raise UserError, with what to run, unless `package` is installed, which `--to target` needs."""
-    if not installed(package):
-        raise UserError(f"--to {target}: needs the package {package}; run {sys.executable} -m pip install {package}")
+def require_gguf() -> None:
+    """Raise UserError, with what to run, unless the package gguf is installed; it is not imported."""
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError(f"--to gguf: needs the package gguf; run {sys.executable} -m pip install gguf")
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 Both are pickles, which can hold code. `torch_file.py` reads them without running any.
 """
 
+import pickle
 import re
 import zipfile
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ ZIP_START = b"PK\x03\x04"
 # Commands that write a file anew with what is needed of it; they run whatever code is in it.
 CLEAN_CHECKPOINT = """python -c "import os, sys, torch; p = sys.argv[1]; c = torch.load(p, 'cpu', weights_only=False); \
 torch.save({'model': {k: v.detach().clone() for k, v in c['model'].items()}, 'model_args': dict(c['model_args']), \
-'iter_num': int(c['iter_num']), 'optimizer': c.get('optimizer'), 'config': {k: v for k, v in c.get('config', {}).items() \
+'iter_num': int(c['iter_num']), 'config': {k: v for k, v in c.get('config', {}).items() \
 if type(v) in (bool, int, float, str)}}, p + '.new'); os.replace(p + '.new', p)" """
 CLEAN_VOCABULARY = """python -c "import pickle, sys; p = sys.argv[1]; m = pickle.load(open(p, 'rb')); \
 pickle.dump({'stoi': {str(c): int(i) for c, i in m['stoi'].items()}}, open(p, 'wb'))" """
@@ -117,10 +118,12 @@ def _load(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:  # any kind of invalid file is reported in the same way
         with open(path, "rb") as file:
-            cut = isinstance(error, zipfile.BadZipFile) and file.read(len(ZIP_START)) in (ZIP_START, b"")
-        if cut:
+            start = file.read(len(ZIP_START))
+        if isinstance(error, zipfile.BadZipFile) and start in (ZIP_START, b""):
             raise UserError(f"{shown(path)}: damaged or incomplete, its end is missing; copy the file again") from None
-        raise _refused(path, "a checkpoint of tensors and plain values", error, CLEAN_CHECKPOINT) from None
+        if start == ZIP_START or start.startswith(pickle.PROTO):
+            raise _refused(path, "a checkpoint of tensors and plain values", error, CLEAN_CHECKPOINT) from None
+        checkpoint = None
     if not isinstance(checkpoint, dict):
         raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; give the folder that its train.py wrote")
     return checkpoint

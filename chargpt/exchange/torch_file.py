@@ -8,6 +8,7 @@ which stay in the file until they are used.
 import io
 import math
 import pickle
+import pickletools
 import re
 import sys
 import zipfile
@@ -27,11 +28,11 @@ from chargpt.terminal import shown
 MAX_PICKLED = 32 << 20
 # Instructions of a pickle. Each takes at most some hundred bytes of memory; a vocabulary has about ten for a character.
 MAX_INSTRUCTIONS = 2_000_000
-# Entries of a zip file: tensors and others.
-MAX_ENTRIES = 100_000
+# Bytes of the directory of a zip file; it has about 80 for a tensor.
+MAX_DIRECTORY = 4 << 20
 MAX_DIMENSIONS = 8
-ALLOWED = """PROTO STOP MARK NONE NEWTRUE NEWFALSE INT LONG BININT BININT1 BININT2 LONG1 FLOAT BINFLOAT UNICODE BINUNICODE
-    SHORT_BINUNICODE BINBYTES SHORT_BINBYTES EMPTY_DICT DICT SETITEM SETITEMS EMPTY_LIST LIST APPEND APPENDS PUT BINPUT
+ALLOWED = """PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 FLOAT BINFLOAT UNICODE BINUNICODE
+    SHORT_BINUNICODE BINBYTES SHORT_BINBYTES EMPTY_DICT DICT SETITEM SETITEMS EMPTY_LIST LIST APPEND APPENDS BINPUT
     LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BINPERSID"""
 DTYPES = {
     "FloatStorage": torch.float32,
@@ -45,7 +46,7 @@ DTYPES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SavedTensor:
     """A tensor in a file of torch.save."""
 
@@ -61,6 +62,8 @@ class SavedTensor:
 
 def _tensor(entry: SavedTensor, offset: int, shape: list[int], strides: list[int], *_: Any) -> SavedTensor:
     """A tensor with no more numbers than its entry has. With a stride of 0, a few bytes could be a tensor of any size."""
+    if len(entry.shape) != 1:
+        raise ValueError("it has a tensor in the place of an entry")
     whole = all(type(number) is int and number >= 0 for number in (offset, *shape, *strides))
     if not whole or len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
         raise ValueError("it has a tensor whose shape is not one of whole numbers")
@@ -77,9 +80,13 @@ def _number(dtype: str, data: bytes) -> bool | int | float:
     return np.frombuffer(data, f"<{dtype}")[0].item()
 
 
+class _Namespace(dict[Any, Any]):
+    """The values of an argparse.Namespace."""
+
+
 STAND_INS: dict[str, Any] = {
     "collections OrderedDict": lambda: {},
-    "argparse Namespace": lambda: None,  # see `build`
+    "argparse Namespace": lambda: _Namespace(),
     "numpy dtype": lambda code, *_: code,
     "numpy.core.multiarray scalar": _number,
     "numpy._core.multiarray scalar": _number,
@@ -106,6 +113,9 @@ class _Unpickler(pickle._Unpickler):
     """In Python: the one in C keeps objects by number in an array, and a number of 4 bytes would make it 32 GB large."""
 
     stack: list[Any]
+    memo: dict[int, Any]
+    readline: Callable[[], bytes]
+    file: _Counted
     refer: Callable[[Any], Any] | None = None  # makes a value of a reference to what is outside of the pickle
 
     def find_class(self, module: str, name: str) -> Any:
@@ -126,8 +136,25 @@ class _Unpickler(pickle._Unpickler):
     def build(self) -> None:
         """The values of a Namespace; attributes of other objects, such as the version of a dictionary, are left out."""
         values = self.stack.pop()
-        if self.stack[-1] is None:
-            self.stack[-1] = values
+        if isinstance(self.stack[-1], _Namespace):
+            self.file.instructions += len(values)  # each is copied
+            self.stack[-1].update(values)
+
+    def put(self) -> None:
+        """Keep the object under a number that is text."""
+        self.memo[_bounded(int(self.readline()))] = self.stack[-1]
+
+    def whole_number(self, load: Callable[[Any], None]) -> None:
+        """A whole number, as `load` reads it."""
+        load(self)
+        _bounded(self.stack[-1])
+
+
+def _bounded(number: int) -> int:
+    """A number of at most 64 bits. Multiples of 2**61 - 1 have one hash; a dictionary of many takes forever."""
+    if abs(number) >= 2**64:
+        raise ValueError("it has a whole number of more than 64 bits")
+    return number
 
 
 _load: dict[int, Any] = pickle._Unpickler.dispatch
@@ -141,6 +168,10 @@ _instructions: dict[int, Any] = {
     pickle.TUPLE3[0]: lambda self: self.list_of(3),
     pickle.NEWOBJ[0]: _load[pickle.REDUCE[0]],
     pickle.BUILD[0]: _Unpickler.build,
+    pickle.PUT[0]: _Unpickler.put,
+    pickle.INT[0]: lambda self: self.whole_number(_load[pickle.INT[0]]),
+    pickle.LONG[0]: lambda self: self.whole_number(_load[pickle.LONG[0]]),
+    pickle.LONG1[0]: lambda self: self.whole_number(_load[pickle.LONG1[0]]),
 }
 _Unpickler.dispatch = _instructions
 
@@ -150,20 +181,27 @@ def unpickled(data: bytes, refer: Callable[[Any], Any] | None = None) -> Any:
 
     Raises whatever a wrong pickle raises.
     """
-    unpickler = _Unpickler(_Counted(data))
-    unpickler.refer = refer
+    file = _Counted(data)
+    unpickler = _Unpickler(file)
+    unpickler.file, unpickler.refer = file, refer
     try:
         return unpickler.load()
     except KeyError as error:
-        raise ValueError(f"it has the instruction {error}, which is not allowed") from None
+        (code,) = error.args
+        name = {op.code: op.name for op in pickletools.opcodes}.get(chr(code), f"number {code}")
+        raise ValueError(f"it has the instruction {name}, which is not allowed") from None
 
 
 def read_torch_file(path: Path) -> Any:
     """What torch.save has written, with a SavedTensor for each tensor. Raises UserError, or whatever a wrong file raises."""
+    with open(path, "rb") as file:
+        end = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # before ZipFile makes an object of each entry
+    if end and end[zipfile._ECD_SIZE] > MAX_DIRECTORY:  # type: ignore[attr-defined]
+        raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
     archive = zipfile.ZipFile(path)  # stays open for the tensors
     entries = {entry.filename: entry for entry in archive.infolist()}
     # A packed entry could grow without limit when it is read, and so could entries that share their bytes.
-    plain = len(entries) == len(archive.infolist()) <= MAX_ENTRIES
+    plain = len(entries) == len(archive.infolist())
     plain = plain and all(entry.compress_type == zipfile.ZIP_STORED for entry in entries.values())
     plain = plain and sum(entry.file_size for entry in entries.values()) <= path.stat().st_size
     pickles = [name for name in entries if re.fullmatch("[^/]+/data.pkl", name)]

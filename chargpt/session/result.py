@@ -29,7 +29,7 @@ NOTHING = 0.005
 RISEN = 0.02
 # Characters of a text below which a start gives a lower loss than a training from scratch.
 SHORT = 300_000
-# Characters of a validation split that a start needs: more than its context.
+# Characters of each split that a start needs: more than its context.
 SHORTEST_SPLIT = 257
 # Minutes that are named for a better model.
 MINUTES = 10
@@ -68,7 +68,7 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
     reached = f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best_of(progress, trainer.config)}"
     notice("done", f"{reached}{why_early(progress, trainer.config)}")
     notice("result", what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss))
-    if not train.student_minutes and (better := better_way(session.options, trainer.config, session.corpus)):
+    if not train.student_minutes and (better := better_way(session.options, trainer.config, session.corpus, progress)):
         notice("better", better)
     following = "second run" if train.student_teachers == 1 else "runs that follow"
     second: list[Words] = [f"   (for the {following}: ", resuming(name, verb="train"), ")"] if train.student_minutes else []
@@ -122,13 +122,18 @@ def why_early(progress: Progress, config: Config) -> str:
     return f"; ended at step {progress.step:,}, since {evaluations} brought no better loss{since}"
 
 
-def better_way(options: TrainOptions, config: Config, corpus: Corpus) -> Message | None:
-    """What gives a better model of this text, if the user has left the model and its training to the program; else None."""
+def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: Progress) -> Message | None:
+    """What gives a better model of this text, if the user has left the model and its training to the program; else None.
+
+    `progress` is what the run has reached.
+    """
     decides = options.settings.keys() & {"model", "optim", "train"}
     if decides or options.config is not None or options.resume or config.train.start:
         return None
+    if _nothing_to_learn(progress, corpus.facts.ngram_loss):
+        return None
     has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab
-    is_short = corpus.characters < SHORT and len(corpus.val) >= SHORTEST_SPLIT
+    is_short = corpus.characters < SHORT and min(len(corpus.train), len(corpus.val)) >= SHORTEST_SPLIT
     if is_short and has_letters and corpus.items is None and (starts := start_names()):
         first, *others = starts
         start = Option("start", first)

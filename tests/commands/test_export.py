@@ -58,14 +58,10 @@ def test_a_mistake_is_one_line_and_writes_nothing(run, tmp_path, arguments, prob
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
-@pytest.mark.parametrize("target", export.TARGETS)
-def test_every_target_needs_only_its_own_package(run, tmp_path, target, monkeypatch):
-    package = export.TARGETS[target].package
-    if not package:
-        return
-    monkeypatch.setattr("chargpt.exchange.export.installed", lambda name: False)
-    with pytest.raises(UserError, match=f"--to {target}: needs the package {package}"):
-        export.main(["my run", "--to", target])
+def test_gguf_needs_its_package(run, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"--to gguf: needs the package gguf; run .* -m pip install gguf$"):
+        export.main(["my run", "--to", "gguf"])
 
 
 # The warm-up is in measure_export.

@@ -130,7 +130,8 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 8}}, r"is \[11, 16\], not \[11, 8\]"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 64}}, "too few for a model of 100,"),
         ({"iter_num": -1}, "iter_num is -1"),
-        ({"iter_num": 10**30}, "iter_num is"),
+        ({"iter_num": 2**62}, "iter_num is"),
+        ({"iter_num": 10**30}, "more than 64 bits"),
     ],
 )
 def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
@@ -142,7 +143,7 @@ def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
 
 @pytest.mark.parametrize("trained", [True], indirect=True)
 def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
-    """A path and a counter are no plain values, and they are left out."""
+    """A path and a counter are no plain values, and they are left out, as is the state of the optimizer."""
     model, optimizer, expected = trained
     bias = "transformer.ln_f.bias" in model.state_dict()
     config = {**SETTINGS, "where": tmp_path}
@@ -156,8 +157,8 @@ def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
         subprocess.run([sys.executable, *words[1:]], check=True, timeout=100)
     found, expected = read_nanogpt(folder, meta=None), read_nanogpt(expected, meta=None)
     assert found.settings == expected.settings and found.step == 3 and found.tokenizer == expected.tokenizer
-    for quantities, others in ((found.weights, expected.weights), (found.moments, expected.moments)):
-        assert quantities.keys() == others.keys() and all(torch.equal(quantities[name], others[name]) for name in others)
+    assert found.weights.keys() == expected.weights.keys() and found.moments is None
+    assert all(torch.equal(found.weights[name], expected.weights[name]) for name in expected.weights)
 
 
 @pytest.mark.parametrize("protocol", range(2, 6))
@@ -165,9 +166,9 @@ def test_numbers_of_numpy_and_a_namespace_are_plain_values(tmp_path, protocol):
     import argparse
 
     config = argparse.Namespace(**SETTINGS, best=np.float64(0.5), half=np.float32(0.5), whole=np.int64(-3), on=np.bool_(True))
-    torch.save({"config": config, "bytes": 1}, tmp_path / "ckpt.pt", pickle_protocol=protocol)
-    found = read_torch_file(tmp_path / "ckpt.pt")["config"]
-    assert found == {**SETTINGS, "best": 0.5, "half": 0.5, "whole": -3, "on": True}
+    torch.save({"config": config, "again": config, "bytes": 1}, tmp_path / "ckpt.pt", pickle_protocol=protocol)
+    found = read_torch_file(tmp_path / "ckpt.pt")
+    assert found["config"] == found["again"] == {**SETTINGS, "best": 0.5, "half": 0.5, "whole": -3, "on": True}
 
 
 def nested(times: int) -> list:
@@ -182,7 +183,6 @@ def nested(times: int) -> list:
     "changes, problem",
     [
         ({"iter_num": nested(60)}, "iter_num is of type list"),
-        ({"iter_num": 10**600}, "iter_num is of type int"),
         ({"model_args": {**SHAPE, "vocab_size": torch.zeros(3)}}, "vocab_size is None"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": nested(60)}}, "n_layer is None"),
     ],
@@ -206,7 +206,7 @@ def test_settings_that_are_no_numbers_are_ignored(tmp_path, trained):
         lambda state: state.update(step=torch.zeros(3)),
         lambda state: state.update(step=torch.tensor(-5.0)),
         lambda state: state.update(step=float("inf")),
-        lambda state: state.update(step=10**400),
+        lambda state: state.update(step=2**62),
         lambda state: state.update(exp_avg_sq=state["exp_avg_sq"] - 1),
     ],
 )
@@ -229,7 +229,7 @@ def test_damaged_files_are_one_line(folder):
         (data[:100], incomplete),
         (data[:-100], incomplete),
         (b"\x80\x02}q\x00.", other),
-        (os.urandom(500), other),
+        (b"a text\n", "ckpt.pt: not a checkpoint of nanoGPT; give the folder"),
     ):
         (folder / "ckpt.pt").write_bytes(damaged)
         with pytest.raises(UserError, match=says) as raised:
@@ -241,6 +241,14 @@ def test_a_packed_checkpoint_is_refused_before_it_is_unpacked(folder):
     """A few kilobytes of zip can hold gigabytes of zeros."""
     with zipfile.ZipFile(folder / "ckpt.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", b"\0" * 10**6)
+    with pytest.raises(UserError, match="not as torch.save writes it"):
+        read_nanogpt(folder, meta=None)
+
+
+def test_a_directory_of_any_length_is_refused_before_it_is_read(folder):
+    with zipfile.ZipFile(folder / "ckpt.pt", "w") as file:
+        for number in range(70):
+            file.writestr(f"{number}/".ljust(60_000, "a"), b"")
     with pytest.raises(UserError, match="not as torch.save writes it"):
         read_nanogpt(folder, meta=None)
 
@@ -289,10 +297,10 @@ def whole(number: int) -> bytes:
     return b"\x8a\x08" + number.to_bytes(8, "little", signed=True)
 
 
-def tensor(shape: bytes, strides: bytes, *, count: bytes = whole(16)) -> bytes:
+def tensor(shape: bytes, strides: bytes, *, count: bytes = whole(16), record: bytes = b"") -> bytes:
     """The pickle of a tensor in the record `0`, as torch.save writes it; the shape and the strides are pickled tuples."""
     storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + count + b"tQ"
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + whole(0) + shape + strides + b"\x89}tR"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + (record or storage) + whole(0) + shape + strides + b"\x89}tR"
 
 
 TUPLES_OF_TUPLES = b")" + b"".join(b"r" + n.to_bytes(4, "little") + b"j" + n.to_bytes(4, "little") + b"\x86" for n in range(60))
@@ -321,6 +329,23 @@ HOSTILE = {
     "a tensor with strides of 0": tensor(whole(10**9) + b"\x85", whole(0) + b"\x85") + b".",
     "a tensor of more numbers than it has": tensor(whole(17) + b"\x85", whole(1) + b"\x85") + b".",
     "a tensor beyond its record": tensor(whole(2) + b"\x85", whole(16) + b"\x85") + b".",
+    "a tensor in the place of a record": tensor(
+        whole(10**12) + b"\x85",
+        whole(0) + b"\x85",
+        record=tensor(whole(10**12) + whole(0) + b"\x86", whole(1) + whole(10**13) + b"\x86"),
+    )
+    + b".",
+    "keys of one hash": b"}("
+    + b"".join(b"\x8a\x0c" + (k * (2**61 - 1)).to_bytes(12, "little") + b"N" for k in range(100_000))
+    + b"u.",
+    "objects under numbers of one hash": b"}"
+    + b"".join(b"p%d\n" % (k * (2**61 - 1)) for k in range(100_000))
+    + b"cos\nsystem\n.",
+    "a namespace that is filled again and again": b"}("
+    + b"".join(b"M" + k.to_bytes(2, "little") + b"N" for k in range(60_000))
+    + b"uq\0cargparse\nNamespace\n)\x81"
+    + b"h\0b" * 300_000
+    + b"cos\nsystem\n.",
     "a tensor of a negative size": tensor(whole(-1) + b"\x85", whole(1) + b"\x85") + b".",
     "a tensor of many dimensions": tensor(b"(" + whole(1) * 5000 + b"t", b"(" + whole(1) * 5000 + b"t") + b".",
     "a record of another size": tensor(whole(1) + b"\x85", whole(1) + b"\x85", count=whole(2**62)) + b".",
@@ -335,6 +360,7 @@ HOSTILE = {
     "an instruction without its values": b"\x86.",
     "a text in the place of a function": text("os system") + b")R.",
     "an instance of a class": b"(ios\nsystem\n.",
+    "an instruction that there is not": b"x.",
     "an extension": b"\x82\x01.",
     "a text that cannot be shown": b"c\x1b[31m\nred\n.",
 }
@@ -345,6 +371,7 @@ def test_a_hostile_pickle_is_one_line(tmp_path, pickled, recwarn, capfd):
     archive(tmp_path, b"\x80\x02" + pickled)
     with pytest.raises(UserError, match="ckpt.pt: not a checkpoint of tensors") as raised:
         read_nanogpt(tmp_path, meta=None)
+    assert "instruction 1" not in str(raised.value)
     assert str(raised.value).isprintable() and not recwarn.list and capfd.readouterr() == ("", "")
 
 

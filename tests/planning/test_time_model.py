@@ -32,8 +32,7 @@ def test_the_program_prints_what_it_found(tmp_path, capsys):
 
 
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
-    own = shutil.copy(ROOT / "configs" / "tiny.yaml", tmp_path)
-    arguments = [str(text), "--config", own, f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
+    arguments = [str(text), "--config", TINY_FILE, f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
     session = opened([*arguments, "--run", f"{tmp_path}/run"])
     trainer, corpus = session.trainer, session.corpus
     notices = describe_training(trainer, corpus, seconds=120.0)

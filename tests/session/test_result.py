@@ -108,6 +108,8 @@ COMMANDS = {  # words, and what is named for a better model
     "poem, a vocabulary": (["POEM", "--vocab-from", "RUN"], "start"),
     "poem, another case": (["POEM", "data.lowercase=true", "data.val_fraction=0.2"], "start"),
     "a few lines": (["LINES"], "minutes"),
+    "a few lines for training": (["LINES", "VALIDATION"], "minutes"),
+    "a text that repeats itself": (["REPEATED"], ""),
     "bytes": (["POEM", "data.vocabulary=bytes"], "minutes"),
     "few characters": (["POEM", "data.max_vocab=20"], "minutes"),
     "items": (["POEM", "--items"], "minutes"),
@@ -128,10 +130,12 @@ def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, t
     monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
     monkeypatch.setattr("chargpt.planning.adaptation.training_speed", lambda config, corpus, teachers: 1e5)
     written = text.read_text(encoding="utf-8")
-    files = {"POEM": written[:6000], "NOVEL": written * (1 + 300_000 // len(written)), "LINES": written[:900]}
+    files = {"POEM": written[:6000], "NOVEL": written * (1 + 300_000 // len(written)), "LINES": written[:250]}
+    files["REPEATED"] = "abc\n" * 1000
     for name, content in files.items():
         (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8")
     known = {name: str(tmp_path / f"{name}.txt") for name in files} | {"RUN": str(tmp_path / "known")}
+    known["VALIDATION"] = f"data.val_text={known['POEM']}"
 
     def planned(words: list[str], run: str) -> tuple:
         argv = [*[known.get(word, word) for word in words], "--run", f"{tmp_path}/{run}", "--dry-run"]
@@ -145,7 +149,7 @@ def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, t
         tiny = ["--config", "tiny", "train.max_steps=1", "train.sample_length=0", f"data.cache={tmp_path}/cache"]
         assert train.main([known["POEM"], *tiny, "--run", known["RUN"]]) == 0
     options, plan = planned(words, "first")
-    better = str(better_way(options, plan.config, plan.corpus) or "")
+    better = str(better_way(options, plan.config, plan.corpus, Progress(val_loss=0.0, best_loss=0.0)) or "")
     found = re.search(r"(--(start|minutes) \w+)(?: \(or ([\w, ]+)\))? and --run NAME$", better)
     assert (found[2] if found else "") == named and bool(better) == bool(named)
     if found:
