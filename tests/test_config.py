@@ -155,12 +155,6 @@ def test_yes_and_no_mean_the_same_in_yaml_and_on_the_command_line(tmp_path, word
     assert typed.model.bias == (word.lower() in ("yes", "on", "true"))
 
 
-@pytest.mark.parametrize("word", ["on", "off", "auto"])
-def test_on_and_off_are_values_too(tmp_path, word):
-    (tmp_path / "my.yaml").write_text(f"runtime:\n  compile: {word}\n")
-    assert apply(Config(), read_yaml(tmp_path / "my.yaml"), where="").runtime.compile == word
-
-
 def test_whole_numbers_may_have_an_exponent_and_no_leading_zero(tmp_path):
     assert apply_overrides(Config(), ["train.max_steps=5e3"]).train.max_steps == 5000
     (tmp_path / "my.yaml").write_text("train:\n  max_steps: 5e3\n")

@@ -234,14 +234,6 @@ def test_what_a_run_has_been_cannot_change(trainer, tmp_path, capsys, setting):
     assert setting.split("=")[0] in fails(["--resume", "--run", f"{tmp_path}/run", setting], capsys)
 
 
-def test_what_is_safe_to_change_is_printed(trainer, tmp_path, capsys):
-    assert trainer() == 0
-    capsys.readouterr()
-    assert resume(tmp_path / "run", "train.max_steps=45", "optim.learning_rate=1e-4") == 0
-    out = capsys.readouterr().out
-    assert "train.max_steps: 40 -> 45" in out and "optim.learning_rate: 0.01 -> 0.0001" in out
-
-
 def test_a_text_that_changed_is_noticed(tmp_path, text, capsys):
     copy = tmp_path / "copy.txt"
     copy.write_text(text.read_text())

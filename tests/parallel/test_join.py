@@ -37,17 +37,11 @@ print(after - before)
 
 
 @pytest.mark.parametrize("name", ["WORLD_SIZE", "RANK", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"])
-@pytest.mark.parametrize("value", ["two", "-1", "1.5", "9" * 30])
+@pytest.mark.parametrize("value", ["two", "-1", "9" * 30])
 def test_a_variable_that_is_no_number_is_one_line(monkeypatch, name, value):
     for other, number in (("WORLD_SIZE", "2"), ("RANK", "0"), (name, value)):
         monkeypatch.setenv(other, number)
     with pytest.raises(UserError, match=f"{name}: '{value}' given; torchrun sets this variable"):
-        join_group()
-
-
-def test_no_process_at_all_is_a_mistake(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "0")
-    with pytest.raises(UserError, match="WORLD_SIZE"):
         join_group()
 
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+from helpers import TINY_FILE
+from session_helpers import opened
+
 import train
 from chargpt.commands.text import main
 from chargpt.planning.time_model import TimeModel, describe_training, forecast

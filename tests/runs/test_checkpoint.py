@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import resource
 import shutil
 import stat
 import subprocess
@@ -370,17 +369,6 @@ def test_a_full_disk(small_disk: Path) -> None:
     assert checkpoint.newest(small_disk)[0].step == len(saved)
     assert checkpoint.prune(saved[-1], 1) == []
     save(small_disk, 999)  # room again: nothing was left behind that needs clearing
-
-
-@pytest.mark.parametrize("limit", [1, 8000])
-def test_a_limit_on_file_sizes(tmp_path: Path, limit: int) -> None:
-    save(tmp_path, 1)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        assert_refused(tmp_path, "File too large")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_vanished_run_is_not_made_again(tmp_path: Path) -> None:

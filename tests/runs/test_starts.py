@@ -97,11 +97,6 @@ def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, poem, 
         train.main(["--resume", "--run", str(folder), "train.start=other"])
 
 
-def test_a_start_writes_at_once(start, capsys):
-    assert sample.main(["--start", start, "--prompt", "the sea", "--length", "20", "--seed", "1"]) == 0
-    assert capsys.readouterr().out.startswith("the sea")
-
-
 def test_a_prompt_is_no_start(start):
     """nanoGPT's --start is a prompt."""
     with pytest.raises(UserError, match="no start of that name.*--prompt for a prompt"):

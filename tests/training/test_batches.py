@@ -2,7 +2,6 @@
 
 import hashlib
 import mmap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,14 +111,10 @@ class RecordedFile(mmap.mmap):
 @pytest.mark.skipif(not hasattr(mmap, "MADV_WILLNEED"), reason="this system cannot read ahead on request")
 @pytest.mark.parametrize("margin", [-1, 0])
 def test_of_a_large_text_the_pages_of_every_window_are_requested_and_no_others(tmp_path, monkeypatch, margin):
-    def mapped(path: Path) -> tuple[RecordedFile, np.ndarray]:
-        with open(path, "rb") as file:
-            mapping = RecordedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
-        mapping.requests = []
-        return mapping, np.ndarray((100_000,), np.uint32, buffer=mapping)
-
     np.arange(100_000, dtype=np.uint32).tofile(tmp_path / "ids")
-    file, ids = mapped(tmp_path / "ids")
+    with open(tmp_path / "ids", "rb") as opened:
+        file = RecordedFile(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    file.requests, ids = [], np.ndarray((100_000,), np.uint32, buffer=file)
     monkeypatch.setattr("chargpt.training.batches.LARGE", ids.nbytes + margin)
     batches = make_batches(ids)
     starts = np.concatenate([batches.starts(step) for step in range(300)])

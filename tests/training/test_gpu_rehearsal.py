@@ -154,17 +154,6 @@ def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_res
         assert weights.vector.is_meta and trainer.progress.step == 2
 
 
-def test_a_model_with_a_teacher_keeps_every_tensor_on_its_device():
-    config = dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, teachers="one"))
-    runtime = RuntimeWithMemory(device=META, precision=torch.bfloat16, threads=1)
-    teacher = GPT(dataclasses.replace(SHAPE, positions="rotary"), VOCABULARY)
-    with rehearsal() as counts:
-        trainer = Trainer(GPT(config.model, VOCABULARY), IDS, config, runtime=runtime, teachers=[teacher])
-        before = counts["reads"]
-        trainer.step()
-        assert counts["reads"] == before + 1 and trainer.weights.vector.is_meta
-
-
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_trains_on_one_device(preset):
     """At its full width, since the meta device computes nothing; with one layer, since torch takes long for each call."""

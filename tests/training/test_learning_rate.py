@@ -61,9 +61,3 @@ def test_a_replanned_decay_goes_on_from_where_it_is_to_its_end(schedule, step, a
     assert learning_rate((step + after) // 2, new, max_steps=after) > 0
     falls = [learning_rate(s, new, max_steps=after) for s in range(0, after + 1)]  # as its settings repeat it
     assert falls == sorted(falls, reverse=True)
-
-
-def test_a_run_whose_length_changes_at_the_peak_has_the_schedule_of_its_length_alone():
-    config = OptimConfig(warmup_steps=10)
-    assert replanned(config, step=30, before=100, after=500) == config
-    assert replanned(config, step=30, before=100, after=50).replanned == (30.0, 0.0)

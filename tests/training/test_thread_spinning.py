@@ -101,13 +101,6 @@ def test_threads_spin_again_when_others_leave_them_their_processors(tmp_path, cl
                 break
 
 
-def test_without_the_files_of_linux_nothing_is_switched(tmp_path, clock):
-    with ThreadSpinning(runtime(), environment={}, system=tmp_path) as spinning:
-        with spinning.watch():
-            clock.sleep(CHECK_SECONDS)
-        assert not spinning.is_asleep
-
-
 @pytest.mark.parametrize(
     ("machine", "environment"),
     [
