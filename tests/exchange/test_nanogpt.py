@@ -85,12 +85,12 @@ def test_a_compiled_model_with_masks_is_read(trained, tmp_path):
     assert read_nanogpt(folder, meta=None).shape.bias == bias
 
 
-def test_a_damaged_optimizer_state_is_left_out(trained, tmp_path):
-    model, optimizer, _ = trained
-    state = optimizer.state_dict()
-    state["state"][0]["exp_avg"] = torch.zeros(2, 2)
-    folder = write_files(tmp_path / "bad", model, None, CHARACTERS, step=3, optimizer=state)
-    assert read_nanogpt(folder, meta=None).moments is None
+def nested(times: int) -> list:
+    """A list of 2**times parts in a few bytes of a pickle: it contains a list twice, which contains another one twice."""
+    value = []
+    for _ in range(times):
+        value = [value, value]
+    return value
 
 
 class Attack:
@@ -131,6 +131,9 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 64}}, "too few for a model of 100,"),
         ({"iter_num": -1}, "iter_num is -1"),
         ({"iter_num": 10**30}, "iter_num is"),
+        ({"iter_num": nested(60)}, "iter_num is of type list"),
+        ({"iter_num": 10**600}, "iter_num is of type int"),
+        ({"model_args": {**SHAPE, "vocab_size": torch.zeros(3)}}, "vocab_size is None"),
     ],
 )
 def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
@@ -160,7 +163,7 @@ def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
         assert quantities.keys() == others.keys() and all(torch.equal(quantities[name], others[name]) for name in others)
 
 
-@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("protocol", (2, 5))
 def test_numbers_of_numpy_and_a_namespace_are_plain_values(tmp_path, protocol):
     import argparse
 
@@ -170,39 +173,10 @@ def test_numbers_of_numpy_and_a_namespace_are_plain_values(tmp_path, protocol):
     assert found == {**SETTINGS, "best": 0.5, "half": 0.5, "whole": -3, "on": True}
 
 
-def nested(times: int) -> list:
-    """A list of 2**times parts in a few bytes of a pickle: it contains a list twice, which contains another one twice."""
-    value = []
-    for _ in range(times):
-        value = [value, value]
-    return value
-
-
-@pytest.mark.parametrize(
-    "changes, problem",
-    [
-        ({"iter_num": nested(60)}, "iter_num is of type list"),
-        ({"iter_num": 10**600}, "iter_num is of type int"),
-        ({"model_args": {**SHAPE, "vocab_size": torch.zeros(3)}}, "vocab_size is None"),
-        ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": nested(60)}}, "n_layer is None"),
-    ],
-)
-def test_no_value_of_a_checkpoint_fills_the_memory(trained, tmp_path, changes, problem):
-    folder = write_files(tmp_path / "wrong", trained[0], None, CHARACTERS, step=0, **changes)
-    with pytest.raises(UserError, match=problem):
-        read_nanogpt(folder, meta=None)
-
-
-def test_settings_that_are_no_numbers_are_ignored(tmp_path, trained):
-    config = {**SETTINGS, "lr_decay_iters": torch.zeros(3), "max_iters": nested(60)}
-    bias = "transformer.ln_f.bias" in trained[0].state_dict()
-    folder = write_files(tmp_path / "other", trained[0], None, CHARACTERS, step=0, bias=bias, config=config)
-    assert "max_steps" not in read_nanogpt(folder, meta=None).settings["train"]
-
-
 @pytest.mark.parametrize(
     "change",
     [
+        lambda state: state.update(exp_avg=torch.zeros(2, 2)),
         lambda state: state.update(step=torch.zeros(3)),
         lambda state: state.update(step=torch.tensor(-5.0)),
         lambda state: state.update(step=float("inf")),
@@ -237,14 +211,6 @@ def test_damaged_files_are_one_line(folder):
         assert "\n" not in str(raised.value)
 
 
-def test_a_packed_checkpoint_is_refused_before_it_is_unpacked(folder):
-    """A few kilobytes of zip can hold gigabytes of zeros."""
-    with zipfile.ZipFile(folder / "ckpt.pt", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", b"\0" * 10**6)
-    with pytest.raises(UserError, match="not as torch.save writes it"):
-        read_nanogpt(folder, meta=None)
-
-
 @pytest.mark.parametrize(
     "meta, problem",
     [
@@ -262,7 +228,7 @@ def test_a_wrong_vocabulary_is_one_line(folder, meta, problem):
         read_nanogpt(folder, meta=None)
 
 
-@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("protocol", (2, 5))
 def test_a_checkpoint_of_every_protocol_and_kind_of_number_is_read(tmp_path, protocol):
     torch.manual_seed(0)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -394,7 +360,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(trained):
     _, _, folder = trained
     expected, data = read_nanogpt(folder, meta=None), (folder / "ckpt.pt").read_bytes()
     refused = 0
-    for place in range(0, len(data), 397):
+    for place in range(0, len(data), 797):
         (folder / "ckpt.pt").write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
         try:
             found = read_nanogpt(folder, meta=None)
@@ -404,7 +370,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(trained):
         assert all(torch.equal(tensor, expected.weights[name]) for name, tensor in found.weights.items())
         assert all(torch.equal(tensor, expected.moments[name]) for name, tensor in found.moments.items())
         assert (found.settings, found.step, found.shape) == (expected.settings, expected.step, expected.shape)
-    assert refused > len(data) // 397 // 2
+    assert refused > len(data) // 797 // 2
 
 
 def test_records_that_share_their_bytes_are_refused(folder):
@@ -434,14 +400,6 @@ def test_a_hostile_vocabulary_is_one_line(tmp_path, pickled, problem):
     (tmp_path / "meta.pkl").write_bytes(b"\x80\x02" + pickled)
     with pytest.raises(UserError, match=f"meta.pkl: not the vocabulary of a character model .*{problem}"):
         read_characters(tmp_path / "meta.pkl")
-
-
-@pytest.mark.parametrize("protocol", range(6))
-def test_a_vocabulary_of_every_protocol_is_read(folder, protocol):
-    ids = {character: token_id for token_id, character in enumerate(CHARACTERS)}
-    meta = {"vocab_size": 11, "itos": {token_id: character for character, token_id in ids.items()}, "stoi": ids}
-    (folder / "meta.pkl").write_bytes(pickle.dumps(meta, protocol))
-    assert read_characters(folder / "meta.pkl") == ids
 
 
 def test_without_its_vocabulary_the_message_says_where_it_is(folder, tmp_path):
