@@ -2,7 +2,6 @@
 
 import pytest
 
-from chargpt.__main__ import main
 from chargpt.aliases import ALIASES, alias
 from chargpt.config import Config, apply, to_dict
 from chargpt.planning.cli import check_command_line, settings_in
@@ -56,15 +55,6 @@ def test_what_is_typed_for_training(words, says):
     with pytest.raises(UserError) as raised:
         check_command_line(words)
     assert says in str(raised.value)
-
-
-def test_what_is_typed_for_sampling_and_as_a_verb():
-    for option in ("--primetext", "--start_text", "--prime", "--prefix"):
-        with pytest.raises(UserError, match=r"did you mean --prompt\?$"):
-            parse_sample([option, "The sea"])
-    with pytest.raises(UserError, match="plot: no such verb; did you mean report?"):
-        main(["plot"])
-    assert parse_sample(["--prompt=--start_text"]).prompt == "--start_text"
 
 
 def test_a_file_of_settings_may_have_such_names_too():

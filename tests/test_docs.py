@@ -167,13 +167,3 @@ def test_the_two_commands_of_the_readme_are_the_first_ones():
     train = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt && .venv/bin/python train.py"
     tests = ".venv/bin/pip install -r requirements.txt pytest pytest-xdist hypothesis && .venv/bin/python -m pytest"
     assert [block.strip() for block in blocks[:2]] == [train, tests]
-
-
-def test_a_block_of_the_readme_trains_no_run_twice():
-    for block in re.findall(r"^```bash\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S):
-        names = []
-        for words in commands_of(f"```bash\n{block}```"):
-            options = parse_options(words)
-            if not (options.resume or options.dry_run or options.find_lr):
-                names.append(options.run or (options.texts or ["python-docs"])[0])
-        assert len(names) == len(set(names)), names
