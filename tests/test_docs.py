@@ -85,19 +85,6 @@ def test_the_attention_page_draws_its_pictures(outputs):
             assert old.size == new.size, f"{name}: run the blocks of docs/attention.md and copy the picture"
 
 
-@pytest.mark.nightly
-def test_the_attention_page_writes_only_where_nothing_is_tracked(outputs):
-    written = [path.relative_to(outputs[1]) for path in outputs[1].rglob("*") if path.is_file()]
-    assert written and {path.parts[0] for path in written} == {"data"}
-
-
-def test_outputs_that_differ_are_noticed():
-    assert same("loss 0.62, 500 of 500", "loss 0.63, 500 of 500")
-    assert not same("loss 0.62", "loss 0.64")
-    assert not same("500 of 500", "499 of 500")
-    assert not same("True", "False")
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(page):
     text = page.read_text(encoding="utf-8")
@@ -143,24 +130,6 @@ def test_the_tables_of_the_laboratory_are_printed_from_their_rows(page):
     assert tables.printed(text) == text, "run: python tests/benchmarks/tables.py"
 
 
-def test_a_table_shows_the_runs_of_a_line_in_one_cell(tmp_path):
-    rows = [
-        {"table": "a", "text": "x", "machine": "m", "loss": 1.5},
-        {"table": "a", "text": "x", "machine": "m", "loss": 1.25},
-        {"table": "a", "text": "x", "machine": "n", "loss": 1.75},
-        {"table": "a", "text": "y", "machine": "m", "loss": 2.0, "note": "z"},
-        {"table": "b", "text": "y", "machine": "m", "loss": 3.0},
-    ]
-    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    columns = "text = {text}\non m [machine=m] = {loss:.2f}\nnote [] = {note}\n"
-    block = f"<!-- table r.jsonl table=a\n{columns}-->\n{{}}<!-- end of table -->"
-    expected = "| text | on m | note |\n|---|---|---|\n| x | 1.50, 1.25 |  |\n| y | 2.00 | z |\n"
-    assert tables.printed(block.replace("{}", "old\n"), tmp_path) == block.replace("{}", expected)
-    for wrong in (block.replace("table=a", "table=c"), block.replace("note [] = {note}", "note")):
-        with pytest.raises(ValueError):
-            tables.printed(wrong, tmp_path)
-
-
 def test_every_row_of_the_laboratory_is_in_a_table():
     shown = set(re.findall(r"<!-- table \S+ table=(\S+)", "".join(page.read_text("utf-8") for page in LAB.glob("*.md"))))
     rows = [json.loads(line) for path in (LAB / "results").glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
@@ -198,13 +167,3 @@ def test_the_two_commands_of_the_readme_are_the_first_ones():
     train = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt && .venv/bin/python train.py"
     tests = ".venv/bin/pip install -r requirements.txt pytest pytest-xdist hypothesis && .venv/bin/python -m pytest"
     assert [block.strip() for block in blocks[:2]] == [train, tests]
-
-
-def test_a_block_of_the_readme_trains_no_run_twice():
-    for block in re.findall(r"^```bash\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S):
-        names = []
-        for words in commands_of(f"```bash\n{block}```"):
-            options = parse_options(words)
-            if not (options.resume or options.dry_run or options.find_lr):
-                names.append(options.run or (options.texts or ["python-docs"])[0])
-        assert len(names) == len(set(names)), names

@@ -12,13 +12,9 @@ import pytest
 from chargpt.files import (
     LOCK_NAME,
     FolderLock,
-    SyncedFile,
-    aside,
-    discard,
     publish_file,
     publishing,
     remove_left_behind,
-    sync_folder,
     write_synced,
 )
 
@@ -86,14 +82,6 @@ def test_an_existing_file_is_never_written_to(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"first"
 
 
-def test_a_large_file_arrives_in_order(tmp_path):
-    with SyncedFile(tmp_path / "ids") as file:
-        for number in range(40):
-            file.write(memoryview(bytes([number]) * 2**20))
-    content = (tmp_path / "ids").read_bytes()
-    assert len(content) == 40 * 2**20 and content[:: 2**20] == bytes(range(40))
-
-
 def test_only_what_dead_processes_left_of_known_names_is_removed(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
@@ -101,16 +89,6 @@ def test_only_what_dead_processes_left_of_known_names_is_removed(tmp_path):
         (tmp_path / name).write_bytes(b"")
     remove_left_behind(tmp_path, re.compile(r"best\.json"))
     assert sorted(os.listdir(tmp_path)) == sorted([f".notes.tmp-{dead.pid}", f".best.json.tmp-{os.getppid()}", "best.json"])
-
-
-def test_the_small_parts(tmp_path):
-    assert aside(tmp_path / "a.json") == tmp_path / f".a.json.tmp-{os.getpid()}"
-    sync_folder(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_bytes(b"")
-    for name in ("folder", "file", "missing"):
-        discard(tmp_path / name)
-    assert os.listdir(tmp_path) == []
 
 
 def holder(folder: Path) -> subprocess.Popen:
@@ -132,12 +110,6 @@ def test_a_locked_folder_can_be_locked_again_when_its_process_ends(tmp_path):
             FolderLock(tmp_path, wait=False)
     FolderLock(tmp_path, wait=False).release()
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
-
-
-def test_a_lock_that_is_deleted_is_released(tmp_path):
-    lock = FolderLock(tmp_path, wait=False)
-    del lock
-    FolderLock(tmp_path, wait=False).release()
 
 
 def test_a_link_in_place_of_the_lock_file_is_neither_followed_nor_emptied(tmp_path):

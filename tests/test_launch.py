@@ -20,9 +20,7 @@ ROOT = Path(__file__).parents[1]
     "program, module",
     [
         (["train.py"], "torch"),
-        (["sample.py"], "chargpt.sampling.options"),
         (["sample.py", "nobody"], "chargpt.sampling.load_run"),
-        (["-m", "chargpt"], "chargpt.commands.verbs"),
         (["-m", "chargpt", "score", "nobody"], "torch"),
     ],
 )
@@ -56,7 +54,7 @@ def test_processes_that_cannot_meet_are_one_line(programs):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
-@pytest.mark.parametrize("closed", ["", "<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
 def test_no_file_of_a_run_gets_the_number_of_a_closed_standard_stream(closed, tmp_path):
     """Messages for standard error would be written into it, also by child processes."""
     code = (
@@ -104,12 +102,6 @@ def test_a_verb_whose_messages_cannot_be_written_prints_its_result(programs, tmp
         assert done.stderr.count(b"error: ") == done.stderr.count(b"\nerror: standard output: No space left") == 1
 
 
-def test_text_from_a_closed_standard_input_is_an_empty_text(tmp_path):
-    command = f"{sys.executable} train.py - --run {tmp_path}/run <&-"
-    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and "empty" in done.stderr and done.stderr.count("\n") == 1
-
-
 @pytest.mark.parametrize("words", [["train.py", "--help"], ["sample.py", "--help"]])
 def test_help_needs_no_torch(words, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
@@ -121,12 +113,8 @@ def test_help_needs_no_torch(words, tmp_path):
 @pytest.mark.parametrize(
     "words, says",
     [
-        (["train.py", "--resum"], "--resum: no such option; did you mean --resume?"),
         (["train.py", "--batch_size=3"], "--batch_size: no such option; did you mean train.batch_size?"),
-        (["train.py", "train.seed"], "train.seed: a setting without a value"),
-        (["train.py", "train.max_step=5"], "command line: train.max_step: no such key; did you mean train.max_steps?"),
         (["train.py", "train.max_steps=five"], "command line: train.max_steps: 'five' given; use a whole number"),
-        (["train.py", "--resume", "--config", "best"], "--resume: settings and weights come from the run"),
         (["sample.py", "--lenght", "5"], "--lenght: no such option; did you mean --length?"),
     ],
 )
@@ -150,10 +138,3 @@ train.main([{str(text)!r}, "--run", {str(tmp_path / "run")!r}, {f"data.cache={tm
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 5 and done.stdout.splitlines()[-1] == "", done.stderr
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_an_output_that_cannot_be_written_is_named():
-    command = f"{sys.executable} -m chargpt >/dev/full"
-    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.startswith("error: standard output: ") and done.stderr.count("\n") == 1

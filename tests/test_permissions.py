@@ -15,7 +15,10 @@ from helpers import publish_run
 from programs import Ended, Programs
 from session import make_root
 
+from chargpt.project import user_cache_folder
+
 NOBODY = 65534
+CACHE = str(user_cache_folder())  # of compiled C: a folder of the user who runs the tests
 WORDS = ["--config", "tiny", "train.max_steps=2", "train.sample_length=0", "runtime.threads=1"]
 # Linux: capset(header of version 3 for this process, no effective, permitted and inheritable capabilities).
 DROP = "import ctypes; assert not ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)())\n"
@@ -51,7 +54,9 @@ def run(programs: Programs, folder: Path) -> Callable[..., Ended]:
         code += f"project.SOURCE = pathlib.Path({str(folder / 'root' / 'project')!r})\n"
         code += DROP if IS_ROOT else ""
         code += f"main({list(map(str, words))!r})\n"
-        return programs.run(code=code, folder=folder, environment={**os.environ, "HOME": str(folder / "theirs")})
+        return programs.run(
+            code=code, folder=folder, environment={**os.environ, "HOME": str(folder / "theirs"), "XDG_CACHE_HOME": CACHE}
+        )
 
     return run
 

@@ -64,8 +64,3 @@ def test_a_long_text_has_the_number_only_with_an_index(corpus, monkeypatch):
     assert longest_copy(corpus, "the") is None
     open_or_make_index(corpus)
     assert longest_copy(corpus, "the") == 3
-
-
-def test_a_cache_that_cannot_be_written_ends_nothing(corpus, monkeypatch):
-    monkeypatch.setattr("chargpt.text.suffix_array.shutil.disk_usage", lambda path: type("usage", (), {"free": 0}))
-    assert longest_copy(corpus, "the") is None

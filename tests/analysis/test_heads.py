@@ -1,7 +1,6 @@
 """Measures of heads equal their definitions, a head is named after the pattern that it follows; a picture shows all heads."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chargpt import pages
 from chargpt.analysis.heads import (
     COLOUR,
     GAP,
@@ -18,7 +16,6 @@ from chargpt.analysis.heads import (
     WIDTH,
     HeadFacts,
     attention_picture,
-    line_starts,
     measure_heads,
     open_brackets,
     pattern_masks,
@@ -53,17 +50,6 @@ def test_measures_equal_their_definitions(text):
             assert facts.chance[name] == pytest.approx(chance)
 
 
-@settings(deadline=None)
-@given(st.text("ab\n(\"')", min_size=1, max_size=24))
-def test_patterns_never_point_to_what_comes_later(text):
-    masks = pattern_masks(text)
-    assert masks.keys() == PATTERNS.keys()
-    for name, mask in masks.items():
-        assert not np.triu(mask, 1).any()
-        if name not in ("itself", "previous"):
-            assert not np.triu(mask, -1).any()
-
-
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_head_that_follows_a_pattern_has_its_name(name):
     mask = torch.from_numpy(pattern_masks(TEXT)[name]).float()
@@ -72,24 +58,11 @@ def test_a_head_that_follows_a_pattern_has_its_name(name):
     assert facts.scores[name][0, 0] == pytest.approx(1) and facts.name(0, 0) == name
 
 
-def test_a_head_that_looks_everywhere_has_no_name():
-    T = len(TEXT)
-    uniform = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
-    facts = measure_heads(uniform[None, None], TEXT)
-    assert facts.name(0, 0) == ""
-    for name, score in facts.scores.items():
-        assert score[0, 0] == pytest.approx(facts.chance[name])
-
-
 def test_a_head_is_named_only_after_a_pattern_that_it_follows_more_than_by_chance():
     for score, chance, name in ((0.5, 0.4, ""), (0.5, 0.2, "same"), (0.25, 0.01, "")):
         zeros = np.zeros((1, 1))
         facts = HeadFacts(entropy=zeros, distance=zeros, scores={"same": zeros + score}, chance={"same": chance})
         assert facts.name(0, 0) == name
-
-
-def test_lines_begin_after_a_newline():
-    assert line_starts("ab\n\nc").tolist() == [0, 0, 0, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -122,14 +95,6 @@ def test_the_most_telling_head_has_the_strongest_pattern_beyond_its_neighbour(sa
     assert facts.most_telling() == expected
 
 
-def test_without_a_pattern_the_most_telling_head_is_the_farthest_above_chance():
-    scores = {"same": np.array([[0.20, 0.25]]), "bracket": np.array([[0.22, 0.01]])}
-    facts = HeadFacts(entropy=np.zeros((1, 2)), distance=np.zeros((1, 2)), scores=scores, chance={"same": 0.2, "bracket": 0.01})
-    assert facts.most_telling() == (0, 0)
-    nothing = HeadFacts(entropy=np.zeros((1, 2)), distance=np.zeros((1, 2)), scores={}, chance={})
-    assert nothing.most_telling() == (0, 0)
-
-
 def test_each_head_has_its_place():
     weights = torch.zeros(2, 3, 5, 5)
     weights[1, 2, 4, 0] = 1
@@ -140,11 +105,6 @@ def test_each_head_has_its_place():
     assert picture[rows, columns].tolist() == COLOUR.tolist()
     assert np.abs(picture[GAP + 1, GAP + 1] - (255 + COLOUR) / 2).max() <= 1
     assert picture[GAP, GAP].tolist() == [255] * 3 and picture[0, 0].tolist() == [200] * 3
-
-
-def test_the_colour_of_a_weight_is_the_accent_of_the_pages():
-    accent = "#" + bytes(COLOUR.tolist()).hex()
-    assert f"--accent: {accent};" in (Path(pages.__file__).parent / "base.css").read_text(encoding="utf-8")
 
 
 def test_a_sharp_weight_survives_in_a_smaller_picture():

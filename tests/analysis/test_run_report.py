@@ -43,11 +43,6 @@ def test_without_its_text_a_run_has_its_log_and_settings(run):
     assert report.losses is report.copies is report.heads is report.ngram_loss is None and len(report.missing) == 1
 
 
-def test_without_an_index_only_the_copies_are_missing(run, corpus):
-    report = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=None, effort=EFFORT)
-    assert report.copies is None and report.losses is not None and "index" in report.missing[0]
-
-
 def test_no_path_of_this_machine_is_told(run, corpus):
     report = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=None, effort=EFFORT)
     assert report.texts == ["poems.txt"] and not any(Path(text).is_absolute() for text in report.texts)

@@ -2,18 +2,7 @@
 
 import math
 
-from chargpt.analysis.scored_text import HEAD, Summary, Total
-
-
-def test_the_table_lines_up_whatever_the_names():
-    total = Total(characters=1000, bytes=1100, ids=1000, bits=2000.0)
-    texts = [("a.txt", total), ("x" * 100, total), ("evil\x1b[2J", total)]
-    summary = Summary({}, texts, characters=3000, bytes=3300, sizes={"gzip -9": 900}, ngram=(3, 2.5))
-    table = summary.table()
-    assert len({len(row) for row in table if "loss" in row or "2.0000" in row}) == 1 and len(table) == 1 + 3 + 1 + 1 + 1
-    assert table[0] == HEAD and not any("\x1b" in row for row in table)
-    assert f"{8 * 900 / 3300:.4f}" in table[5]
-    assert summary.total.bits == 6000 and summary.to_json()["total"]["bits_per_character"] == 2.0
+from chargpt.analysis.scored_text import Summary, Total
 
 
 def test_each_figure_of_the_table_is_a_total_divided_by_its_own_count():

@@ -54,14 +54,6 @@ def test_texts_with_nothing_to_predict(text):
     assert total.loss == pytest.approx(UNKNOWN_BITS * math.log(2) if total.ids else 0.0)
 
 
-def test_folded_characters_cost_what_their_id_costs():
-    tokenizer = Tokenizer("\nab", folded=True)
-    result, total = scored(tokenizer, ["abxab"])
-    ids = tokenizer.encode("abxab")
-    assert total.loss == pytest.approx(evaluate(new_model(4), ids), abs=1e-6)
-    assert total.unknown == {"x": 1} and "one id of the rare" in describe_unknown(total, tokenizer)
-
-
 def test_bytes_are_scored_per_byte_and_shown_per_character():
     tokenizer, text = Tokenizer(None), "é中\n\U0001f600b\n".encode() + b"\xff\xc3\n"
     result, total = scored(tokenizer, [text[:1], text[1:]])

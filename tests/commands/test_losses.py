@@ -7,7 +7,6 @@ import pytest
 from chargpt.analysis.characters import CLASSES
 from chargpt.analysis.losses import LastDoubling, LossBreakdown
 from chargpt.commands.losses import advice, main
-from chargpt.terminal import UserError
 
 
 def test_tables_and_json(run, tmp_path, capsys):
@@ -19,12 +18,6 @@ def test_tables_and_json(run, tmp_path, capsys):
     printed = capsys.readouterr()
     assert "first of a word" in printed.out and "longer context?" in printed.out
     assert "characters 1 to 501 of the validation split" in printed.err
-
-
-def test_a_text_of_one_character_is_a_mistake(run, tmp_path):
-    (tmp_path / "a.txt").write_text("a~")
-    with pytest.raises(UserError, match="at least 2 are needed"):
-        main([str(run), str(tmp_path / "a.txt")])
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,6 @@ def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, ca
     assert "unknown (imported)" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_a_run_whose_text_is_gone_has_a_page(tmp_path, capsys):
-    run = publish_run(tmp_path / "run", fingerprint="1" * 64)
-    assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
-    assert "warning: run: its training text is not in the cache" in capsys.readouterr().err
-    assert "Not shown" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     "arguments, said",
     [

@@ -10,7 +10,7 @@ from helpers import TOKENIZER, publish_run, random_weights, saved_state
 from chargpt.commands import runs as listing
 from chargpt.config import Config, TrainConfig
 from chargpt.runs.checkpoint import prune, publish
-from chargpt.runs.checkpoint_schema import NO_TEXT, Progress
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import expand_patterns
 from chargpt.terminal import UserError
 
@@ -49,11 +49,6 @@ def test_the_newest_run_is_first_and_the_lowest_loss_of_a_text_has_a_star(checkp
     assert ["*" in line for line in lines] == [False, False, True, False]  # c is the only run of its text
     assert "split in another way, cannot be compared" in listed(capsys)[-1]
     assert "cannot be compared" not in listed(capsys, "a", "b")[-1]
-
-
-def test_a_run_that_was_imported_without_a_text_names_none(checkpoints, capsys):
-    publish_run(checkpoints / "imported", texts=[], fingerprint=NO_TEXT)
-    assert "unknown (imported)" in listed(capsys)[1]
 
 
 def test_a_run_that_patience_has_ended_says_so(checkpoints, capsys):
@@ -108,7 +103,3 @@ def test_patterns_are_the_runs_that_match(checkpoints, capsys):
     assert len(listed(capsys, "poems*")) == 4
     with pytest.raises(UserError, match="no run matches this pattern; use a"):
         expand_patterns(["sonnets*"], checkpoints)
-
-
-def test_without_a_run_one_sentence_says_what_to_do(checkpoints, capsys):
-    assert "train.py" in listed(capsys)[0]

@@ -1,15 +1,11 @@
 """`python -m chargpt score` on tiny runs: its numbers are the model's, and a hostile text commands no terminal and no page."""
 
 import dataclasses
-import io
 import json
-import math
 import random
 import re
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,7 +13,7 @@ from helpers import SHAPE, publish_run
 
 import chargpt
 from chargpt.__main__ import main
-from chargpt.commands.score import PIECE, open_texts, parse_options
+from chargpt.commands.score import PIECE, open_texts
 from chargpt.config import Config, DataConfig
 from chargpt.model import GPTConfig
 from chargpt.sampling.loaded_model import load_model
@@ -61,13 +57,6 @@ def test_with_the_context_as_stride_the_loss_is_the_validation_loss(run, file, c
     assert totals["stride"] == totals["context"] == 16
 
 
-def test_by_default_the_windows_overlap(run, file, capsys):
-    main(["score", str(run), str(file), "--json"])
-    totals = objects(capsys.readouterr().out)[-1]
-    assert totals["stride"] == 8
-    assert totals["total"]["loss"] == pytest.approx(chargpt.load(run).score(TEXT, stride=8), abs=1e-5)
-
-
 def test_the_table_has_a_line_for_each_text_and_for_each_program(run, file, capsys):
     (file.parent / "b.txt").write_text(TEXT[:50] + "ÄÄ")
     assert main(["score", str(run), str(file.parent)]) == 0
@@ -75,12 +64,6 @@ def test_the_table_has_a_line_for_each_text_and_for_each_program(run, file, caps
     for word in ("a.txt", "b.txt", "all texts", "gzip -9", "xz -9e", "bzip2 -9"):
         assert word in out
     assert "2 of 239 characters are unknown" in err and "20.1 bits each" in err and "no n-gram model" in err
-
-
-def test_lines_go_to_standard_output_and_totals_elsewhere(run, file, capsys):
-    main(["score", str(run), str(file), "--lines"])
-    out, err = capsys.readouterr()
-    assert out.count("\n") == 2 + TEXT.count("\n") and "2: feed a cab" in out and "gzip" in err
 
 
 def test_the_most_surprising_lines_come_first(run, file, capsys):
@@ -93,12 +76,6 @@ def test_the_most_surprising_lines_come_first(run, file, capsys):
     assert all("a.txt:" in line for line in most)
     with pytest.raises(UserError, match="--top: given without"):
         main(["score", str(run), str(file), "--top", "2"])
-
-
-def test_lines_of_a_field_are_said_to_be_numbered_otherwise_than_the_file(run, tmp_path, capsys):
-    (tmp_path / "a.csv").write_text("id,text\n1,feed a cab\n2,a bad cafe\n")
-    main(["score", str(run), str(tmp_path / "a.csv"), "data.field=text", "--lines"])
-    assert "their numbers are not those of the file" in capsys.readouterr().err
 
 
 def test_a_text_that_was_trained_on_is_said_to_be(tmp_path, capsys):
@@ -126,19 +103,6 @@ def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsy
     assert out.isascii() and "\x1b" not in out and objects(out)[0]["content"] == HOSTILE
 
 
-def test_the_page_is_written(run, file, tmp_path, capsys):
-    assert main(["score", str(run), str(file), "--html", str(tmp_path / "p.html")]) == 0
-    page = (tmp_path / "p.html").read_text(encoding="utf-8")
-    assert "poems" in page and "gzip -9" in page and page.count('class="l" id=') == TEXT.count("\n")
-
-
-def test_standard_input_is_a_text(run, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    assert main(["score", str(run), "-", "--device", "cpu"]) == 0
-    out, _ = capsys.readouterr()
-    assert "standard input" in out and f"{len(TEXT) - 1}" in out
-
-
 def test_mistakes_are_one_line(run, file):
     with pytest.raises(UserError, match="--stride: 17 given; use at most the context of the model, 16"):
         main(["score", str(run), str(file), "--stride", "17"])
@@ -152,15 +116,6 @@ def test_mistakes_are_one_line(run, file):
         file.write_text(content)
         with pytest.raises(UserError, match="a.txt: no character to predict"):
             main(["score", str(run), str(file)])
-
-
-def test_memory_does_not_depend_on_the_length(run, tmp_path, capsys):
-    """A text of one huge line: pieces and lines stay small."""
-    (tmp_path / "long.txt").write_text("ab cd" * 28_000)
-    main(["score", str(run), str(tmp_path / "long.txt"), "--json"])
-    *lines, totals = objects(capsys.readouterr().out)
-    assert max(len(line["content"]) for line in lines) <= 2**16 and totals["total"]["characters"] == 139_999
-    assert np.isfinite(totals["total"]["loss"]) and totals["total"]["loss"] < 3 * math.log(30)
 
 
 def test_the_loss_is_that_of_transformers_on_the_exported_model(tmp_path, capsys, monkeypatch):
@@ -188,30 +143,6 @@ def test_the_loss_is_that_of_transformers_on_the_exported_model(tmp_path, capsys
         main(["score", str(run), str(tmp_path / "a.txt"), "--stride", str(stride), "--json"])
         total = objects(capsys.readouterr().out)[-1]["total"]
         assert total["loss"] == pytest.approx(expected.mean().item(), abs=1e-4)
-
-
-def test_texts_and_options():
-    options = parse_options(["poems", "a.txt", "b.txt", "--stride", "3", "--html", "p.html"])
-    assert (options.run, options.texts, options.stride, options.html) == ("poems", ["a.txt", "b.txt"], 3, Path("p.html"))
-    assert parse_options(["poems"]).texts == []
-    assert parse_options(["poems", "--stride", "3", "a.txt", "--json", "b.txt"]).texts == ["a.txt", "b.txt"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        [],
-        ["r", "--stride", "0"],
-        ["r", "--lines", "--json"],
-        ["r", "--items", "--html", "p.html"],
-        ["r", "--items", "--lines"],
-        ["r", "a.txt", "data.lowercase=true"],
-        ["r", "data.field=a"],
-    ],
-)
-def test_mistakes_in_the_options(wrong):
-    with pytest.raises(UserError):
-        parse_options(wrong)
 
 
 def test_a_text_is_read_with_the_normaliser_of_the_run(tmp_path):

@@ -69,6 +69,9 @@ def test_mistakes_are_one_line(run, corpus, tmp_path):
         trace.main([str(run), str(tmp_path / "none.txt")])
     with pytest.raises(UserError, match="--temperature"):
         trace.main([str(run), "--temperature", "-1"])
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(UserError, match="empty.txt: 0 characters; give a text"):
+        trace.main([str(run), str(tmp_path / "empty.txt")])
     (tmp_path / "cache" / corpus.fingerprint / "entry.json").unlink()
     with pytest.raises(UserError, match="not in the cache"):
         trace.main([str(run)])
@@ -93,20 +96,6 @@ def test_a_copy_is_named_by_its_file_and_line(tmp_path, capsys):
     trace.main([str(run), str(tmp_path / "c.txt")])
     printed = capsys.readouterr()
     assert "line 80 " in printed.out and "b.txt:" not in printed.out and "have changed or are gone" in printed.err
-
-
-def test_a_copy_of_a_shuffled_text_is_counted_in_that_text_and_no_file_is_said_to_have_changed(tmp_path, capsys):
-    lines = [f"line {i}, {i * 7919 % 1000}\n" for i in range(60)]
-    (tmp_path / "a.txt").write_text("".join(lines), encoding="utf-8")
-    texts, settings = [str(tmp_path / "a.txt")], DataConfig(cache=str(tmp_path / "cache"), shuffle="lines")
-    corpus = load_corpus(texts, settings, root=tmp_path, block_size=8)
-    config = Config(model=SHAPE, train=TrainConfig(batch_size=1), data=settings)
-    run = publish_run(tmp_path / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint, texts=texts)
-    copied = corpus.tokenizer.decode(corpus.train).split("\n")[7]
-    (tmp_path / "b.txt").write_text(copied, encoding="utf-8")
-    assert trace.main([str(run), str(tmp_path / "b.txt")]) == 0
-    printed = capsys.readouterr()
-    assert "line 8 " in printed.out and "data.shuffle=lines" in printed.err and "changed" not in printed.err
 
 
 def test_copies_of_the_text_of_the_run_it_began_with_are_found_too(tmp_path, capsys):
@@ -147,9 +136,3 @@ def test_characters_that_the_run_it_began_with_has_folded_are_no_copies(tmp_path
     (tmp_path / "a.txt").write_text("żółw źółb", encoding="utf-8")
     assert trace.main([str(tmp_path / "own"), str(tmp_path / "a.txt"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["start"]["longest_copy"] <= 1
-
-
-def test_an_empty_text_is_a_mistake(run, tmp_path):
-    (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(UserError, match="empty.txt: 0 characters; give a text"):
-        trace.main([str(run), str(tmp_path / "empty.txt")])

@@ -29,18 +29,6 @@ def folder_of(**files: str):
     return write
 
 
-def test_a_folder_appears_when_it_is_complete(tmp_path):
-    target = tmp_path / "poems-hf"
-
-    def write(path: Path) -> None:
-        folder_of(config="1")(path)
-        assert not target.exists()
-
-    publish(target, write, is_folder=True, force=False)
-    assert [path.name for path in target.iterdir()] == ["config.json"]
-    assert os.listdir(tmp_path) == ["poems-hf"]
-
-
 @pytest.mark.parametrize("force", [False, True])
 def test_a_failure_leaves_everything_as_it_was(tmp_path, force):
     target = tmp_path / "poems-hf"
@@ -67,15 +55,6 @@ def test_only_force_replaces_an_earlier_export(tmp_path):
     assert os.listdir(tmp_path) == ["poems-hf"]
 
 
-def test_a_file_is_replaced_by_force_alone(tmp_path):
-    target = tmp_path / "poems.html"
-    target.write_bytes(TEMPLATE.read_bytes())
-    with pytest.raises(UserError, match="exists"):
-        check_destination(target, is_folder=False, force=False)
-    publish(target, lambda path: path.write_text("new"), is_folder=False, force=True)
-    assert target.read_text() == "new" and os.listdir(tmp_path) == [target.name]
-
-
 def test_force_never_replaces_a_file_that_no_export_wrote(tmp_path):
     for name, content in (("thesis.tex", b"years of work"), ("page.html", b"<!doctype html>\n<p>mine"), ("empty", b"")):
         (tmp_path / name).write_bytes(content)
@@ -100,13 +79,6 @@ def test_force_never_replaces_a_folder_with_other_files(tmp_path, content):
     with pytest.raises(UserError, match="which no export writes"):
         publish(tmp_path / "work", folder_of(config="new"), is_folder=True, force=True)
     assert file.read_text() == "years of work"
-
-
-def test_force_never_follows_a_link(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(UserError, match="not a folder"):
-        check_destination(tmp_path / "link", is_folder=True, force=True)
 
 
 @pytest.mark.parametrize("name", ["absent/poems", "..", "."])

@@ -7,8 +7,6 @@ import pytest
 from exchange_helpers import check_same, ids_of
 from llama_cpp import LlamaCpp
 
-from chargpt.text.tokenizer import Tokenizer
-
 gguf = pytest.importorskip("gguf", reason="needs the package gguf")
 
 
@@ -50,12 +48,6 @@ def test_tokens_are_the_bytes_of_the_characters(each_vocabulary):
     if each_vocabulary.characters is not None:
         expected = [character.encode() for character in each_vocabulary.characters] + [b"<folded>"] * each_vocabulary.folded
     assert found == expected
-
-
-def test_quotes_and_backslashes_are_kept():
-    from chargpt.exchange.gguf_model import gguf_tokens
-
-    assert gguf_tokens(Tokenizer("\t\n\"'\\é")) == ["\\x09", "\\x0a", '"', "'", "\\x5c", "\\xc3\\xa9"]
 
 
 @pytest.mark.nightly  # it takes a call for each position

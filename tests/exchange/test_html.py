@@ -13,7 +13,6 @@ from page_helpers import TEXT, VOCABULARIES, greedy, new_model, packed, page_of
 
 from chargpt.__main__ import main
 from chargpt.exchange import html
-from chargpt.sampling import stored_weights
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
@@ -64,21 +63,15 @@ def sea(tmp_path_factory):
     return new_model(tmp_path_factory.mktemp("runs"), VOCABULARIES["characters"], bias=True, positions="rotary")
 
 
-def test_the_page_writes_a_first_text_by_itself(open_page, sea):
-    page = open_page(sea)
-    assert len(text_of(page)) > 400 and page.input_value("#prompt") == ""
-
-
-@pytest.mark.parametrize("height", [640, 844])
-def test_on_a_phone_the_panel_is_below_the_text(open_page, sea, height):
-    page = open_page(sea, viewport={"width": 390, "height": height}, has_touch=True)
+def test_on_a_phone_the_panel_is_below_the_text(open_page, sea):
+    page = open_page(sea, viewport={"width": 390, "height": 640}, has_touch=True)
     for place in (3, 200, 450):
         page.locator(".line > span").nth(place).tap()
         page.locator("#heads").wait_for()
         sheet, panel, chosen = (page.locator(name).bounding_box() for name in ("#sheet", "aside", ".chosen"))
         assert sheet["y"] + sheet["height"] <= panel["y"] + 1  # it covers no text
         assert sheet["y"] - 1 <= chosen["y"] and chosen["y"] + chosen["height"] <= sheet["y"] + sheet["height"] + 1
-        assert chosen["y"] >= 0 and panel["y"] + panel["height"] <= height + 1  # both are on the screen
+        assert chosen["y"] >= 0 and panel["y"] + panel["height"] <= 640 + 1  # both are on the screen
         assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
@@ -114,12 +107,6 @@ def test_the_greedy_text_is_that_of_python(tmp_path, open_page, vocabulary):
     expected = loaded.tokenizer.decode(ids + greedy(loaded, packed(loaded.model, "float16"), ids[-21:], 50))
     visible = re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", lambda match: f"\\u{{{ord(match[0]):x}}}", expected)
     assert write(open_page(loaded), prompt=prompt) == visible.removesuffix("\n")
-
-
-def test_an_empty_prompt_begins_on_a_new_line(open_page, sea):
-    first = sea.tokenizer.encode("\n").tolist()
-    expected = sea.tokenizer.decode(greedy(sea, packed(sea.model, "float16"), first, 50))
-    assert write(open_page(sea)) == expected.removesuffix("\n")
 
 
 def test_probabilities_and_attention_are_those_of_the_model(open_page, sea):
@@ -170,30 +157,6 @@ def test_the_attention_is_that_of_the_text_as_it_is_now(open_page, sea):
     check_attention(page, packed(sea.model, "float16"), ids)
 
 
-def test_colours_show_the_surprise_of_each_character(open_page, sea):
-    page = open_page(sea)
-    prompt = "The sea keeps its own"  # exactly the context
-    write(page, prompt=prompt, length=1)
-    ids = torch.from_numpy(sea.tokenizer.encode(prompt))
-    logits = packed(sea.model, "float16")(ids[None])[0, :-1].detach()
-    bits = -logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0] / np.log(2)
-    shown = page.locator(".line > span").evaluate_all("spans => spans.map(span => Number(/s(\\d)/.exec(span.className)[1]))")
-    usual = sea.val_loss / np.log(2)  # the limits are relative to the model's own loss
-    assert shown[1:21] == [sum(float(b) >= times * usual for times in (0.5, 1.5, 3)) for b in bits]
-    assert f"{3 * usual:.1f} bits or more (3 × the model's average)" in page.inner_text("#legend")
-    assert len(set(shown)) > 1
-
-
-def test_a_click_on_the_map_chooses_a_layer_and_a_head(open_page, sea):
-    page = open_page(sea)
-    write(page, prompt="The sea")
-    page.locator(".line > span").nth(4).click()
-    box = page.locator("#map").bounding_box()
-    page.locator("#map").click(position={"x": 0.9 * box["width"], "y": 0.75 * box["height"]})
-    assert page.locator("#layer").evaluate("e => e.selectedIndex") == 1
-    assert page.locator("#head").evaluate("e => e.selectedIndex") == 3
-
-
 def test_the_mouse_shows_a_character_and_a_click_keeps_it(open_page, sea):
     page = open_page(sea)
     write(page, prompt="The sea")
@@ -213,23 +176,6 @@ def test_the_seed_decides_the_text(open_page, sea):
     assert write(page, temperature="1", **{"top-k": 1}) == greedy_text != first
 
 
-@pytest.mark.parametrize("temperature", [1, 0.5, 2])
-@pytest.mark.parametrize("top_k", [0, 2])
-def test_draws_follow_the_probabilities(open_page, tmp_path, temperature, top_k):
-    loaded = new_model(tmp_path, Tokenizer("abc"), block_size=1)  # a character depends on the one before alone
-    settings = {"temperature": str(temperature), "top-k": top_k or "", "length": 3000, "prompt": "a", "seed": 1}
-    text = write(open_page(loaded), **settings)
-    for given, before in enumerate("abc"):
-        logits = loaded.model(torch.tensor([[given]]))[0, 0]
-        if top_k:
-            logits[logits < logits.topk(top_k).values[-1]] = float("-inf")
-        following = [second for first, second in zip(text, text[1:]) if first == before]
-        for character, p in zip("abc", (logits / temperature).softmax(0).tolist()):
-            error = (p * (1 - p) / max(1, len(following))) ** 0.5
-            assert abs(following.count(character) - p * len(following)) <= 4 * error * len(following) + 1
-    assert len(set(text)) > 1
-
-
 def test_the_smallest_numbers_of_float16_are_read(open_page, tmp_path):
     """Half of the embedding is below 2**-14, the smallest float16 with an exponent of its own."""
     tokenizer = VOCABULARIES["characters"]
@@ -247,12 +193,6 @@ def test_a_folded_character_is_read_but_never_written(tmp_path, open_page):
     text = write(page, prompt="The sea. H", temperature="2", length=400)
     assert "\ufffd" not in text[10:] and text[:10] == "The sea\ufffd \ufffd"
     assert page.text_content("#notice") == "Read as one unknown character: . H"
-
-
-def test_unknown_characters_of_the_prompt_are_left_out_and_named(open_page, sea):
-    page = open_page(sea)
-    assert write(page, prompt="The \u4e2d\u202esea").startswith("The sea")
-    assert page.text_content("#notice").endswith("never seen them: \u4e2d \\u{202e}")
 
 
 HARD_PROMPTS = {
@@ -299,12 +239,6 @@ def test_a_prompt_of_five_million_characters_is_cut_and_the_page_says_so(open_pa
     assert "The moving stones" in text_of(page)
 
 
-def test_many_unknown_characters_are_counted(open_page, sea):
-    page = open_page(sea)
-    write(page, prompt="The sea" + "".join(map(chr, range(0x4E00, 0x4E00 + 1000))), length=10)
-    assert page.text_content("#notice").endswith("and 800 more") and len(page.text_content("#notice")) < 600
-
-
 def test_writing_can_be_stopped_and_continued(open_page, sea):
     page = open_page(sea)
     page.fill("#length", "20000")
@@ -321,18 +255,6 @@ def test_writing_can_be_stopped_and_continued(open_page, sea):
     page.click("#continue")
     finish(page)
     assert text_of(page).startswith(stopped) and len(text_of(page)) >= len(stopped) + 29
-
-
-def test_an_alternative_replaces_the_character_and_the_text_goes_on(open_page, sea):
-    page = open_page(sea)
-    before = write(page, prompt="The sea keeps", length=40)
-    page.locator(".line > span").nth(20).click()
-    other = page.locator("#choices li:not(.taken) button").first
-    character = other.get_attribute("aria-label").split(",")[0]
-    other.click()
-    finish(page)
-    after = text_of(page)
-    assert after[:20] == before[:20] and after[20] == {"space": " "}.get(character, character) != before[20]
 
 
 def test_the_keyboard_alone_is_enough(open_page, sea):
@@ -467,11 +389,7 @@ def test_the_model_in_the_page_is_inert_ascii(tmp_path, sea):
     data = re.search(r'id="about">(.*?)</script>', source)[1]
     assert data.isascii() and not set("<>&") & set(data)
     assert json.loads(data)["run"] == HOSTILE
-
-
-def test_folders_of_texts_and_of_the_run_are_not_published(tmp_path, sea):
-    page_of(sea, tmp_path / "page.html")
-    assert str(sea.path.parent.parent) not in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert str(sea.path.parent.parent) not in source  # folders of texts and of the run are not published
 
 
 def test_int8_is_smaller_and_costs_little(tmp_path, sea):
@@ -485,13 +403,6 @@ def test_int8_is_smaller_and_costs_little(tmp_path, sea):
     assert 1.5 < sizes["float16"] / sizes["int8"] < 2
     expected = torch.nn.functional.cross_entropy(sea.model(ids[None, :-1])[0], ids[1:]).item()
     assert losses["float16"] == pytest.approx(expected, abs=1e-3) and losses["int8"] == pytest.approx(expected, abs=3e-2)
-
-
-def test_packing_keeps_each_row_within_half_a_step():
-    tensor = torch.tensor([[1.0, -127.0, 0.4], [0.0, 0.0, 0.0], [1e-6, 3e-6, -2e-6]])
-    unpacked = stored_weights.unpack(*html.pack(tensor, "int8"))
-    assert ((unpacked - tensor).abs() <= tensor.abs().amax(dim=1, keepdim=True) / 253).all()
-    assert html.pack(tensor[0], "int8")[0].dtype == torch.float16  # biases and norms
 
 
 def test_a_packed_tensor_is_its_scales_and_then_its_numbers_little_endian():

@@ -115,13 +115,6 @@ def test_what_is_printed_after_an_import_trains_on(root, nanogpt, text, capsys):
     assert "python train.py TEXT --init-from other (or import it with TEXT, to continue with" in said
 
 
-def test_a_file_of_settings_does_not_say_what_the_imported_weights_began_with(root, nanogpt, tmp_path):
-    (tmp_path / "own.yaml").write_text("train: {start: english, seed: 7}\n")
-    save(read_nanogpt(nanogpt[2], meta=None), root, preset=str(tmp_path / "own.yaml"))
-    train = load_model("new", root / "checkpoints", device="cpu")[0].config.train
-    assert (train.start, train.seed) == ("", 7)
-
-
 def test_settings_of_the_command_line_win_but_the_shape_stays(root, nanogpt):
     model = read_nanogpt(nanogpt[2], meta=None)
     save(model, root, settings=["train.max_steps=77", "model.dropout=0.2"])

@@ -1,6 +1,5 @@
 """GPT-2's and Starcoder2's names for the same weights: there and back is the same model, to the bit."""
 
-import pytest
 import torch
 
 from chargpt.exchange.layouts import (
@@ -40,15 +39,3 @@ def test_the_config_names_the_exact_activation_and_the_whole_shape(make_model):
     assert gpt2["activation_function"] == starcoder2["hidden_act"] == "gelu"
     assert (gpt2["n_layer"], gpt2["n_head"], gpt2["n_embd"], gpt2["n_inner"], gpt2["n_positions"]) == (2, 2, 16, 64, 24)
     assert starcoder2["num_key_value_heads"] == starcoder2["num_attention_heads"] == 2 and starcoder2["sliding_window"] is None
-
-
-@pytest.mark.parametrize("value, expected", [(0.0, False), (1e-30, True)])
-def test_biases_are_kept_if_one_is_not_zero(value, expected):
-    weights = {
-        "norm.weight": torch.ones(2),
-        "norm.bias": torch.tensor([0.0, value]),
-        "blocks.0.attn.proj.weight": torch.ones(3, 2),
-    }
-    found, bias = with_biases(weights)
-    assert bias == expected and ("norm.bias" in found) == expected
-    assert not expected or torch.equal(found["blocks.0.attn.proj.bias"], torch.zeros(3))

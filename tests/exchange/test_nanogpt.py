@@ -85,12 +85,12 @@ def test_a_compiled_model_with_masks_is_read(trained, tmp_path):
     assert read_nanogpt(folder, meta=None).shape.bias == bias
 
 
-def test_a_damaged_optimizer_state_is_left_out(trained, tmp_path):
-    model, optimizer, _ = trained
-    state = optimizer.state_dict()
-    state["state"][0]["exp_avg"] = torch.zeros(2, 2)
-    folder = write_files(tmp_path / "bad", model, None, CHARACTERS, step=3, optimizer=state)
-    assert read_nanogpt(folder, meta=None).moments is None
+def nested(times: int) -> list:
+    """A list of 2**times parts in a few bytes of a pickle: it contains a list twice, which contains another one twice."""
+    value = []
+    for _ in range(times):
+        value = [value, value]
+    return value
 
 
 class Attack:
@@ -161,7 +161,7 @@ def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
     assert all(torch.equal(found.weights[name], expected.weights[name]) for name in expected.weights)
 
 
-@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("protocol", (2, 5))
 def test_numbers_of_numpy_and_a_namespace_are_plain_values(tmp_path, protocol):
     import argparse
 
@@ -203,6 +203,7 @@ def test_settings_that_are_no_numbers_are_ignored(tmp_path, trained):
 @pytest.mark.parametrize(
     "change",
     [
+        lambda state: state.update(exp_avg=torch.zeros(2, 2)),
         lambda state: state.update(step=torch.zeros(3)),
         lambda state: state.update(step=torch.tensor(-5.0)),
         lambda state: state.update(step=float("inf")),
@@ -270,7 +271,7 @@ def test_a_wrong_vocabulary_is_one_line(folder, meta, problem):
         read_nanogpt(folder, meta=None)
 
 
-@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("protocol", (2, 5))
 def test_a_checkpoint_of_every_protocol_and_kind_of_number_is_read(tmp_path, protocol):
     torch.manual_seed(0)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -421,7 +422,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(trained):
     _, _, folder = trained
     expected, data = read_nanogpt(folder, meta=None), (folder / "ckpt.pt").read_bytes()
     refused = 0
-    for place in range(0, len(data), 397):
+    for place in range(0, len(data), 797):
         (folder / "ckpt.pt").write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
         try:
             found = read_nanogpt(folder, meta=None)
@@ -431,7 +432,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(trained):
         assert all(torch.equal(tensor, expected.weights[name]) for name, tensor in found.weights.items())
         assert all(torch.equal(tensor, expected.moments[name]) for name, tensor in found.moments.items())
         assert (found.settings, found.step, found.shape) == (expected.settings, expected.step, expected.shape)
-    assert refused > len(data) // 397 // 2
+    assert refused > len(data) // 797 // 2
 
 
 def test_records_that_share_their_bytes_are_refused(folder):
@@ -461,14 +462,6 @@ def test_a_hostile_vocabulary_is_one_line(tmp_path, pickled, problem):
     (tmp_path / "meta.pkl").write_bytes(b"\x80\x02" + pickled)
     with pytest.raises(UserError, match=f"meta.pkl: not the vocabulary of a character model .*{problem}"):
         read_characters(tmp_path / "meta.pkl")
-
-
-@pytest.mark.parametrize("protocol", range(6))
-def test_a_vocabulary_of_every_protocol_is_read(folder, protocol):
-    ids = {character: token_id for token_id, character in enumerate(CHARACTERS)}
-    meta = {"vocab_size": 11, "itos": {token_id: character for character, token_id in ids.items()}, "stoi": ids}
-    (folder / "meta.pkl").write_bytes(pickle.dumps(meta, protocol))
-    assert read_characters(folder / "meta.pkl") == ids
 
 
 def test_without_its_vocabulary_the_message_says_where_it_is(folder, tmp_path):

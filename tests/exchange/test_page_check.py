@@ -1,18 +1,13 @@
 """The engine of a page, under Node.js, computes what PyTorch computes."""
 
 import itertools
-import json
-import subprocess
 
 import numpy as np
 import pytest
-import torch
 from page_helpers import TEXT, VOCABULARIES, greedy, logits_of, new_model, packed, page_of, run_engine
 from scripts import needs_node
 
-from chargpt.exchange import html
 from chargpt.model import POSITIONS
-from chargpt.sampling.rules import NEVER, Sampling, distribution
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -68,36 +63,3 @@ def test_int8_weights_are_computed_as_they_are_packed(tmp_path, page):
     logits, _ = run_engine(page(loaded, "int8"), windows, vocab_size=loaded.tokenizer.vocab_size, length=0)
     np.testing.assert_allclose(logits, logits_of(packed(loaded.model, "int8"), windows), atol=2e-5)
     assert np.abs(logits - logits_of(loaded.model, windows)).max() > 1e-3  # int8 is not float16
-
-
-DRAW = """
-const { choose, prediction, Random } = require(process.argv[1]);
-const { logits, count, cases } = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const drawn = cases.map(({ never, ...settings }) => {
-  const random = new Random(1);
-  return Array.from({ length: count }, () => choose(Float32Array.from(logits), settings, never, random));
-});
-console.log(JSON.stringify({ drawn, top: prediction(Float32Array.from(logits), 0).top }));
-"""
-
-
-@needs_node
-def test_draws_follow_the_probabilities_of_the_most_likely_characters():
-    torch.manual_seed(0)
-    logits, count = torch.randn(12), 2000
-    cases = list(itertools.product([0.5, 1, 2], [0, 1, 3, 11, 12, 99], [-1, int(logits.argmax())]))
-    question = {"logits": logits.tolist(), "count": count}
-    question["cases"] = [{"temperature": t, "topK": k, "never": never} for t, k, never in cases]
-    command = ["node", "-e", DRAW, str(html.TEMPLATE.with_name("engine.js"))]
-    answer = json.loads(subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True).stdout)
-    for (temperature, top_k, never), drawn in zip(cases, answer["drawn"]):
-        allowed = logits.clone()
-        allowed[[never] if never >= 0 else []] = NEVER
-        probabilities = distribution(allowed[None], Sampling(temperature=temperature, top_k=top_k))[0].double()
-        shares = torch.bincount(torch.tensor(drawn), minlength=12) / count
-        assert not shares[probabilities == 0].any(), (temperature, top_k, never)
-        errors = (probabilities * (1 - probabilities) / count).sqrt()
-        assert ((shares - probabilities).abs() <= 4.5 * errors + 1e-9).all(), (temperature, top_k, never)
-    most_likely = logits.softmax(0).topk(8)
-    assert [token_id for token_id, _ in answer["top"]] == most_likely.indices.tolist()
-    np.testing.assert_allclose([share for _, share in answer["top"]], most_likely.values, rtol=1e-5)

@@ -63,11 +63,6 @@ def test_draws_have_the_probabilities_of_the_temperature_and_the_top_k(sea, temp
     assert counts / draws == pytest.approx(expected.numpy(), abs=0.02)
 
 
-def test_temperature_0_takes_the_best_id_that_may_be_written(sea):
-    code = "return [-1, 1].map(never => choose([0, 5, 3, 4], { temperature: 0, topK: 0 }, never, null));"
-    assert run_script(sea, code, script=ENGINE) == [1, 3]
-
-
 def test_a_full_context_keeps_its_newer_half(sea):
     """Block size 6: the seventh id does not fit, and the model reads the last 3 again."""
     code = """const context = { ids: [] };
@@ -149,21 +144,3 @@ def test_an_alternative_replaces_the_character_and_forgets_what_follows(sea):
     ids, probability, message = run_script(sea, code, script=INTERFACE)
     assert ids == VOCABULARIES["characters"].encode("seaa").tolist() == message["text"]
     assert probability == 0.125 and message["known"] == 4
-
-
-def test_the_foot_says_the_loss_in_nats_and_bits_and_the_speed_of_the_text(sea):
-    code = f"""{SHOWN} loaded({{ engine: "WebAssembly" }}); job = 3; finished({{ job: 3, written: 300, milliseconds: 600 }});
-    return [$("facts").textContent, $("status").textContent, $("details").textContent];"""
-    facts, status, details = run_script(sea, code, script=INTERFACE)
-    assert "validation loss 1.50 nats (2.16 bits)" in facts and status.startswith("300 characters, 500 a second")
-    assert "step 500" in details and "2 layers, 3 heads, width 30" in details and "21 characters" in details
-
-
-def test_hostile_text_is_shown_as_escapes(sea):
-    code = 'return ["\\x1b", "\\u202e", "<b>"].map(escaped);'
-    assert run_script(sea, code, script=INTERFACE) == ["\\u{1b}", "\\u{202e}", "<b>"]
-
-
-def test_percentages_and_counts_are_for_people(sea):
-    code = "return [0.5, 0.0949, 0.001, 0.0001, 0].map(percent);"
-    assert run_script(sea, code, script=INTERFACE) == ["50 %", "9.5 %", "0.1 %", "< 0.1 %", "0 %"]

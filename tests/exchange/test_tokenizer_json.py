@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from chargpt.exchange.tokenizer_json import byte_alphabet, from_tokenizer_json, in_order, to_tokenizer_json
+from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
 from chargpt.terminal import UserError
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
@@ -71,17 +71,6 @@ def test_greek_capitals_in_lower_case_are_refused():
     with pytest.raises(UserError, match="sigma"):
         to_tokenizer_json(Tokenizer("ας", normalizer=TextNormalizer(lowercase=True)))
     to_tokenizer_json(Tokenizer("ας"))
-
-
-def test_an_empty_vocabulary_is_refused():
-    with pytest.raises(UserError, match="empty"):
-        in_order({})
-
-
-def test_the_byte_alphabet_is_printable_and_without_repetition():
-    alphabet = byte_alphabet()
-    assert len(set(alphabet)) == 256 and all(character.isprintable() and character != " " for character in alphabet)
-    assert alphabet[ord("A")] == "A" and alphabet[ord("\n")] == "\u010a" and alphabet[ord(" ")] == "\u0120"
 
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS, ids=str)

@@ -10,7 +10,6 @@ import pytest
 from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.commands.frame import load_run
 from chargpt.config import OptimConfig
-from chargpt.pages.page import source
 from chargpt.pages.report_page import ShownRun, comparison, curves, differences, report_page
 from chargpt.runs.metrics import MetricsLog
 from chargpt.terminal import UserError
@@ -87,22 +86,6 @@ def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
     assert len(re.findall('<th class="number">', table)) == len(row.cells)
 
 
-@pytest.mark.parametrize(
-    ("metric", "title"),
-    [
-        ("lr", "learning rate"),
-        ("grad_norm", "gradient norm"),
-        ("chars_per_second", "characters per second"),
-        ("novelty/longest_copy", "longest copy in the sample"),
-    ],
-)
-def test_a_chart_has_the_title_of_its_metric(report, metric, title):
-    log = MetricsLog({"val/loss": [(0, 4.0), (9, 2.0)], metric: [(0, 1.0), (9, 2.0)]})
-    changed = dataclasses.replace(report, log=log)
-    ((found, chart),) = curves([changed]).small
-    assert found == title and f"<figcaption>{title}</figcaption>{chart}" in report_page([changed])
-
-
 def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_loss(report):
     for runs in ([report], [report, dataclasses.replace(report, name="other")]):
         drawn = curves(runs)
@@ -138,15 +121,6 @@ def test_all_that_was_measured_has_a_row(report):
     assert len(re.findall("<img alt", content)) == report.heads.weights.shape[0] * report.heads.weights.shape[1]
 
 
-def test_ten_runs_have_ten_colours():
-    style = source("report.css")
-    for i in range(10):
-        assert f".series-{i} " in style
-    for theme in re.findall(r":root \{(.*?)\}", style, re.DOTALL):
-        colours = re.findall(r"--c\d: (#[0-9a-f]{6});", theme)
-        assert len(set(colours)) == 10
-
-
 def test_the_settings_that_differ_are_a_table(report):
     config = report.config
     other = dataclasses.replace(report, config=dataclasses.replace(config, optim=OptimConfig(learning_rate=0.125)))
@@ -156,12 +130,6 @@ def test_the_settings_that_differ_are_a_table(report):
     assert differences([report, other])[0][1][1] == "/home/<me>/other.txt"
     assert differences([report, report]) == [] and "All settings are equal" in report_page([report, report])
     assert ("cannot be compared" in report_page([report, other])) and "cannot be compared" not in report_page([report, report])
-
-
-def test_the_page_begins_with_the_result_and_a_sample(report):
-    content = report_page([dataclasses.replace(report, ngram_loss=1.75, step=200)])
-    result, sample = content.index("1.50 nats (2.16 bits) per character, 0.25 below"), content.index("the sea</p>")
-    assert result < sample < content.index("<dl") < content.index("<h2>Loss</h2>")
 
 
 def test_hostile_text_stays_text(report):

@@ -8,7 +8,7 @@ from chargpt.analysis.heads import Heads, measure_heads
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
 from chargpt.config import Config, TrainConfig
-from chargpt.pages.report_page import ShownRun, coloured, cut, duration, maps_of, report_page, result, setting, tiles
+from chargpt.pages.report_page import coloured, duration, maps_of, report_page, result, tiles
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsLog
 
@@ -26,12 +26,6 @@ def test_the_level_of_a_character_is_its_surprise():
 def report(**changes: object) -> RunReport:
     facts = {"name": "a", "step": 500, "val_loss": 1.5, "parameters": 1, "engine": "", "texts": [], "config": Config()}
     return RunReport(**{**facts, "environment": {}, "progress": Progress(step=600), "log": MetricsLog(), **changes})
-
-
-def test_the_surprise_of_a_listed_line_is_in_bits_per_character():
-    line = Line(1, "ab\n", np.array([np.nan, 1.0, 3.0]))
-    (worst, listed), (best, none) = ShownRun.of(report(worst=[line]), map_bytes=0).lists
-    assert "worst" in worst and "best" in best and none == [] and listed == [(2.0, [(-1, "a"), (2, "b")])]
 
 
 @pytest.mark.parametrize(("mark", "said"), [(1.75, "0.25 lower"), (1.25, "0.25 higher")])
@@ -86,9 +80,3 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
 )
 def test_the_result_says_what_the_numbers_say(changes, said):
     assert all(part in result(report(**changes)) for part in said)
-
-
-def test_times_and_settings_are_for_people():
-    assert [duration(s) for s in (5.4, 150, 3600, 30_000, 400_000)] == ["5 s", "2.5 min", "60 min", "8.3 h", "4.6 days"]
-    assert [setting(v) for v in (True, [0.9, 0.99], "", "\n", "adamw", 3)] == ["true", "0.9, 0.99", "''", "'\\n'", "adamw", "3"]
-    assert cut("abc", 3) == "abc" and cut("abcd", 3) == "abc …"

@@ -68,15 +68,6 @@ def test_every_character_is_shown_with_its_bits():
         assert steps == pytest.approx(np.linspace(0, 20, len(bits))[: len(steps)], abs=0.13) and bits[-1] == "+"
 
 
-def test_the_tables_have_bits_per_byte_and_nats():
-    total = Total(characters=40, bytes=80, ids=40, bits=100.0)
-    facts = {"run": "poems", "step": 500, "context": 16, "stride": 8}
-    content = Page().html(Summary(facts, [("a", total)], characters=40, bytes=80, sizes={"gzip -9": 50}, ngram=(3, 2.0)))
-    rows = [re.findall("<td[^>]*>([^<]*)<", row) for row in re.findall("<tr>(.*?)</tr>", content) if "<td" in row]
-    assert [row[1] for row in rows[:3]] == ["1.250", "1.000", "5.000"]  # the model, the n-gram model, gzip
-    assert rows[3] == ["a", "40", "80", "2.5000", "1.7329"]
-
-
 def test_lines_are_numbered_as_in_their_text():
     page = Page()
     for label in ("a.txt", "b.txt"):
@@ -128,17 +119,3 @@ def test_the_most_surprising_lines_are_those_of_the_whole_text(monkeypatch):
     content = page.html(summary_of("a"))
     assert Reader(content).lines == ["a surprising line", "an expected line", "an expected line"]
     assert re.findall(r'<a class="n"(.*?)>(\d+)</a>', content) == [("", "2"), (' href="#l1"', "1"), ("", "1")]
-
-
-def test_an_empty_line_is_not_listed():
-    page = Page()
-    page.begin("a")
-    page.add(Line(1, " " * 40 + "\n", np.full(41, 9.0)))
-    assert "No line is long enough" in page.html(summary_of("a"))
-
-
-def test_it_is_written_whole(tmp_path):
-    page = Page()
-    page.begin("a")
-    page.write(tmp_path / "page.html", summary_of("a"))
-    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")

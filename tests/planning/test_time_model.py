@@ -1,7 +1,6 @@
 """What is said about a training before it begins."""
 
 import pytest
-
 from helpers import TINY_FILE
 from session_helpers import opened
 

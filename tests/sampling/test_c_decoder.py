@@ -73,8 +73,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("threads", "bias"), [(1, True), (3, False)])
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape['n_head']} of {shape['n_embd']}")
 def test_the_logits_are_the_models(c_decoder, positions, bias, threads, shape):
@@ -95,7 +94,7 @@ def test_any_number_of_texts_has_the_logits_of_the_model(kernel, precision):
     round_weights(model, precision)
     ids = torch.randint(70, (33, 70))
     expected = model(ids).detach()
-    for texts in range(1, 34):
+    for texts in (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33):
         decoder, read = CDecoder(model, texts, kernel=kernel, precision=precision), 0
         for piece in (1, 14, 1, 17, 14, 16, 2, 5):  # up to 1, 15, 16, 33, 47, 63, 65, 70
             read += piece
@@ -105,11 +104,11 @@ def test_any_number_of_texts_has_the_logits_of_the_model(kernel, precision):
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("prompt_length", [1, 8, 24])
+@pytest.mark.parametrize("prompt_length", [1, 24])
 def test_the_text_is_that_of_the_plain_generate_also_past_the_block(c_decoder, positions, temperature, prompt_length):
     model = random_model(positions=positions)
     prompt = torch.randint(VOCAB, (1, prompt_length), generator=torch.Generator().manual_seed(1))
-    for seed in range(4):
+    for seed in range(2):
         expected = model.generate(prompt, 24, temperature=temperature, generator=torch.Generator().manual_seed(seed))
         ids = written(model, c_decoder, 24, Sampling(temperature=temperature), seed, prompt_length=prompt_length)
         assert ids.flatten().tolist() == expected[0, prompt_length:].tolist()
@@ -122,11 +121,10 @@ def test_many_texts_are_those_of_the_torch_decoder(c_decoder, block_size, overfl
     model = random_model(block_size=block_size)
     for prompt_length in (1, 99):
         options = dict(prompt_length=prompt_length, overflow=overflow)
-        expected = written(model, Decoder, 20, Sampling(), *range(40), **options)
-        assert torch.equal(written(model, c_decoder, 20, Sampling(), *range(40), **options), expected)
+        expected = written(model, Decoder, 6, Sampling(), *range(19), **options)
+        assert torch.equal(written(model, c_decoder, 6, Sampling(), *range(19), **options), expected)
 
 
-@pytest.mark.parametrize("never_sampled", [(), (0, 3, 10)])
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -147,7 +145,7 @@ def test_many_texts_are_those_of_the_torch_decoder(c_decoder, block_size, overfl
     ],
     ids=Sampling.describe,
 )
-@pytest.mark.parametrize("twins", [False, True])
+@pytest.mark.parametrize(("twins", "never_sampled"), [(False, (0, 3, 10)), (True, ())])
 def test_every_setting_chooses_as_the_torch_decoder_does(c_decoder, sampling, never_sampled, twins):
     model = random_model(block_size=64)
     if twins:  # every other id is exactly as likely as the one before
@@ -169,7 +167,7 @@ SAMPLINGS = strategies.builds(
 
 
 @given(sampling=SAMPLINGS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_settings_choose_as_the_torch_decoder_does(c_decoder, sampling):
     """The rules are written twice, in rules.py and in decode.c: a change of one of the two fails here."""
     model = random_model(block_size=64)
@@ -217,7 +215,7 @@ def test_log_probabilities_are_the_models_own(c_decoder):
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("size", [1, 1000, LARGE_PAGE - 1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
+@pytest.mark.parametrize("size", [1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
 @pytest.mark.parametrize("has_large_pages", [True, False])
 def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size, has_large_pages, monkeypatch):
     """Also on a system without large pages, such as Windows and macOS."""
@@ -232,15 +230,6 @@ def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size, 
     assert [end.item() for end in ends] == [1, 2]
 
 
-def test_many_uniform_numbers_are_those_that_are_drawn_one_by_one():
-    for count in (1, 5, 65, 1000):
-        one, other = (torch.Generator().manual_seed(3) for _ in range(2))
-        apart = torch.cat([torch.rand(1, dtype=torch.float64, generator=one) for _ in range(count)])
-        column = torch.empty(count, 2, dtype=torch.float64)[:, 1]
-        assert torch.equal(column.uniform_(generator=other), apart)
-        assert torch.equal(one.get_state(), other.get_state())
-
-
 def test_two_calls_go_on_drawing_from_one_generator(c_decoder):
     model, generator, states = random_model(), torch.Generator(), []
     for decoder in (c_decoder, Decoder):
@@ -248,26 +237,6 @@ def test_two_calls_go_on_drawing_from_one_generator(c_decoder):
         assert sum(len(piece.ids) for piece in made) == 50
         states.append(generator.get_state())
     assert torch.equal(*states)
-
-
-def chi_square(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Chi square of two sets of counts under one distribution, in standard deviations from its expected value."""
-    seen = one + other > 0
-    one, other = one[seen].double(), other[seen].double()
-    ratio = (other.sum() / one.sum()).sqrt()
-    freedom = len(one) - 1
-    return float((((one * ratio - other / ratio) ** 2 / (one + other)).sum() - freedom) / (2 * freedom) ** 0.5)
-
-
-def test_frequencies_of_characters_and_pairs_are_those_of_the_torch_decoder(c_decoder):
-    model, sampling = random_model(n_layer=1, block_size=16), Sampling(temperature=1.0, top_p=0.97)
-    one = written(model, c_decoder, 1000, sampling, *range(200), overflow="refill")
-    other = written(model, Decoder, 1000, sampling, *range(1000, 1200), overflow="refill")
-    for ids in (lambda made: made, lambda made: made[:-1] * VOCAB + made[1:]):
-        counts = [torch.bincount(ids(made).flatten(), minlength=VOCAB**2) for made in (one, other)]
-        assert counts[0].sum() >= 199_800 and (counts[0] > 1000).sum() > 5
-        assert chi_square(*counts) < 5
-        assert chi_square(counts[0], counts[1].roll(1)) > 100
 
 
 @pytest.fixture(scope="module")
@@ -293,8 +262,7 @@ def test_a_position_that_the_kernel_does_not_know_is_decoded_in_torch(kernel):
     assert choose_decoder(cpu, fake) == (Decoder, "cpu")
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize(("positions", "threads"), [("learned", 1), ("rotary", 2)])
 def test_the_logits_stay_the_models_while_the_cache_grows(c_decoder, positions, threads):
     torch.set_num_threads(threads)
     model = random_model(positions=positions, block_size=700, n_head=3, n_embd=30, scale=2.0)

@@ -11,7 +11,7 @@ import torch
 
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.decoder import ModelWriter
-from chargpt.sampling.interactive import COMMANDS, HELP, HINT, Session
+from chargpt.sampling.interactive import Session
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
@@ -67,24 +67,16 @@ def test_new_begins_another_text(talk, generator):
     assert talk("ab\n/new cd\n")[0] == talk("ab\n/new\ncd\n")[0] == shown(first, other)
 
 
-def test_a_prompt_comes_first(talk, generator):
-    assert talk("", prompt="ab")[0] == shown(f"ab{continued(generator, 'ab', 5)}")
-
-
-def test_an_empty_line_at_the_start_begins_a_text(talk, generator):
-    assert talk("\n")[0] == shown(continued(generator, "", 5))
-
-
 def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
     ends = 0
-    for seed in range(40):
+    for seed in range(16):
         out = talk("ab\n", length=40, seed=seed)[0]
         added, whole = out.removeprefix("ab"), continued(replace(generator, length=40, lines=99), "ab", seed)
         assert whole.startswith(added.removesuffix("\n"))
         near = whole.find("\n", 29)  # 30 characters or more, the newline included
         assert added == (whole + "\n" if near < 0 else whole[: near + 1])
         ends += near >= 0
-    assert 5 < ends < 40
+    assert 2 < ends < 16
 
 
 def test_a_number_of_lines_decides_the_end_alone(talk, generator):
@@ -120,17 +112,6 @@ def test_save_writes_the_exact_text_and_never_replaces_a_file(talk, generator, t
     assert (tmp_path / "a.txt").read_bytes().decode() == text and [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert f"{len(text)} characters saved in a.txt" in err and "/save: a.txt exists; use another name" in err
     assert err.count("error: /save: ") == 6
-
-
-def test_a_hint_names_help_and_help_names_every_command(talk):
-    out, err = talk("/help\n")
-    assert not out and HINT in err and HELP in err
-    assert "/help" in HINT and "/quit" in HINT and all(command in HELP for command in (*COMMANDS, "//TEXT"))
-    assert max(map(len, [HINT, *HELP.splitlines()])) <= 100
-
-
-def test_quit_leaves(talk):
-    assert talk("/quit\nab\n")[0] == ""
 
 
 def test_a_text_may_begin_with_a_slash(talk, generator):

@@ -35,13 +35,6 @@ def test_a_line_across_two_chunks_is_found(monkeypatch):
     assert not any(line in known for line in ["ab", "bc", "hbcdefgh", "aaaaaaaaaaa"])
 
 
-def test_ids_of_two_bytes_are_not_found_between_two_of_them():
-    tokenizer = Tokenizer("".join(map(chr, [10, *range(256, 256 + 300)])))
-    ids = np.array([1, 2, 0, 256, 0, 3, 0], np.uint16)
-    known = KnownLines(ids, tokenizer)
-    assert tokenizer.decode([1]) not in known and tokenizer.decode([256]) in known
-
-
 def test_what_the_model_wrote_is_not_normalised_again():
     text = "e\u0301\nab\n"  # NFC would make one character of two, which the vocabulary lacks
     tokenizer = Tokenizer("".join(sorted(set(text))), normalizer=TextNormalizer(normalize="NFC"))

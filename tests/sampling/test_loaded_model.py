@@ -18,12 +18,11 @@ from helpers import publish_run
 import chargpt
 import sample
 from chargpt.model import GPT
-from chargpt.sampling import loaded_model, text_generator
+from chargpt.sampling import loaded_model
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import UserError
 from chargpt.text import windows
-from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 
 ROOT = Path(sample.__file__).parent
@@ -102,12 +101,6 @@ def test_what_cannot_be_scored_is_named(model):
         model.generate(top_k=-1)
 
 
-def test_a_model_of_bytes_is_scored_per_byte(tmp_path):
-    model = chargpt.load(publish_run(tmp_path / "bytes", Tokenizer(None)))
-    assert model.logits("中").shape == (3, 256)
-    assert model.score("中") == pytest.approx(evaluate(model.model, model.tokenizer.encode("中")), abs=1e-6)
-
-
 def test_a_damaged_best_checkpoint_is_a_warning(tmp_path):
     run = publish_run(tmp_path / "hurt", steps=(500, 1000))
     file = run / "step-00000500" / "model.safetensors"
@@ -159,12 +152,6 @@ def test_a_list_of_prompts_is_continued_as_each_alone(model, options):
     assert texts[0] != texts[5] and model.generate([]) == [] and len(model.generate(prompts)) == 7
 
 
-def test_many_prompts_of_one_length_are_continued_in_batches(model, monkeypatch):
-    alone = model.generate(["ab"] * 5, length=20, seed=1)
-    monkeypatch.setattr(text_generator, "BATCH", 2)
-    assert model.generate(["ab"] * 5, length=20, seed=1) == alone
-
-
 def test_lines_that_are_different(model):
     text = model.generate(lines=5, unique=True, allow="ab\n", temperature=2.0, seed=1)
     assert len(text.split("\n")) == len(set(text.split("\n"))) == 5 and "" not in text.split("\n")
@@ -178,10 +165,6 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         model.score("ab")
     ]
     assert model.generate("Éab", length=5, seed=1, unknown="skip") == model.generate("ab", length=5, seed=1)
-
-
-def test_the_default_length_is_that_of_the_program(model):
-    assert len(model.generate(seed=1)) == 500 and model.generate(seed=1, lines=100).count("\n") == 99
 
 
 @pytest.mark.parametrize(
@@ -234,14 +217,6 @@ def test_a_copy_and_a_pickle_write_and_score_as_the_model(run, precision, copied
     again = copied(model)
     assert again.generate("ab", length=30, seed=1) == model.generate("ab", length=30, seed=1)
     assert again.score("abcd") == model.score("abcd") and repr(again) == repr(model)
-
-
-def test_a_model_is_shown_in_one_line(model):
-    assert (
-        repr(model) == f"<chargpt.LoadedModel {model.describe()}>"
-        and len(repr(model)) < 150
-        and "poems, step 500" in repr(model)
-    )
 
 
 def test_an_editor_sees_every_option_with_its_type_and_default():

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +12,6 @@ def test_a_seed_and_a_length_are_always_set():
     assert parse_options([]).length == 500 and parse_options(["--lines", "3"]).length == 3000
     assert parse_options(["--lines", "3", "--length", "7"]).length == 7
     assert parse_options([]).seed != parse_options([]).seed and parse_options(["--seed", "5"]).seed == 5
-
-
-def test_help_fits_a_terminal_and_needs_no_torch():
-    code = "from chargpt.sampling.options import parse_options; import sys; assert 'torch' not in sys.modules; "
-    code += "parse_options(['--help'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, env={"COLUMNS": "60"}
-    )
-    assert done.returncode == 0, done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 60 and "--temperature" in done.stdout
 
 
 @pytest.mark.parametrize("other", [["--json"], ["--samples", "2"], ["--temperature", "0,1"], ["--prompt-file", "-"]])

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from chargpt.sampling.prompt import MAX_LISTED, encode_prompt, read_prompt
+from chargpt.sampling.prompt import encode_prompt, read_prompt
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
@@ -43,8 +43,3 @@ def test_characters_that_are_read_as_the_folded_one_are_named(capsys):
         err = capsys.readouterr().err
         assert err.endswith(": É ’\n") and err.count("\n") == 1
     assert encode_prompt("ab", tokenizer, unknown="error") == [0, 1] and not capsys.readouterr().err
-
-
-def test_a_message_names_the_first_of_many_characters(capsys):
-    encode_prompt("".join(map(chr, range(0x400, 0x500))), Tokenizer("ab"), unknown="skip")
-    assert capsys.readouterr().err.endswith(f" and {256 - MAX_LISTED} more\n")

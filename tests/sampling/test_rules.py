@@ -1,6 +1,5 @@
 """Each sampling rule keeps the ids that it should, and ids are drawn with the right probabilities."""
 
-import dataclasses
 import math
 
 import pytest
@@ -21,10 +20,6 @@ def log(*probs: float) -> torch.Tensor:
 
 def kept(logits: torch.Tensor) -> list[bool]:
     return logits.isfinite().squeeze(0).tolist()
-
-
-def test_an_endless_temperature_draws_evenly():
-    torch.testing.assert_close(distribution(log(0.9, 0.1), Sampling(temperature=1e30)), torch.tensor([[0.5, 0.5]]))
 
 
 @pytest.mark.parametrize(
@@ -50,11 +45,6 @@ def test_min_p_keeps_what_comes_near_the_likeliest(p, keeps):
 def test_of_equals_the_nucleus_keeps_the_first_and_no_more_than_it_needs():
     assert kept(keep_top_p(torch.zeros(1, 100), 0.505)) == [True] * 51 + [False] * 49
     assert kept(keep_top_p(torch.zeros(1, 2), 0.5)) == [True, False]  # exactly 0.5 is enough
-
-
-def test_rules_that_are_off_change_nothing():
-    logits = torch.tensor([[0.0, -30.0]])  # the first id alone makes 1 in float32
-    torch.testing.assert_close(distribution(logits, Sampling(temperature=1)), logits.softmax(-1), rtol=1e-6, atol=0)
 
 
 RULES = [
@@ -92,24 +82,6 @@ def test_the_extremes_of_the_generator_draw_no_impossible_id(monkeypatch, extrem
     monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.full(shape, extreme, dtype=torch.float64))
     probs = torch.tensor([[0.0, 0.1, 0.2, 0.0, 0.7, 0.0]], dtype=dtype) / 3
     assert draw(probs, seeded(1)).item() == (4 if extreme == 0 else 1)
-
-
-def test_the_smallest_temperature_takes_the_likeliest_of_any_logits():
-    for logits in ([[1e9, 0.0]], [[3.0, 3.1]]):
-        probs = distribution(torch.tensor(logits), Sampling(temperature=1e-38))
-        assert probs.max() == 1 and probs.argmax() == torch.tensor(logits).argmax()
-
-
-def test_the_settings_are_immutable_named_and_described():
-    sampling = Sampling()
-    assert dataclasses.astuple(sampling) == (1.0, 0.8, 0, 1.0, 0.0)
-    assert sampling.describe() == "temperature 0.8"
-    changed = Sampling(repetition_penalty=1.5, temperature=-0.0, top_k=4, min_p=1)
-    assert changed.describe() == "repetition penalty 1.5, temperature 0, top k 4, min p 1"
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        sampling.top_k = 3
-    with pytest.raises(TypeError):
-        Sampling(1.0)
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=40), st.floats(1e-6, 1, exclude_max=True))

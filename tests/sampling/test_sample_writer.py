@@ -70,13 +70,6 @@ def test_each_sample_is_of_the_weights_as_they_are_then():
     assert first == again != writer.write(model, Interrupt())
 
 
-def test_a_sample_takes_no_random_numbers_of_the_training():
-    model = random_model()
-    before = torch.get_rng_state()
-    writer_for(model).write(model, Interrupt())
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_signal_cuts_a_sample_short(monkeypatch):
     model, interrupt, done = random_model(), Interrupt(), []
 
@@ -88,8 +81,3 @@ def test_a_signal_cuts_a_sample_short(monkeypatch):
     after_each_piece(monkeypatch, stop_after_two)
     text = writer_for(model).write(model, interrupt)
     assert 0 < len(text) < 60 and expected_text(model).startswith(text)
-
-
-def test_no_length_is_no_text():
-    model = random_model()
-    assert writer_for(model, length=0).write(model, Interrupt()) == ""

@@ -38,16 +38,6 @@ def test_a_signal_ends_the_text_with_its_line_and_says_so(start, name):
     assert out.endswith(b"\n") and err.endswith(b"\nstopped\n") and b"Traceback" not in err
 
 
-def test_several_samples_are_printed_as_far_as_they_are_made(start):
-    with start("--samples", "3", "--json") as writing:
-        while b"seed" not in writing.stderr.read(1000):
-            pass
-        time.sleep(0.2)
-        writing.send_signal(signal.SIGINT)
-        out, _ = writing.communicate(timeout=30)
-    assert writing.returncode == 130 and out.count(b'"text"') == 3 and out.count(b"\n") == 3
-
-
 def test_a_second_signal_ends_a_program_that_cannot_write(start):
     with start("--prompt", "a" * 100_000) as writing:
         assert writing.stdout.read(1)
@@ -59,7 +49,7 @@ def test_a_second_signal_ends_a_program_that_cannot_write(start):
         assert writing.wait(timeout=10) == 130
 
 
-@pytest.mark.parametrize("times", [25, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("times", [10, pytest.param(500, marks=pytest.mark.nightly)])
 def test_no_press_of_ctrl_c_is_lost(start, times):
     moments = random.Random(times)
     for _ in range(times):

@@ -54,10 +54,6 @@ def test_a_number_of_lines_ends_with_the_last_one(lines, written):
     assert rules.stopped == (0 < lines < 4)
 
 
-def test_a_line_may_end_within_what_a_stop_text_holds_back():
-    assert "".join(pieces(StopRules(TOKENIZER, stops=["\na\nb"], lines=2), "x\na\nc")) == "x\na"
-
-
 def test_bytes_become_text_when_a_character_is_complete():
     rules = StopRules(Tokenizer(None), stops=["中b"])
     released = [rules.push(token_id, -1.0) for token_id in "a中中b".encode()]
@@ -89,15 +85,6 @@ def test_lines_left_out_are_not_counted(lines, known, wanted):
     kept = [line for line in lines if line not in known - {""}]
     written = without("".join(f"{line}\n" for line in lines), known, lines=wanted)
     assert written == "\n".join(kept[:wanted]) + "\n" * (0 < len(kept) < wanted)
-
-
-def test_the_rest_of_a_line_that_the_prompt_began_stays():
-    assert without("b\nb\n", {"b"}, continues_line=True) == "b\n"
-    assert without("b\nb\n", {"b"}) == ""
-
-
-def test_an_empty_line_is_never_left_out_so_that_it_can_end_a_sample():
-    assert without("cc\n\na\n", {"", "a"}, stops=("\n\n",)) == "cc"
 
 
 def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():

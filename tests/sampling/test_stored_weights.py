@@ -1,6 +1,5 @@
 """Weights stored in fewer bytes: how far they are from the originals, and that both decoders compute with the same ones."""
 
-import copy
 import functools
 
 import pytest
@@ -12,10 +11,8 @@ from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.options import parse_options
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stored_weights import PRECISIONS, pack, round_weights, unpack
-from chargpt.terminal import UserError
 
 VOCAB = 65
 SMALLER = PRECISIONS[1:]
@@ -64,11 +61,6 @@ def test_to_store_what_was_stored_changes_nothing(rows, columns, seed):
             torch.testing.assert_close(new_scales, scales, rtol=3e-7, atol=0)
 
 
-def test_zeros_stay_zeros():
-    for precision in PRECISIONS:
-        assert torch.equal(unpack(*pack(torch.zeros(3, 5), precision)), torch.zeros(3, 5))
-
-
 def test_only_matrices_are_rounded():
     exact = dict(random_model("float32").named_parameters())
     for precision in SMALLER:
@@ -106,19 +98,3 @@ def test_a_seed_gives_one_text_with_and_without_c(kernel, precision):
         made = pieces(decoder(model, 3), torch.ones(3, 1, dtype=torch.long), 60, Sampling(), generator=generators)
         texts.append(torch.cat([piece.ids for piece in made]))
     assert torch.equal(*texts)
-
-
-def test_float32_changes_no_bit(kernel):
-    model = random_model("float32")
-    before = copy.deepcopy(model.state_dict())
-    round_weights(model, "float32")
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
-def test_the_programs_know_every_precision_and_no_other(tmp_path):
-    assert parse_options([]).precision == "float32"
-    assert [parse_options(["--precision", name]).precision for name in PRECISIONS] == list(PRECISIONS)
-    with pytest.raises(UserError, match="--precision: .*'float16'"):
-        parse_options(["--precision", "float16"])
-    with pytest.raises(ValueError, match="precision: 'float16' given; use one of float32, bfloat16, int8"):
-        round_weights(random_model("float32"), "float16")

@@ -7,7 +7,7 @@ import torch
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import surprisal
-from chargpt.sampling.surprisal import predictions_of, surprisals
+from chargpt.sampling.surprisal import surprisals
 from chargpt.text import windows
 from chargpt.training.evaluation import evaluate
 
@@ -39,8 +39,8 @@ def one_at_a_time(model: GPT, ids: np.ndarray, stride: int) -> np.ndarray:
     return np.array(losses)
 
 
-@pytest.mark.parametrize("stride", range(1, SIZE + 1))
-@pytest.mark.parametrize("length", [0, 1, 2, SIZE, SIZE + 1, SIZE + 2, 3 * SIZE + 1, 61])
+@pytest.mark.parametrize("stride", [1, 3, SIZE - 1, SIZE])
+@pytest.mark.parametrize("length", [0, 1, 2, SIZE + 1, 61])
 def test_every_id_is_predicted_once_with_the_context_that_the_stride_leaves(model, stride, length, monkeypatch):
     monkeypatch.setattr(windows, "IDS_AT_ONCE", 3 * SIZE)  # several batches
     ids = np.random.default_rng(length).integers(0, V, length)
@@ -65,12 +65,3 @@ def test_memory_is_bounded_by_the_batch(model, monkeypatch):
     ids = np.zeros(100_000, np.int64)
     assert sum(map(len, surprisals(model, [ids], stride=SIZE))) == len(ids) - 1
     assert max(sizes) <= windows.IDS_AT_ONCE
-
-
-def test_the_most_likely_id_comes_with_each_loss(model):
-    ids = np.random.default_rng(5).integers(0, V, 30)
-    losses, best = (np.concatenate(values) for values in zip(*predictions_of(model, [ids], stride=3)))
-    np.testing.assert_array_equal(losses, all_of(model, [ids], 3))
-    for t in range(1, len(ids)):
-        start = 0 if t <= SIZE else -(-(t - SIZE) // 3) * 3
-        assert best[t - 1] == model(torch.from_numpy(ids[None, start:t]))[0, -1].argmax()
