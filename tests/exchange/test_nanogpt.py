@@ -171,14 +171,6 @@ def test_numbers_of_numpy_and_a_namespace_are_plain_values(tmp_path, protocol):
     assert found["config"] == found["again"] == {**SETTINGS, "best": 0.5, "half": 0.5, "whole": -3, "on": True}
 
 
-def nested(times: int) -> list:
-    """A list of 2**times parts in a few bytes of a pickle: it contains a list twice, which contains another one twice."""
-    value = []
-    for _ in range(times):
-        value = [value, value]
-    return value
-
-
 @pytest.mark.parametrize(
     "changes, problem",
     [

@@ -1,5 +1,7 @@
 """What is said about a training before it begins."""
 
+import re
+
 import pytest
 from helpers import TINY_FILE
 from session_helpers import opened
