@@ -27,7 +27,7 @@ EMBEDDING_STD = 2 * INITIAL_STD
 # 0.08, is what learned position embeddings reach in training. Token embeddings reach about 0.14, so 0.02 would be too small.
 SINUSOID_SCALE = 2 * EMBEDDING_STD * math.sqrt(2)
 
-TABLE_NUMBERS = 2**22  # a position table of this size is computed in advance, a larger one as far as positions are used
+TABLE_NUMBERS = 2**22  # a position table of this size is computed in advance, of a larger one, the positions that are used
 
 
 @dataclass(frozen=True, kw_only=True)

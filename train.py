@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def open_session(options: TrainOptions, *, root: Path, group: Group, started: float) -> Session:
-    """A new run, or one that continues. Of several processes, the first one decides. Raises UserError."""
+    """A new run, or one that continues. The first of several processes decides. Raises UserError."""
     if not group.is_first:
         return Session.join(root=root, group=group, started=started)
     if group.restarted_after_save:  # torchrun has started the processes again: go on from the checkpoint

@@ -41,7 +41,7 @@ class Interrupt:
     def agreed(self) -> bool:
         """Whether the processes that train together have agreed to stop; for one process, whether a signal came.
 
-        Of several processes, only `Group.read` changes it; each step, each evaluation and each save calls that.
+        In several processes, only `Group.read` changes it; each step, each evaluation and each save calls that.
         """
         return self.exit_code != 0
 

@@ -49,6 +49,9 @@ def keep_freed_memory() -> None:
 
     By default glibc returns large blocks to the system, and each step waits for thousands of new pages: a tenth of its time
     at ten million parameters. With another C library, nothing happens.
+
+    It holds for the rest of the process. So only a program that trains calls it, and no function of the library:
+    `chargpt.train` trains in a process of its own.
     """
     import ctypes  # not for every program
     import platform

@@ -2,6 +2,7 @@
 
 import pytest
 
+from chargpt.__main__ import main
 from chargpt.aliases import ALIASES, alias
 from chargpt.config import Config, apply, to_dict
 from chargpt.planning.cli import check_command_line, settings_in

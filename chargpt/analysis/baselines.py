@@ -42,7 +42,7 @@ class NgramBits:
         self._ids = np.empty(0, np.int64)
 
     def add(self, ids: np.ndarray) -> None:
-        """Keep the ids, as far as they are needed. -1 is an unknown character."""
+        """Keep as many of the ids as are needed. -1 is an unknown character."""
         if len(self._ids) < VAL_SAMPLE:
             self._ids = np.concatenate((self._ids, ids))[:VAL_SAMPLE]
 

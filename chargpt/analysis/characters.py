@@ -34,7 +34,7 @@ BY_CATEGORY = {"L": REST, "M": REST, "N": DIGIT, "P": PUNCTUATION, "Z": SPACE}
 
 
 def characters_of(ids: Iterable[int] | np.ndarray, tokenizer: Tokenizer) -> list[str]:
-    """The character of each id. Of a vocabulary of bytes, those beyond ASCII are half characters: \\xe9 in four letters."""
+    """The character of each id. In a vocabulary of bytes, those beyond ASCII are half characters: \\xe9 in four letters."""
     ids = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
     if tokenizer.characters is None:
         return [chr(byte) if byte < 128 else f"\\x{byte:02x}" for byte in ids.tolist()]
@@ -56,7 +56,7 @@ def classes_of(characters: Sequence[str]) -> np.ndarray:
     """The class of each character of a text, as its place in CLASSES, (T,) int64.
 
     A word is a run of letters and marks; its first letter is one that does not follow a letter. Scripts without spaces between
-    words, such as Chinese, have runs of many words. Of a vocabulary of bytes, those beyond ASCII count as letters.
+    words, such as Chinese, have runs of many words. In a vocabulary of bytes, those beyond ASCII count as letters.
     """
     kinds = {character: _class_of(character) for character in set(characters)}
     found = np.array([kinds[character] for character in characters], np.int64)

@@ -150,7 +150,7 @@ def report_of(
     found: Sequence[Any],
     places: Mapping[int, Any],
 ) -> dict[str, Any]:
-    """The result as JSON types: the passages `found`, of which some have a place in a file."""
+    """The result as JSON types: the passages `found`; some have a place in a file."""
     passages = []
     for passage in found:
         content = texts[passage.text][passage.start : passage.start + passage.length]

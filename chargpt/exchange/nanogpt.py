@@ -3,7 +3,6 @@
 Both are pickles, which can hold code. `torch_file.py` reads them without running any.
 """
 
-import pickle
 import re
 import zipfile
 from collections.abc import Mapping
@@ -33,6 +32,8 @@ VOCABULARY = "meta.pkl"
 MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)
 # The first bytes of a zip file.
 ZIP_START = b"PK\x03\x04"
+# The first byte of a pickle.
+PICKLE_START = b"\x80"
 # Commands that write a file anew with what is needed of it; they run whatever code is in it.
 CLEAN_CHECKPOINT = """python -c "import os, sys, torch; p = sys.argv[1]; c = torch.load(p, 'cpu', weights_only=False); \
 torch.save({'model': {k: v.detach().clone() for k, v in c['model'].items()}, 'model_args': dict(c['model_args']), \
@@ -121,7 +122,7 @@ def _load(path: Path) -> dict[str, Any]:
             start = file.read(len(ZIP_START))
         if isinstance(error, zipfile.BadZipFile) and start in (ZIP_START, b""):
             raise UserError(f"{shown(path)}: damaged or incomplete, its end is missing; copy the file again") from None
-        if start == ZIP_START or start.startswith(pickle.PROTO):
+        if start == ZIP_START or start.startswith(PICKLE_START):
             raise _refused(path, "a checkpoint of tensors and plain values", error, CLEAN_CHECKPOINT) from None
         checkpoint = None
     if not isinstance(checkpoint, dict):

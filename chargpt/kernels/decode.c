@@ -61,7 +61,7 @@ enum {
     LINE = 16,            /* numbers in a cache line */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
     PAGE = 4096,          /* bytes of a page of memory */
-    LARGE = 1 << 22,      /* bytes from which on memory is worth large pages */
+    LARGE = 1 << 22,      /* bytes: as much memory or more is worth large pages */
     SPINS = 3000,         /* reads of a variable before a thread sleeps: about 100 microseconds, */
     EAGER_SPINS = 1000,   /* the first of them without a pause */
     TRIAL = 2,            /* steps for which one thread is tried instead of all, or all instead of one; the last is timed */

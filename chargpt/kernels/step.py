@@ -135,7 +135,7 @@ class KernelModel:
         places = torch.tensor([spans[name].start if name in spans else -1 for name in names])
         self._kept = (places, weights, gradient)  # what the structure points to
         self._model, self._library, self._scratch = model, kernel.library, torch.empty(0, dtype=torch.uint8)
-        self._table, self._positions = torch.empty(0), 0  # the table of positions, as far as it was needed, and its length
+        self._table, self._positions = torch.empty(0), 0  # the part of the table of positions that was needed, and its length
         self._step = _Step(
             h=config.n_head,
             C=config.n_embd,

@@ -10,7 +10,7 @@ from chargpt.markup import escape
 
 # Points of a line; of more, the means of neighbours are drawn.
 MAX_POINTS = 400
-# Points of a line from which on its first twentieth may lie above a chart.
+# With this many points, the first twentieth of a line may lie above a chart.
 MANY_POINTS = 20
 # .series-0 to .series-9 in report.css.
 COLOURS = 10

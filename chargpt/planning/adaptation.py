@@ -59,7 +59,7 @@ MOST_EVALUATIONS = 40
 PATIENCE = 4
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
-# Nats that a start loses on a text, compared with its own, from which on the rate is the higher one.
+# Nats that a start loses on a text, compared with its own: with this many or more, the rate is the higher one.
 FAR = 1.0
 # Characters in a step: least and most.
 STEP_CHARACTERS = (512, 2048)
@@ -71,7 +71,7 @@ MEASURED = 20_000
 PASSAGES = 32
 # Characters of a passage: one of this length is seldom in two texts by chance.
 PASSAGE = 64
-# Share of the passages that are found, from which on losses look too good.
+# Share of the passages that are found: with this much or more, losses look too good.
 FOUND = 0.2
 # Ids that are searched at a time.
 SEARCHED = 2**24
@@ -112,7 +112,7 @@ def adapt(
 ) -> Settings:
     """`settings` for a run from the weights of a `start`.
 
-    What is given decides which length and which optimizer are left to choose. Of the rest, what a preset gives is replaced: its
+    What is given decides which length and which optimizer are left to choose. The rest of a preset is replaced: its
     rate is one for a training from scratch. `minutes` is the user's limit; without one, the run takes at most the time of a
     default run. `epochs` are the user's, None for those that fit the text. If the user gives the epochs, or the validation
     split is small, the last checkpoint is the best one.
@@ -181,7 +181,7 @@ def describe_start(start: MeasuredStart, corpus: Corpus, *, ngram_loss: float) -
 
 
 def has_seen_validation(state: SavedState, corpus: Corpus, *, root: Path) -> bool:
-    """Whether the training text of the run with this `state` holds the validation split of `corpus`, as far as can be told.
+    """Whether the training text of the run with this `state` seems to hold the validation split of `corpus`.
 
     Its text is in a cache of `root`, or it has the same name; the same split of the same text holds nothing of it.
     """

@@ -384,7 +384,7 @@ def regularized(settings: Settings, text: Text, *, seconds: float | None = None)
 
 
 def shapes_of(settings: Settings, corpus: Corpus, optimizer: str) -> Iterator[Settings]:
-    """With this optimizer and its positions, models of growing size, as far as what is given leaves a choice.
+    """With this optimizer and its positions, models of growing size, of those that what is given allows.
 
     Raises UserError if no model is possible.
     """

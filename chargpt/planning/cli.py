@@ -66,7 +66,7 @@ def settings_in(words: Iterable[str]) -> Tree:
 def check_command_line(argv: Sequence[str] | None = None) -> None:
     """Raise UserError for a mistake in the options and settings in `argv` (None: those of the process).
 
-    Of several processes, one reports it in train.py.
+    If there are several processes, one reports it in train.py.
     """
     if os.environ.get("WORLD_SIZE") in (None, "", "1"):
         parse_options(argv)

@@ -16,11 +16,11 @@ from chargpt.planning.time_model import (
 
 # Seconds of steps after which the speed is known.
 SETTLED_SECONDS = 3.0
-# Factor on the fastest time of a step from which on steps are slow.
+# Steps are slow if they take this many times as long as the fastest one, or longer.
 SLOW = 2.0
-# The same from which on they have recovered.
+# They have recovered if they take this many times as long, or less.
 RECOVERED = 1.5
-# Factor between two speeds from which on the length is fitted again.
+# The length is fitted again if the speed has changed by this factor or more.
 CHANGED = 1.5
 # Windows of SETTLED_SECONDS for which steps are slower than expected before the run is made shorter, at least.
 SLOWER_WINDOWS = 2

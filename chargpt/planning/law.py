@@ -9,7 +9,7 @@ The law:
 
     loss = ngram * short * (FLOOR + SIZE (1e5 / n)^SIZE_POWER + SEEN (N / 1e5)^GROWTH (1e6 / d)^SEEN_POWER)
 
-with N parameters in the blocks, of which n are useful, and d useful characters; ngram is the loss of an n-gram model that also
+with N parameters in the blocks (n of them are useful) and d useful characters; ngram is the loss of an n-gram model that also
 copies, and short is 1 for a long text. A large model learns more slowly: hence GROWTH.
 """
 
@@ -40,7 +40,7 @@ SEEN = 0.157
 SEEN_POWER = 0.4
 # The power with which this grows with the parameters; fitted.
 GROWTH = 0.0416
-# Of a text below a million characters, a network learns more than n-grams do: the loss falls by this power; fitted.
+# From a text below a million characters, a network learns more than n-grams do: the loss falls by this power; fitted.
 TEXT_POWER = 0.0432
 # Epochs after which a further one adds little: R* of Muennighoff et al.; fitted.
 REPEATS = 5.4
@@ -96,7 +96,7 @@ STUDENT_DECAY = 0.5
 # A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
 STUDENT_GAP = 0.02
 
-# Epochs^2 times parameters for each character of the text, from which on a run memorises it in any case, so that dropout helps.
+# Epochs^2 times parameters for each character of the text: with this many or more, a run memorises it, and dropout helps.
 MEMORISES = DROPOUT[0][0]
 
 # --- Length, batch, rate and context -------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ LEAST_IN_STEP = 512
 MOST_IN_STEP = 2048
 # The same for a model of MEDIUM parameters or more.
 MOST_IN_STEP_MEDIUM = 4096
-# Characters of which a step has a multiple.
+# The characters in a step are a multiple of this.
 IN_STEP_MULTIPLE = 256
 # Parameters in the blocks of a model that is not small.
 MEDIUM = 5e6
@@ -132,7 +132,7 @@ LOWEST_LIMIT = 4e-3
 SHORT_CONTEXT = 128
 # Width above which the context is doubled.
 NARROW = 128
-# Nats (useful characters times their entropy) from which on the context is doubled, too.
+# Nats (useful characters times their entropy): with this many or more, the context is doubled, too.
 MUCH_SEEN = 5e6
 # Factor of `Text.copying` below which it is doubled, too: such a text, a log for example, repeats what was said a line before.
 COPIES = 0.9
@@ -152,7 +152,7 @@ class Text(NamedTuple):
 
     @property
     def two_runs_from(self) -> float:
-        """The characters that one run sees, from which on two runs of the same time reach a lower loss."""
+        """If one run sees this many characters or more, two runs of the same time reach a lower loss."""
         return (TWO_RUNS_FROM_HARDER if self.is_split_harder else TWO_RUNS_FROM) * self.characters
 
 
@@ -235,7 +235,7 @@ def regularization(
 
 
 def repetition(text: Text, *, parameters: int, seen: float) -> float:
-    """How much a model with `parameters` in its blocks memorises of a text of which it sees `seen` characters.
+    """How much a model with `parameters` in its blocks memorises of a text if it sees `seen` characters.
 
     It is epochs^2 times parameters for each character of the text.
     """

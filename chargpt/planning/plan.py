@@ -131,7 +131,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     notices += [*warnings, *_about_text(corpus, options), *_about_settings(file, options, is_open=is_open)]
     notices += warnings_about(teachers, corpus.fingerprint)
 
-    # The model and its training: chosen for the text and the time, as far as the user leaves it open.
+    # The model and its training: chosen for the text and the time, where the user leaves it open.
     choice = _choose(settings, corpus, text, options, start, root=root, processes=processes, teachers=teachers)
     settings = dataclasses.replace(choice.settings, values=_for_any_folder_and_length(choice, corpus))
     config = settings.values
@@ -220,7 +220,7 @@ def _check_student(config: Config, options: TrainOptions, *, processes: int) -> 
         raise UserError("train.student_minutes: two runs are made by one process; start without torchrun, or use 0")
     if config.train.student_minutes and (options.start is not None or options.init_from is not None):
         option = Option("start" if options.init_from is None else "init_from")
-        raise UserError("train.student_minutes: given with ", option, ", from which only one run would start; leave one out")
+        raise UserError("train.student_minutes: given with ", option, ", which is for a single run; leave one out")
 
 
 def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:

@@ -173,7 +173,7 @@ def teacher_folders(folder: Path) -> list[Path]:
 
 
 def teachers_that_ended(folder: Path, *, count: int = MAX_TEACHERS) -> list[Path]:
-    """The folders of the runs that teach the one in `folder`, as far as they have ended: `count` at most. Raises UserError."""
+    """The folders of the runs that teach the one in `folder` and have ended: `count` at most. Raises UserError."""
     folders = teacher_folders(folder)[:count]
     return list(itertools.takewhile(has_steps, folders))
 

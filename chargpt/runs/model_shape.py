@@ -26,7 +26,7 @@ def check_size(shape: ModelConfig, vocab_size: int) -> None:
 
 
 def weight_shapes(shape: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """The names and shapes of the weights of a model, all of which are float32."""
+    """The names and shapes of the weights of a model; all are float32."""
     C = shape.n_embd
     shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (vocab_size, C)}
     if shape.positions == "learned":

@@ -23,7 +23,7 @@ DEFAULT_ITEMS = 10
 QUICK_TO_READ = 2**24
 # Labels that an error lists.
 LISTED = 12
-# The option because of which items are refused for each reason.
+# For each reason to refuse an item: the option that asks for it.
 OPTIONS = {TOO_LONG: "--max-length", TOO_SHORT: "--min-length", NO_MATCH: "--match"}
 NOT_IN_CACHE = "the training text of this run is not in the cache; train.py --resume encodes it again if it is unchanged"
 

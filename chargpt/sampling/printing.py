@@ -114,7 +114,7 @@ def print_samples(
     Returns the number of characters made, and a line for the user if there are too few lines; see `too_few_lines`.
 
     Samples are made in batches of BATCH. The first sample of a batch is printed while the batch is made. When `stop()` becomes
-    true, the samples of the batch are printed as far as they are made, and no more are begun.
+    true, what there is of the samples of the batch is printed, and no more are begun.
     """
     echo, made = generator.tokenizer.decode(prompt), 0
     problem: Message | None = None

@@ -16,7 +16,7 @@ from chargpt.model import GPT
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import ids_at_once, windows_of
 
-# Ids from which on it is worth loading a kernel, which packs all weights first.
+# For this many ids or more, it is worth loading a kernel, which packs all weights first.
 WORTH_A_KERNEL = 10_000
 
 
@@ -65,7 +65,7 @@ def total_losses(
 ) -> np.ndarray:
     """The sum of the `surprisals` of each of the `texts` (ids), float64, (len(texts),), up to the rounding of float32.
 
-    Of each text, this many ids after the first one are `given`, and not predicted (default: none). `threads(n)` is active while
+    In each text, this many ids after the first one are `given`, and not predicted (default: none). `threads(n)` is active while
     a batch of n ids is computed.
     """
     totals = np.zeros(len(texts))

@@ -50,7 +50,7 @@ class Journal:
 
     @contextlib.contextmanager
     def recording(self, folder: Path | None, config: Config, *, step: int, is_new: bool) -> Iterator[None]:
-        """Record a run at `step` into `folder` in this block. Of a run that is not new, everything up to `step` is recorded.
+        """Record a run at `step` into `folder` in this block. If the run is not new, everything up to `step` is recorded.
 
         Without a folder, in a process that is not the first one, nothing is recorded or shown.
         """

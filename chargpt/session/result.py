@@ -21,7 +21,7 @@ from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import never_falls
 from chargpt.training.trainer import NotFinite
 
-# Nats from the training loss up to the validation loss, from which on the difference is told.
+# Nats from the training loss up to the validation loss: a larger difference is told.
 FAR = 0.5
 # Nats: a loss below this is printed as 0.00, and the text repeats itself.
 NOTHING = 0.005

@@ -505,7 +505,7 @@ class Session:
     def rename_to_teacher(self, interrupt: Interrupt) -> None:
         """If a student follows, the run NAME, which has ended, becomes NAME-teacher; the next run gets NAME.
 
-        Of several teachers, the second one becomes NAME-teacher2, and so on.
+        If there are several teachers, the second one becomes NAME-teacher2, and so on.
         """
         if self.run is None or interrupt.agreed or not self.trainer.config.train.student_minutes:
             return

@@ -125,8 +125,8 @@ def why_no_next_run(
 ) -> Message | None:
     """Why no run follows the one in the folder `ended`, and what to do; None if one follows.
 
-    The run in the folder `student` is to learn from the text with this `fingerprint`, and from runs of which the `teachers`
-    have ended.
+    The run in the folder `student` is to learn from the text with this `fingerprint`, and from several runs: the
+    `teachers` are those that have ended.
     """
     if ended.name not in [path.name for path in teachers]:  # it was not renamed, or one before it is gone
         name = next_teacher_folder(student).name

@@ -163,7 +163,7 @@ def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
 
 
 def _checked(ids: np.ndarray, vocab_size: int) -> np.ndarray:
-    """`ids`. Raises ValueError if one of them is not in the vocabulary, as far as that can be told in a moment."""
+    """`ids`. Raises ValueError if one of the first or the last CHECKED is not in the vocabulary."""
     if any(part.max(initial=0) >= vocab_size for part in (ids[:CHECKED], ids[-CHECKED:])):
         raise ValueError("ids: not all are in the vocabulary")
     return ids

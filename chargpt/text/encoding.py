@@ -79,7 +79,7 @@ def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
 
 
 def stretches_of(characters: int, config: DataConfig) -> Stretches:
-    """How a text of this many characters, none of which is for validation alone, is divided. The last stretch has no end."""
+    """How a text of this many characters, without those for validation alone, is divided. The last stretch has no end."""
     if config.val_text or config.split == "document":
         return [(sys.maxsize, TRAIN)]
     if config.split != "blocks":

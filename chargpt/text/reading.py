@@ -26,7 +26,7 @@ CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
 TRAIN = 0  # the training split
 VAL = 1  # the validation split
-# Files of a folder from which on data.split=auto means document.
+# For a folder of this many files or more, data.split=auto means document.
 MANY_FILES = 20
 
 Item = TypeVar("Item")
@@ -180,7 +180,7 @@ class TextReader:
 
 
 def _prefetch(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]:
-    """`items`, the next few of which are computed in the thread of `pool` while one is used."""
+    """`items`; while one is used, the next few are computed in the thread of `pool`."""
     pending = deque(pool.submit(next, items, None) for _ in range(PREFETCHED))
     while (item := pending.popleft().result()) is not None:
         pending.append(pool.submit(next, items, None))

@@ -24,7 +24,7 @@ class OptimizerKind:
     # another kind.
     start_rates: tuple[float, float]
     useful_parameters: float  # for each character of the text; more have no use
-    # Of a long text, a model learns as much from a character as with Muon and rotary positions from so much of one.
+    # From a long text, a model learns as much from a character as with Muon and rotary positions from so much of one.
     sees: float
     short_contexts: tuple[tuple[int, int], ...]  # the context for texts of up to this many characters
     is_context_by_width: bool  # the context of a longer text depends on the width alone
