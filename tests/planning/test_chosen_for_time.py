@@ -144,8 +144,10 @@ def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
     assert choice_for(many, *shape).config.model.block_size == 256
     alone, together = (choice_for(one, *shape, optimizer="adamw").config.model.block_size for one in (corpus, many))
     assert alone == together
-    long = dataclasses.replace(corpus, train=np.tile(corpus.train, 60))
-    assert choice_for(long, *shape, seconds=3600.0).config.model.block_size == 256
+    ids = np.random.default_rng(0).integers(corpus.tokenizer.vocab_size, size=5_000_000)  # a text that does not copy itself
+    ids = ids.astype(corpus.train.dtype)
+    long = dataclasses.replace(corpus, train=ids, val=ids[:10_000])
+    assert [choice_for(long, *shape, seconds=seconds).config.model.block_size for seconds in (2.0, 3600.0)] == [128, 256]
     assert choice_for(long, *shape, "model.block_size=64", seconds=3600.0).config.model.block_size == 64
 
 
