@@ -85,10 +85,6 @@ def test_a_file_that_grows_faster_than_it_is_read_comes_to_an_end(tmp_path):
     assert read == b"the sea "
 
 
-def test_a_file_of_the_kernel_has_no_size_but_content():
-    assert b"".join(Source(label="version", path=Path("/proc/version")).chunks(100)).startswith(b"Linux")
-
-
 @pytest.mark.parametrize("name, pack", [("bomb.txt.gz", gzip.compress), ("bomb.xz", lzma.compress), ("bomb.bz2", bz2.compress)])
 def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_path):
     path = tmp_path / name

@@ -1,7 +1,5 @@
 """The index finds what a naive search finds, in chunks as in one, and a damaged one is made again."""
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -108,25 +106,6 @@ def test_the_index_is_kept_and_checked(corpus, tmp_path):
         assert open_index(corpus) is None
         open_or_make_index(corpus)
         assert path.read_bytes() == content
-
-
-def test_an_index_of_other_chunks_is_not_used(corpus, monkeypatch):
-    open_or_make_index(corpus)
-    monkeypatch.setattr(suffix_array, "CHUNK", 1000)
-    assert open_index(corpus) is None
-
-
-def test_ids_in_no_file_have_no_index(corpus):
-    assert open_index(type(corpus)(**{**vars(corpus), "train": np.array(corpus.train)})) is None
-
-
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="every folder is writable for this user")
-def test_a_folder_that_cannot_be_written_is_one_line(corpus, tmp_path):
-    folder = tmp_path / "cache" / corpus.fingerprint
-    folder.chmod(0o500)
-    with pytest.raises(UserError, match="writable"):
-        open_or_make_index(corpus)
-    folder.chmod(0o700)
 
 
 def test_too_little_space_is_said_before_anything_is_written(corpus, monkeypatch):
