@@ -94,15 +94,6 @@ def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_pat
     assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000
 
 
-def test_readers_of_one_stream_keep_their_own_places():
-    with tempfile.TemporaryFile() as copy:
-        copy.write(bytes(range(256)) * 1000)
-        copy.flush()
-        source = Source(label="standard input", copy=copy)
-        pairs = list(zip(source.chunks(1000), source.chunks(1000)))
-        assert b"".join(a for a, _ in pairs) == b"".join(b for _, b in pairs) == bytes(range(256)) * 1000
-
-
 def test_a_reader_of_a_stream_moves_as_one_of_a_file_does():
     with tempfile.TemporaryFile() as copy:
         copy.write(bytes(range(256)) * 1000)

@@ -13,7 +13,6 @@ from text_helpers import text_of
 
 from chargpt.runs.checkpoint import STATE, STEP_NAME
 from chargpt.terminal import UserError
-from chargpt.text.sources import run_name
 
 TEXT = "the sea and the stone\n" * 20
 
@@ -81,13 +80,6 @@ def test_a_name_that_is_nearly_right_gets_the_right_one(load, tmp_path):
         load(tmp_path / "nowhere" / "x")
 
 
-@pytest.mark.parametrize("target", ["link.txt", "nowhere.txt"])
-def test_a_broken_link_is_called_what_it_is(target, load, tmp_path):
-    (tmp_path / "link.txt").symlink_to(target)
-    with pytest.raises(UserError, match="link.txt: a link to a file that does not exist, or to itself; correct the link"):
-        load(tmp_path / "link.txt")
-
-
 def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
     (tmp_path / "poems").mkdir()
     (tmp_path / "poems" / "sea.txt").write_text(TEXT)
@@ -112,19 +104,6 @@ def test_a_stream_without_end_does_not_fill_the_disk(load, tmp_path, monkeypatch
             UserError, match="standard input: more than 10,000,000 bytes, half of the free space in .*cache; free"
         ):
             load("-")
-
-
-NAMES = {
-    "sea.txt": "sea", "sea.txt.gz": "sea", "été.txt": "été", "中文.txt": "中文", "aux.txt": "aux-text", 
-    "COM1.txt.gz": "COM1-text",
-    os.fsdecode("été.txt".encode("latin-1")): "t", "\udcc3\udca9t\udcc3\udca9.txt": "ete", "\udce4\udcb8\udcad.txt": "text",
-    "a\x1bb.txt": "ab",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_the_default_name_of_a_run_is_allowed_everywhere(name):
-    assert run_name([name]) == NAMES[name]
 
 
 @pytest.mark.parametrize("given", ["out", "out/ckpt.pt"])
