@@ -1,6 +1,5 @@
 """A change of a text is noticed, and a text that did not change is not read again."""
 
-import bz2
 import gzip
 import lzma
 import os
@@ -85,10 +84,10 @@ def test_a_file_that_grows_faster_than_it_is_read_comes_to_an_end(tmp_path):
     assert read == b"the sea "
 
 
-@pytest.mark.parametrize("name, pack", [("bomb.txt.gz", gzip.compress), ("bomb.xz", lzma.compress), ("bomb.bz2", bz2.compress)])
+@pytest.mark.parametrize("name, pack", [("bomb.txt.gz", gzip.compress), ("bomb.xz", lzma.compress)])
 def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_path):
     path = tmp_path / name
-    path.write_bytes(pack(b"a" * 2**24) * 30)  # half a gigabyte, unpacked
+    path.write_bytes(pack(b"a" * 2**23) * 30)  # a quarter of a gigabyte, unpacked
     with pytest.raises(UserError, match=f"{name}: unpacks to more than 200 times its size; unpack it yourself"):
         load(path)
     assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000

@@ -34,7 +34,7 @@ def index_in_chunks(ids: np.ndarray, *, vocab_size: int, chunk: int, overlap: in
     return SuffixIndex(ids, np.concatenate(chunks), chunk=chunk)
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(ids=IDS, vocab_size=st.sampled_from([3, 65, 255, 256, 7000, 100_000]))
 def test_suffixes_are_sorted(ids, vocab_size):
     order = sort_suffixes(np.array(ids, np.uint32), vocab_size=vocab_size)
@@ -47,7 +47,7 @@ def test_repetitive_texts_are_sorted(text):
     assert order.tolist() == sorted(range(len(text)), key=lambda i: text[i:])
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(ids=IDS, query=st.lists(st.integers(-1, 3), max_size=40), chunk=st.integers(1, 70))
 def test_matches_are_those_of_a_naive_search(ids, query, chunk):
     index = index_in_chunks(np.array(ids, np.uint8), vocab_size=4, chunk=chunk, overlap=60)
@@ -57,7 +57,7 @@ def test_matches_are_those_of_a_naive_search(ids, query, chunk):
         assert ids[place : place + n] == query[i : i + n]
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(ids=IDS, wanted=st.lists(st.integers(0, 3), min_size=1, max_size=6), chunk=st.integers(1, 70))
 def test_occurrences_are_counted(ids, wanted, chunk):
     index = index_in_chunks(np.array(ids, np.uint8), vocab_size=4, chunk=chunk, overlap=60)
@@ -65,7 +65,7 @@ def test_occurrences_are_counted(ids, wanted, chunk):
     assert index.count(np.array(wanted)) == expected
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(copies=st.lists(st.tuples(st.integers(0, 2900), st.integers(1, 300)), max_size=4), chunk=st.integers(500, 4000))
 def test_planted_copies_are_found_across_chunks(copies, chunk):
     draw = np.random.default_rng(7)
