@@ -28,8 +28,6 @@ BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d+\.\d+")
 END = "-- end of block --"
 LAB = ROOT / "docs" / "lab"
-# for users: everything but the pages that are for maintainers, or are printed from rows or from the code
-GUIDES = [page for page in PAGES if LAB not in page.parents and page.name not in ("CHANGELOG.md", "design.md", "verbs.md")]
 
 
 def code_and_output(page: str) -> list[tuple[str, str]]:
@@ -134,19 +132,6 @@ def test_every_row_of_the_laboratory_is_in_a_table():
     shown = set(re.findall(r"<!-- table \S+ table=(\S+)", "".join(page.read_text("utf-8") for page in LAB.glob("*.md"))))
     rows = [json.loads(line) for path in (LAB / "results").glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
     assert {row["table"] for row in rows} <= shown
-
-
-def has_figures(table: str) -> bool:
-    """Whether a third of the cells of a Markdown table or more begin with a number."""
-    cells = [cell.strip(" *`") for row in table.splitlines()[2:] for cell in row.strip("|").split("|")[1:]]
-    return sum(bool(re.match(r"[-+]?\d", cell)) for cell in cells) > len(cells) / 3
-
-
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_for_users_has_at_most_one_table_of_figures(page):
-    text = page.read_text(encoding="utf-8")
-    found = [table for table in re.findall(r"(?:^\|.*\n)+", text, re.M) if has_figures(table)]
-    assert len(found) <= 1 or page == SETTINGS_PAGE  # its defaults are not measurements
 
 
 def commands_of(text: str) -> list[list[str]]:

@@ -47,12 +47,6 @@ def test_a_missing_package_is_one_line_that_names_the_interpreter(tmp_path):
     assert "pip install" in done.stderr or ".venv" in done.stderr
 
 
-def test_processes_that_cannot_meet_are_one_line(programs):
-    environment = {**os.environ, "WORLD_SIZE": "2"}
-    done = programs.run("train", environment=environment)
-    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"RANK expected" in done.stderr
-
-
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
 def test_no_file_of_a_run_gets_the_number_of_a_closed_standard_stream(closed, tmp_path):

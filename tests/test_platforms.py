@@ -107,6 +107,9 @@ def test_other_names_stay_as_they_are(tmp_path):
         ("step-00000010.txt", "step-00000010-text"),
         ("-step-00000010.txt", "step-00000010-text"),
         ("step-1.txt", "step-1"),
+        ("été.txt", "été"),
+        ("\udce4\udcb8\udcad.txt", "text"),
+        ("a\x1bb.txt", "ab"),
     ],
 )
 def test_the_default_name_of_a_run_is_made_portable(file, name):

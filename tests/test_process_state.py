@@ -16,16 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import SHAPE, publish_run
-from nanogpt_files import SHAPE as NANOGPT
-from nanogpt_files import Model, write_files
+from helpers import publish_run
 
 import chargpt
 import train
-from chargpt.commands import import_run
 from chargpt.config import Config, RuntimeConfig
-from chargpt.planning.chosen_for_time import training_speed
-from chargpt.text.corpus import load_corpus
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 
@@ -110,25 +105,6 @@ def test_a_plan_that_times_steps_changes_nothing(text, tmp_path, words, capfd):
         before = state()
         assert train.main([str(text), *words, *place]) == 0
         assert state() == before and "estimate" in capfd.readouterr().out
-
-
-def test_timing_a_candidate_changes_nothing_but_the_random_numbers(text, tmp_path):
-    config = Config(model=SHAPE, runtime=RuntimeConfig(device="cpu", threads=1))
-    corpus = load_corpus([str(text)], config.data, root=tmp_path, block_size=16)
-    with unusual(torch.float64):
-        before = without_randomness()
-        assert training_speed(config, corpus) > 0
-        assert without_randomness() == before
-
-
-def test_a_model_that_is_imported_changes_nothing(tmp_path):
-    folder = write_files(tmp_path / "out", Model(3, **NANOGPT), None, "abc", step=7)
-    (folder / "meta.pkl").rename(tmp_path / "meta.pkl")
-    words = [str(folder), "--run", f"{tmp_path}/run", "--meta", str(tmp_path / "meta.pkl"), "runtime.threads=1"]
-    with unusual():
-        before = state()
-        assert import_run.main(words) == 0
-        assert state() == before and chargpt.load(tmp_path / "run").environment["threads"] == 1
 
 
 def test_a_runtime_is_applied_until_its_block_ends_or_fails():

@@ -81,12 +81,6 @@ def test_controls_reach_the_sampler(write):
     assert write("--top-k", "99", "--top-p", "1", "--min-p", "0", "--repetition-penalty", "1") == plain
 
 
-def test_allowed_and_banned_characters(write):
-    assert set(write("--allow", "abc")) == set("abc\n")
-    assert not set(write("--ban", "abc\n", "--length", "200").rstrip("\n")) & set("abc\n")
-    assert set(write("--allow", "abc", "--ban", "bc", "--length", "20")) == set("a\n")
-
-
 def test_whole_lines(write):
     text = write("--lines", "4", "--length", "1000")
     assert text.count("\n") == 4
@@ -148,19 +142,6 @@ def test_a_stop_text_ends_the_sample_and_is_not_printed(write):
     stop = plain[50:53]
     assert write("--length", "200", "--stop", stop) == plain[: plain.index(stop)] + "\n"
     assert write("--length", "200", "--stop", "abcdefgh" * 3) == plain + "\n"
-
-
-def test_the_prompt_may_come_from_a_file_or_standard_input(write, tmp_path, monkeypatch):
-    file = tmp_path / "prompt.txt"
-    file.write_bytes("\ufeffab\nc".encode())
-    expected = write("--prompt", "ab\nc")
-    assert write("--prompt-file", str(file)) == expected
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\nc")))
-    assert write("--prompt-file", "-") == expected
-
-
-def test_no_prompt_starts_on_a_new_line(write):
-    assert "\n" + write() == write("--prompt", "\n")
 
 
 def test_unknown_characters_of_the_prompt_are_listed_or_skipped(call, run):

@@ -1,8 +1,5 @@
 """The parts of the loss add up to the loss that training reports."""
 
-import dataclasses
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -96,13 +93,3 @@ def test_confused_pairs_are_counted():
     predictions = Predictions(ids=ids, places=np.arange(1, 5), losses=np.ones(4), best=best, positions=np.ones(4, int))
     rows = confused_pairs(predictions, TOKENIZER, 1)
     assert rows == [Confusion(character="a", prediction="b", times=2, share_of_mistakes=2 / 3)]
-
-
-def test_a_text_without_any_loss_has_shares_of_zero():
-    """A vocabulary of one character: each prediction is certain."""
-    tokenizer = Tokenizer("a")
-    predictions = predict(GPT(SHAPE, tokenizer.vocab_size).eval(), np.zeros(40, np.int64))
-    assert predictions.losses.sum() == 0
-    report = loss_breakdown(predictions, tokenizer, block_size=SHAPE.block_size, most=5)
-    assert [(row.characters, row.share, row.share_of_loss) for row in report.classes] == [(39, 1.0, 0.0)]
-    json.dumps(dataclasses.asdict(report), allow_nan=False)

@@ -1,14 +1,13 @@
 """How cost grows: speed, share of the floor and memory, over parameters, context, vocabulary, batch and length of the text.
 
     python tests/benchmarks/growth.py run RESULTS [--only KIND ...] [--seconds S] [--budget S] [--processor]
-    python tests/benchmarks/growth.py show RESULTS
     python tests/benchmarks/growth.py picture RESULTS FILE
 
 Kinds: parameters, context, vocabulary, batch (each as training and as writing one text), and text (a start and a few steps of
 train.py on a generated text of so many MB). Each point is a process of its own, so that its peak memory is its own. RESULTS gets
 a JSON object for each point as soon as it is measured; a second call goes on with the points that are not in it. `--budget` ends
 a call after so many seconds, before the next point. With `--processor`, times are processor seconds of one thread: on a machine
-that other programs use too, these change less. `show` prints the tables, and `picture` draws them, which needs matplotlib. The
+that other programs use too, these change less. `picture` draws the results, which needs matplotlib. The
 formula for memory is that of the `estimate` in details.txt, and what a process with torch takes without a model is left out
 of the measured memory.
 """
@@ -217,34 +216,6 @@ def run(results: Path, kinds: list[str], options: list[str], budget: float) -> N
         print(*key(point), {name: value for name, value in result.items() if name not in point}, flush=True)
 
 
-TABLES = {  # task: the head of its table, and the cells of a row
-    "training": (
-        "| training: | | characters a second | share of the floor | peak MB | formula, MB | ratio |",
-        "{rate:,.0f} | {percent:.0f} % | {memory:,.0f} | {formula:,.0f} | {ratio:.2f}",
-    ),
-    "writing": (
-        "| writing: | | characters a second | share of the limit | peak MB |",
-        "{rate:,.0f} | {percent:.0f} % | {memory:,.0f}",
-    ),
-    "text": (
-        "| text: | | processor seconds, new text | encoded | peak MB |",
-        "{new[processor]:.1f} | {encoded[processor]:.1f} | {memory:,.0f}",
-    ),
-}
-
-
-def show(results: Path) -> None:
-    """The tables."""
-    rows = results_of(results)
-    for task, (head, cells) in TABLES.items():
-        print(f"{head}\n{'|---' * (head.count('|') - 1)}|")
-        for row in (row for row in rows if row["task"] == task):
-            shares = {"percent": 100 * row.get("share", 0), "ratio": row.get("memory", 0) / row.get("formula", 1)}
-            values = row["left_out"] + " |" * cells.count("|") if "left_out" in row else cells.format(**row, **shares)
-            print(f"| {row['kind']} | {row['what']} | {values} |")
-        print()
-
-
 def picture(results: Path, file: Path) -> None:
     """Draw speed and share of the floor over each kind of growth, for training and for writing."""
     from matplotlib import pyplot
@@ -287,9 +258,7 @@ def main() -> None:
     )
     parts.add_argument("--seconds", type=float, default=2.0, help="for the steps of a point (default: 2)")
     parts.add_argument("--budget", type=float, default=1e9, help="seconds of a call")
-    parts = commands.add_parser("show", help="print the tables")
-    parts.add_argument("results", type=Path)
-    parts = commands.add_parser("picture", help="draw the tables")
+    parts = commands.add_parser("picture", help="draw the results")
     parts.add_argument("results", type=Path)
     parts.add_argument("file", type=Path, help="its suffix decides the format")
     parts = commands.add_parser("point", help="measure one point, given as JSON, in this process")
@@ -306,8 +275,6 @@ def main() -> None:
     if options.command == "run":
         settings = ["--seconds", str(options.seconds), *["--processor"] * options.processor]
         run(options.results, options.only, settings, options.budget)
-    elif options.command == "show":
-        show(options.results)
     elif options.command == "picture":
         picture(options.results, options.file)
     elif options.command == "limits":

@@ -123,16 +123,3 @@ def test_copies_of_the_text_of_the_run_it_began_with_are_found_too(tmp_path, cap
         printed = capsys.readouterr()
         assert "copies of the text of run start" in printed.err and said in printed.err
         assert "longest copy" in printed.out and "from the text of run" not in printed.out
-
-
-def test_characters_that_the_run_it_began_with_has_folded_are_no_copies(tmp_path, capsys):
-    for name, content in (("start", "the lazy dog " * 30 + "żółw źdźbło"), ("own", "źdźbło żółw the lazy dog " * 20)):
-        (tmp_path / f"{name}.txt").write_text(content + "\n", encoding="utf-8")
-        settings = DataConfig(cache=str(tmp_path / "cache"), min_count=10 if name == "start" else 1, val_fraction=0.01)
-        corpus = load_corpus([str(tmp_path / f"{name}.txt")], settings, root=tmp_path, block_size=2)
-        train = TrainConfig(batch_size=1, start="run start" if name == "own" else "")
-        config = Config(model=SHAPE, train=train, data=settings)
-        publish_run(tmp_path / name, corpus.tokenizer, config=config, fingerprint=corpus.fingerprint)
-    (tmp_path / "a.txt").write_text("żółw źółb", encoding="utf-8")
-    assert trace.main([str(tmp_path / "own"), str(tmp_path / "a.txt"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["start"]["longest_copy"] <= 1

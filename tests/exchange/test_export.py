@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -145,7 +144,7 @@ def export(at):
     count = 0
     def trace(frame, event, argument):
         nonlocal count
-        if not frame.f_code.co_filename.endswith(("publication.py", "files.py", "<string>")):
+        if not frame.f_code.co_filename.endswith(("export.py", "files.py", "<string>")):
             return None
         count += event == "line"
         if event == "line" and at and count in (at, at + again):
@@ -201,24 +200,6 @@ def test_a_signal_at_any_line_leaves_the_destination_whole_and_nothing_else(tmp_
     )
     lines, code, problems = json.loads(done.stdout)
     assert (code, problems) == (0, []) and lines > 60
-
-
-@signals
-@pytest.mark.nightly
-@pytest.mark.parametrize("target", ["html", "hf"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_an_interrupted_verb_leaves_nothing(tmp_path, make_model, target, number, code):
-    run = make_model().path.parent
-    folder = tmp_path / "exports"
-    folder.mkdir()
-    command = [sys.executable, "-m", "chargpt", "export", str(run), "--to", target, str(folder / "out")]
-    program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not os.listdir(folder) and program.poll() is None:
-        time.sleep(0.001)
-    program.send_signal(number)
-    _, said = program.communicate(timeout=60)
-    assert (program.returncode, said) == (code, b"stopped\n")
-    assert os.listdir(folder) == []
 
 
 def test_a_missing_package_is_named_with_the_command():

@@ -1,7 +1,6 @@
 """A folder of transformers: our own exports come back to the bit, and what cannot be represented is named in one line."""
 
 import json
-import os
 import shutil
 from dataclasses import asdict
 
@@ -12,7 +11,7 @@ import torch
 from exchange_helpers import VOCABULARIES, options_of, publish_model
 
 from chargpt.exchange import hugging_face, model_card
-from chargpt.exchange.hugging_face import read_folder, read_json
+from chargpt.exchange.hugging_face import read_folder
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError
 
@@ -119,25 +118,18 @@ def test_a_norm_with_a_bias_in_a_model_without_biases_is_kept(exported):
         ("learned", {"n_inner": 100}, "n_inner is 100"),
         ("learned", {"tie_word_embeddings": False}, "tie_word_embeddings"),
         ("learned", {"model_type": "llama"}, "model_type is llama"),
-        ("learned", {"model_type": ["x" * 10_000]}, "model_type is"),
         ("learned", {"vocab_size": 50257}, "vocab_size is 50257"),
-        ("learned", {"n_layer": 10**6}, "layers"),
         ("learned", {"n_layer": "2"}, "a whole number of 1 or more"),
-        ("learned", {"n_layer": True}, "a whole number of 1 or more"),
         ("learned", {"n_embd": 2**30}, "weights"),
         ("learned", {"n_head": 3}, "use a multiple of n_head"),
         ("learned", {"n_layer": 1}, "has no place"),
         ("learned", {"n_layer": 3}, "no tensor"),
-        ("learned", {"n_embd": 32, "n_inner": None}, "not"),
         ("rotary", {"hidden_act": "gelu_pytorch_tanh"}, "hidden_act"),
         ("rotary", {"num_key_value_heads": 1}, "num_key_value_heads is 1"),
         ("rotary", {"sliding_window": 8}, "sliding_window is 8"),
-        ("rotary", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type is yarn"),
         ("rotary", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, "rope_theta is 500000"),
         ("rotary", {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 4.0}}, "rope_type is linear"),
         ("rotary", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
-        ("rotary", {"head_dim": 4}, "head_dim"),
-        ("rotary", {"max_position_embeddings": None}, "a whole number"),
     ],
 )
 def test_what_cannot_be_represented_is_named_in_one_line(folder, positions, changes, problem):
@@ -162,20 +154,3 @@ def test_each_file_is_needed_whole(folder, name):
     (folder / name).symlink_to(folder.with_name("copy") / name)
     with pytest.raises(UserError):  # a folder from elsewhere must not choose what is read on this machine
         read_folder(folder)
-
-
-def test_an_untied_output_matrix_is_refused(folder):
-    change_tensors(folder, lambda t: t.update({"lm_head.weight": t["transformer.wte.weight"] + 1}))
-    with pytest.raises(UserError, match="lm_head.weight is not the token embedding"):
-        read_folder(folder)
-
-
-def test_a_large_or_special_json_file_is_not_read(tmp_path):
-    with open(tmp_path / "large.json", "wb") as file:
-        file.truncate(2**33)
-    with pytest.raises(UserError, match="more than any model"):
-        read_json(tmp_path / "large.json")
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(tmp_path / "pipe.json")
-        with pytest.raises(UserError, match="no regular file"):
-            read_json(tmp_path / "pipe.json")

@@ -68,23 +68,6 @@ def test_the_settings_are_kept(folder):
     assert settings["optim"]["betas"] == [0.9, 0.99] and settings["optim"]["warmup_steps"] == 3
 
 
-def test_a_vocabulary_in_another_order_is_sorted(tmp_path):
-    torch.manual_seed(0)
-    model = Model(3, **SHAPE)
-    found = read_nanogpt(write_files(tmp_path / "out", model, None, "cab", step=0), meta=None)
-    assert found.tokenizer.characters == "abc" and "the optimizer begins with a new state" in found.notes
-    assert torch.equal(found.weights["token_embedding.weight"], model.lm_head.weight[[1, 2, 0]])
-
-
-def test_a_compiled_model_with_masks_is_read(trained, tmp_path):
-    model, _, _ = trained
-    weights = {f"_orig_mod.{name}": tensor for name, tensor in model.state_dict().items()}
-    weights["_orig_mod.transformer.h.0.attn.bias"] = torch.ones(1, 1, 24, 24)
-    bias = "transformer.ln_f.bias" in model.state_dict()
-    folder = write_files(tmp_path / "compiled", model, None, CHARACTERS, step=0, bias=bias, model=weights)
-    assert read_nanogpt(folder, meta=None).shape.bias == bias
-
-
 def nested(times: int) -> list:
     """A list of 2**times parts in a few bytes of a pickle: it contains a list twice, which contains another one twice."""
     value = []

@@ -49,13 +49,6 @@ def test_a_marked_character_has_its_strongest_weights_in_both_directions(page, w
     assert float(said.split(" gives ")[1].split(" %")[0]) == percent(row[best].item())
 
 
-def test_the_listed_character_is_in_its_context(page, weights):
-    to = run_script(page, f'{READY} await at(1, 2, 20); return lines("to").map(line => line[2]);')
-    best = int(weights[1, 2, 20].argmax())
-    shown = TEXT.replace(" ", "␣").replace("\n", "↵")
-    assert to[0] == shown[max(0, best - 6) : best + 7]
-
-
 def test_a_pointed_at_place_of_the_map_says_its_own_weight(page, weights):
     said = run_script(page, f'{READY} await at(0, 1, 12, 3); return byId("said").textContent;')
     assert said.endswith("9 back") and float(said.split(" gives ")[1].split(" %")[0]) == percent(weights[0, 1, 12, 3].item())
@@ -99,8 +92,3 @@ def test_a_click_on_a_column_sorts_the_heads_by_it(page, weights):
         (f"{i + 1}.{j + 1}" for i in range(2) for j in range(3)), key=lambda name: -entropy[int(name[0]) - 1, int(name[2]) - 1]
     )
     assert largest_first == order and smallest_first == order[::-1]
-
-
-def test_the_page_begins_at_the_head_that_its_data_name(page, weights):
-    layer, head = run_script(page, f"{READY} return [maps[shown].layer, maps[shown].head];")
-    assert (layer, head) == measure_heads(weights, TEXT).most_telling()

@@ -28,18 +28,6 @@ def report(**changes: object) -> RunReport:
     return RunReport(**{**facts, "environment": {}, "progress": Progress(step=600), "log": MetricsLog(), **changes})
 
 
-@pytest.mark.parametrize(("mark", "said"), [(1.75, "0.25 lower"), (1.25, "0.25 higher")])
-def test_the_tiles_say_how_often_the_text_was_seen_and_which_model_is_better(mark, said):
-    config = Config()
-    shown = {
-        tile.name: f"{tile.value} {tile.note}"
-        for tile in tiles(report(ngram_loss=mark, step=600, parameters=7, training_characters=100 * config.chars_per_step))
-    }
-    assert f"the model is {said}" in shown["n-gram model"] and "seen for 6.0 epochs" in shown["training text"]
-    assert shown["validation loss"].startswith("1.5000 nats") and "(2.164 bits)" in shown["validation loss"]
-    assert shown["best step"].startswith("600 of 600 taken") and shown["parameters"].startswith("7 ")
-
-
 def test_the_time_of_the_steps_and_the_loss_before_them_are_what_the_run_has_kept():
     """The best step was the 500th of 1,000. Of a run that began in an older version, no time is shown: not all was counted."""
     config, progress = Config(train=TrainConfig(start="english")), Progress(step=1000, seconds=150.0, first_loss=2.0)

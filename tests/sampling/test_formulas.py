@@ -123,7 +123,7 @@ def test_the_penalty_makes_each_character_of_a_repetition_beyond_ten_r_times_les
     model, sampling = clear_model(block_size=16), Sampling(temperature=temperature, repetition_penalty=penalty)
     passage = [0, 1, 2, 3, 4, 5, 6, 0, 2, 4, 6, 1]
     prompts = [passage + passage[:11], [3] * 23]  # repetitions begun by the prompt: of a passage, and of itself
-    check(decoder, model, prompts, 60, sampling, overflow=overflow)
+    check(decoder, model, prompts, 40, sampling, overflow=overflow)
 
 
 def test_the_penalty_looks_at_the_last_characters_alone(decoder, monkeypatch):

@@ -79,11 +79,6 @@ def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
     assert 2 < ends < 16
 
 
-def test_a_number_of_lines_decides_the_end_alone(talk, generator):
-    whole = continued(replace(generator, length=200, lines=3), "ab", 5)
-    assert whole.count("\n") == 2 and talk("ab\n", length=200, lines=3)[0] == f"ab{whole}\n"
-
-
 def test_settings_change_the_next_turns_and_are_shown(talk, generator):
     cold = replace(generator, sampling=Sampling(temperature=0))
     out, err = talk("/temperature 0\nab\n")

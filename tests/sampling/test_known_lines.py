@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.sampling import known_lines
@@ -13,6 +13,7 @@ from chargpt.text.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+@settings(max_examples=40)
 @given(
     lines=st.lists(st.text("ab\u0100", max_size=3), min_size=2, max_size=12), asked=st.text("ab\u0100", min_size=1, max_size=3)
 )

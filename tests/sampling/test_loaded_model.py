@@ -22,7 +22,6 @@ from chargpt.sampling import loaded_model
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import UserError
-from chargpt.text import windows
 from chargpt.training.evaluation import evaluate
 
 ROOT = Path(sample.__file__).parent
@@ -117,16 +116,6 @@ def test_a_list_of_texts_is_scored_like_each_alone(model):
     assert model.score(tuple(texts)) == model.score(texts) and model.score([]) == []
 
 
-def test_a_batch_of_texts_is_bounded(model, monkeypatch):
-    texts = ["abcdefgh"[: 2 + i % 7] * (1 + i % 5) for i in range(60)]
-    whole, sizes = model.score(texts), []
-    forward = GPT.forward
-    monkeypatch.setattr(windows, "IDS_AT_ONCE", 64)
-    monkeypatch.setattr(GPT, "forward", lambda self, idx, **options: sizes.append(idx.numel()) or forward(self, idx, **options))
-    assert model.score(texts) == pytest.approx(whole, abs=1e-5)
-    assert max(sizes) <= 64 and len(sizes) < len(texts)
-
-
 def test_small_work_uses_one_thread_and_the_number_stays(model, monkeypatch):
     seen, forward = [], GPT.forward
     monkeypatch.setattr(
@@ -204,10 +193,6 @@ def test_a_mistake_is_a_value_error_that_speaks_of_arguments(model, call, says):
     with pytest.raises(ValueError, match=f"^{says}") as error:
         call(model)
     assert "--" not in str(error.value)
-
-
-def test_a_model_is_equal_to_itself_alone_and_can_be_a_key(run, model):
-    assert model == model and model != chargpt.load(run) and {model: 1}[model] == 1
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

@@ -1,6 +1,3 @@
-import io
-import sys
-
 import pytest
 
 from chargpt.sampling.prompt import encode_prompt, read_prompt
@@ -13,27 +10,12 @@ def test_a_file_comes_without_its_byte_order_mark_and_with_every_other_character
     assert read_prompt("", str(tmp_path / "prompt.txt")) == "ab\r\nc\n"
 
 
-def test_standard_input_is_read_only_when_asked_for(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)
-    assert read_prompt("ab", None) == "ab"
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\nc")))
-    assert read_prompt("", "-") == "ab\nc"
-
-
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     with pytest.raises(UserError, match="latin: byte 3 is not UTF-8"):
         read_prompt("", str(tmp_path / "latin"))
     with pytest.raises(UserError, match="missing: No such file"):
         read_prompt("", str(tmp_path / "missing"))
-
-
-def test_unknown_characters_are_an_error_or_skipped(capsys):
-    tokenizer = Tokenizer("ab")
-    with pytest.raises(UserError, match="U\\+00C9"):
-        encode_prompt("aÉb", tokenizer, unknown="error")
-    assert encode_prompt("aÉbÉ\x1b", tokenizer, unknown="skip") == [0, 1]
-    assert capsys.readouterr().err == "left out 3 characters that the model has never seen: É \\x1b\n"
 
 
 def test_characters_that_are_read_as_the_folded_one_are_named(capsys):

@@ -69,8 +69,7 @@ def test_only_matrices_are_rounded():
             assert torch.equal(parameter, exact[name]) == is_kept, name
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize(("positions", "threads"), zip(POSITIONS, (1, 2, 1)))
 @pytest.mark.parametrize("precision", SMALLER)
 def test_the_decoder_in_c_computes_with_the_rounded_weights(kernel, precision, positions, threads):
     torch.set_num_threads(threads)

@@ -13,7 +13,7 @@ from chargpt.config import DataConfig
 from chargpt.terminal import UserError, notice_line
 from chargpt.text.corpus import absolute_paths, cached_corpus
 from chargpt.text.encoding import BLOCKS, MARGIN
-from chargpt.text.tokenizer import FOLDED, UnknownCharacters
+from chargpt.text.tokenizer import UnknownCharacters
 
 TOO_SHORT = {
     "empty": (b"", "text.txt: empty; give"),
@@ -143,11 +143,8 @@ def test_looking_into_the_cache_reads_no_text_and_writes_nothing(tmp_path):
     [
         {"n_train": "10"},
         {"n_train": -1},
-        {"notes": "x"},
         {"notes": [1]},
         {"distinct": 10**400},
-        {"distinct": None},
-        {"n_val": 1e3},
     ],
     ids=str,
 )
@@ -209,27 +206,6 @@ def test_a_validation_text_given_is_all_that_validates(load, tmp_path):
     assert np.array_equal(folder.train, corpus.train) and any("they are validation text: 1" in note for note in folder.notes)
     with pytest.raises(UserError, match="is the training text as well"):
         load(tmp_path / "held.txt", val_text=str(tmp_path / "held.txt"))
-
-
-def test_folding_covers_what_it_says(load, corpora):
-    corpus = load(corpora / "chinese-poems.txt", max_vocab=2000)
-    ids = np.concatenate([corpus.train, corpus.val])
-    assert corpus.tokenizer.vocab_size == 2000 and corpus.tokenizer.never_sampled == (1999,)
-    assert np.array_equal(np.bincount(ids, minlength=2000), corpus.counts)
-    assert f"{np.mean(ids != 1999):.2%} of the text" in corpus.describe()[1].text and FOLDED in text_of(corpus)
-
-
-def test_min_count_beyond_every_count_is_an_error(load, tmp_path):
-    (tmp_path / "text.txt").write_text("the sea and the stone")
-    with pytest.raises(UserError, match="data.min_count: 50 given, but no character occurs more than 4 times"):
-        load(tmp_path / "text.txt", min_count=50)
-
-
-def test_a_vocabulary_from_a_run_brings_its_normalizer(load, tmp_path):
-    (tmp_path / "text.txt").write_text("the sea and the stone")
-    (tmp_path / "more.txt").write_text("The SEA and the STONE")
-    small = load(tmp_path / "text.txt", lowercase=True).tokenizer
-    assert text_of(load(tmp_path / "more.txt", tokenizer=small)) == "the sea and the stone"
 
 
 def numbered(count: int) -> str:

@@ -36,7 +36,7 @@ def test_ids_mean_the_text_byte_for_byte(content, load, tmp_path):
     assert bytes(bytes_corpus.train) + bytes(bytes_corpus.val) == path.read_bytes()
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=20))
 def test_any_text_at_all(load, tmp_path, text):
     if text.startswith("\ufeff") or text.encode()[:4] in (b"PK\x03\x04", b"%PDF"):
@@ -47,9 +47,3 @@ def test_any_text_at_all(load, tmp_path, text):
     corpus = load(tmp_path / "text.txt", newlines="keep")
     assert text_of(corpus) == text and corpus.train.max() < corpus.tokenizer.vocab_size
     assert corpus.tokenizer.encode(text).tolist() == [*corpus.train, *corpus.val]
-
-
-def test_real_texts_are_what_python_reads(load, corpora):
-    for name, distinct in (("shakespeare.txt", 65), ("chinese-poems.txt", 6257)):
-        corpus = load(corpora / name, val_fraction=0.1)
-        assert text_of(corpus) == (corpora / name).read_bytes().decode() and corpus.tokenizer.vocab_size == distinct

@@ -1,6 +1,5 @@
 """Lists of items: what is one in each kind of file, its label, the split by item, and what a mistake is told."""
 
-import gzip
 import json
 import random
 
@@ -105,16 +104,7 @@ def test_empty_items_and_missing_labels_are_counted_and_left_out(load, tmp_path)
     assert "empty items skipped: 3" in corpus.notes and "items without a label skipped: 1" in corpus.notes
 
 
-def test_the_case_of_items_and_labels_is_that_of_the_text(load, tmp_path):
-    path = write(tmp_path / "a.csv", "race,name\nElf,Ann\nORC,Bob\nelf,Émile\n")
-    assert both(load(path, items="name", label="race", lowercase=True)) == [
-        Item("elf", "ann"),
-        Item("elf", "émile"),
-        Item("orc", "bob"),
-    ]
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_labels_and_bounds_are_found_in_the_ids(seed):
     draw = random.Random(seed)
     items = [
@@ -135,19 +125,6 @@ def test_labels_and_bounds_are_found_in_the_ids(seed):
 HOSTILE = {
     "a field that is not there": ("a.csv", "race,name\nelf,ann\n", {"items": "nmae"}, ["no column 'nmae'", "name"]),
     "a label that is not there": ("a.csv", "race,name\nelf,a\n", {"items": "name", "label": "rase"}, ["data.label=race"]),
-    "a label of JSON that is not there": (
-        "a.jsonl",
-        '{"a": "x"}\n',
-        {"items": "a", "label": "b"},
-        ["no field 'b'", "data.label"],
-    ),
-    "another field": (
-        "a.csv",
-        "name,race\nann,elf\nbob,orc\n",
-        {"items": "nam"},
-        ["no column 'nam'", "did you mean data.items=name?"],
-    ),
-    "another field of JSON lines": ("a.jsonl", '{"name": "ann"}\n', {"items": "nam"}, ["did you mean data.items=name?"]),
     "a field of plain text": ("a.txt", "ann\nbob\n", {"items": "name"}, ["no field 'name'", "data.items=line"]),
     "a label of plain text": ("a.txt", "ann\nbob\n", {"items": "line", "label": "race"}, ["data.label", "file or folder"]),
     "a quote that is never closed": (
@@ -157,10 +134,8 @@ HOSTILE = {
         ["line 2", "quote"],
     ),
     "NUL": ("a.txt", "ann\nb\0b\n", {"items": "line"}, ["line 2", "U+0000", "remove it"]),
-    "NUL in a table": ("a.csv", "name\nann\nb\0b\n", {"items": "name"}, ["line 3"]),
     "the separator": ("a.txt", "ann\nb\x1eb\n", {"items": "line"}, ["line 2", "U+001E", "remove it"]),
     "one item": ("a.txt", "ann\nann\n", {"items": "line"}, ["1 different item", "two or more"]),
-    "no item": ("a.txt", "\n \n\n", {"items": "line"}, ["no item", "empty items skipped: 3"]),
     "a million labels": (
         "a.csv",
         "id,name\n" + "".join(f"{i},ann\n" for i in range(20_000)),
@@ -173,26 +148,6 @@ HOSTILE = {
         {"items": "name"},
         ["line 3", "16,777,216", "quote"],
     ),
-    "a label of millions of characters": (
-        "a.csv",
-        f"id,name\nelf,ann\n{'x' * 10**7},bob\n",
-        {"items": "name", "label": "id"},
-        ["line 3", "10,000,000 characters", "data.label"],
-    ),
-    "a line of millions of fields": (
-        "a.csv",
-        "name\nann\n" + "," * 3_000_000,
-        {"items": "name"},
-        ["line 3", "1,048,576 fields"],
-    ),
-    "a million columns": ("a.csv", "a," * 10**6 + "b\nann\n", {"items": "name"}, ["no column 'name'", "999,989 more"]),
-    "a million fields of JSON": (
-        "a.jsonl",
-        json.dumps({f"a{i}": "" for i in range(300_000)}) + "\n",
-        {"items": "name"},
-        ["no field 'name'", "299,988 more"],
-    ),
-    "a name of a million characters": ("a.csv", "x" * 10**6 + "\nann\n", {"items": "name"}, ["no column 'name'", "xxx..."]),
     "bytes": ("a.txt", "ann\nbob\n", {"items": "line", "vocabulary": "bytes"}, ["items"]),
     "a label without items": ("a.txt", "ann\nbob\n", {"label": "race"}, ["label", "data.items"]),
     "half a surrogate pair": ("a.jsonl", '{"a": "x"}\n{"a": "\\ud800"}\n', {"items": "a"}, ["line 2", "surrogate"]),
@@ -212,29 +167,3 @@ def test_a_hostile_file_gets_one_line(what, load, tmp_path):
         and isinstance(error.value, UserError)
         or what in ("bytes", "a label without items")
     )
-
-
-def test_a_table_that_unpacks_to_gigabytes_ends_early(load, tmp_path):
-    million = gzip.compress(b"x" * 2**20)
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"name\n") + million * 2000)
-    with pytest.raises(UserError, match="a.csv.gz: unpacks to more than 200 times its size; unpack it yourself"):
-        load(tmp_path / "a.csv.gz", items="name")
-
-
-def test_a_cell_of_ten_megabytes_is_no_item_and_one_of_two_is(load, tmp_path):
-    with pytest.raises(UserError, match="line 3: an item of 10,000,000 characters, more than 8,388,608; split it"):
-        load(write(tmp_path / "a.csv", f"name\nann\n{'x' * 10**7}\n" + f"{'y' * 10**7}\n"), items="name")
-    corpus = load(write(tmp_path / "b.csv", f"name\nann\n{'x' * 2 * 10**6}\n"), items="name")
-    assert corpus.items.longest == 2 * 10**6
-
-
-@pytest.mark.parametrize("length", range(12))
-def test_what_counts_follows_the_first_tab_of_an_item(length):
-    draw = random.Random(length)
-    for _ in range(50):
-        ids = np.array(draw.choices([0, 1, 2], k=length), np.uint8)
-        expected, after_tab = [], False
-        for value in ids:
-            expected.append(after_tab)
-            after_tab = value != 0 and (after_tab or value == 1)
-        assert ItemMarks(0, 1).counted(ids).tolist() == expected

@@ -9,7 +9,7 @@ from text_helpers import ROOT, text_of
 
 from chargpt.terminal import UserError
 from chargpt.text import sources
-from chargpt.text.sources import SHAKESPEARE_SHA256, named_corpus
+from chargpt.text.sources import named_corpus
 
 
 def test_the_default_is_the_documentation_every_python_carries(load):
@@ -23,17 +23,6 @@ def test_the_standard_library_is_a_text(tmp_path):
     names = {source.path.name for source in found}
     assert {"argparse.py", "ast.py"} <= names and "test_argparse.py" not in names
     assert all("site-packages" not in source.path.parts for source in found)
-
-
-def test_shakespeare_is_taken_from_data_and_nothing_else_for_it(load, tmp_path, corpora):
-    content = (corpora / "shakespeare.txt").read_bytes()
-    assert hashlib.sha256(content).hexdigest() == SHAKESPEARE_SHA256
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "shakespeare.txt").write_bytes(content)
-    assert load("shakespeare").characters == 1_115_394
-    (tmp_path / "data" / "shakespeare.txt").write_bytes(content[:-1])
-    with pytest.raises(UserError, match="not the Shakespeare text, by its SHA-256; delete it to download it again"):
-        load("shakespeare")
 
 
 def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):

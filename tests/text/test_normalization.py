@@ -16,7 +16,7 @@ NORMALIZERS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(TRICKY, TRICKY, NORMALIZERS)
 def test_a_text_may_be_cut_where_it_is_said_to_be_safe(text, more, normalizer):
     cut = normalizer.safe_cut(text)

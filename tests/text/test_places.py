@@ -1,9 +1,7 @@
 """Every place of the training text is found in the files that it was read from, and none in files that have changed."""
 
 import json
-import ntpath
 import os
-import posixpath
 import random
 import re
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 
 from chargpt.config import DataConfig
 from chargpt.text.corpus import Corpus
-from chargpt.text.places import Place, find_places, is_on_a_share
+from chargpt.text.places import Place, find_places
 
 SETTINGS = [
     {},
@@ -107,16 +105,6 @@ def test_a_text_that_is_not_on_this_machine_is_not_downloaded(tmp_path, load, fo
     assert find_places([0], corpus, DataConfig(), texts=["shakespeare"], root=tmp_path) == {}
 
 
-def test_an_empty_file_changes_no_place(load, folder):
-    (folder / "a0.txt").touch()
-    corpus = load(folder, pattern="*")
-    words = words_of(corpus)
-    for word, at in words.items():
-        assert places_in(corpus, [at], folder)[at] == Place(
-            file=line_in_file(folder, word)[0], line=line_in_file(folder, word)[1]
-        )
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="needs Linux")
 def test_a_file_of_the_system_is_not_opened(load, folder, monkeypatch):
     """Some of them block their reader, such as /proc/kmsg."""
@@ -124,10 +112,3 @@ def test_a_file_of_the_system_is_not_opened(load, folder, monkeypatch):
     monkeypatch.setattr("chargpt.text.source_bytes.open_unpacked", lambda path, **_: pytest.fail(f"{path} was opened"))
     for text in ("/proc/self/environ", "/proc/self/net"):
         assert find_places([0], corpus, DataConfig(pattern="*"), texts=[text], root=folder.parent) == {}
-
-
-def test_a_share_is_known_by_its_name():
-    for path in (r"\\host\share\a.txt", "//host/share/a.txt", r"\\.\pipe\name", r"\\?\UNC\host\share\a.txt"):
-        assert is_on_a_share(path, drive_of=ntpath.splitdrive) and not is_on_a_share(path, drive_of=posixpath.splitdrive)
-    for path in (r"C:\texts\a.txt", r"texts\a.txt", "a.txt"):
-        assert not is_on_a_share(path, drive_of=ntpath.splitdrive)

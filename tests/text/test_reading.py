@@ -23,7 +23,7 @@ NORMALIZERS = [{"newlines": "fold"}, {"normalize": "NFC"}, {"normalize": "NFKC",
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS, ids=str)
 def test_prompts_are_normalised_like_megabytes_of_text(normalizer, load, tmp_path):
-    content = "Cafe\u0301 ΟΔΟΣ\r\nﬁn\rか\u3099行\n" * 100_000
+    content = "Cafe\u0301 ΟΔΟΣ\r\nﬁn\rか\u3099行\n" * 50_000
     (tmp_path / "text.txt").write_bytes(content.encode())
     corpus = load(tmp_path / "text.txt", **normalizer)
     assert [*corpus.train, *corpus.val] == corpus.tokenizer.encode(content).tolist()
@@ -71,14 +71,3 @@ def test_64_mib_on_one_line_with_one_emoji_take_little_memory(case, tmp_path):
     path.write_bytes(b"a" * 2**25 + "🌊".encode() + b"b" * 2**25)
     peak, characters = memory_to_encode(path, tmp_path / ".cache", case)
     assert peak < 100_000_000 and characters == 2**26 + 1
-
-
-@pytest.mark.nightly
-def test_a_gigabyte_takes_no_more_memory(corpora, tmp_path):
-    for name in ("shakespeare.txt", "chinese-poems.txt"):
-        block = (corpora / name).read_bytes()
-        with open(tmp_path / name, "wb") as file:
-            for _ in range(10**9 // len(block)):
-                file.write(block)
-        peak, _ = memory_to_encode(tmp_path / name, tmp_path / ".cache")
-        assert peak < 200_000_000

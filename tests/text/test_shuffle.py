@@ -75,13 +75,6 @@ def test_all_files_and_standard_input_are_shuffled_together(load, tmp_path, monk
     assert len(set(texts)) == 1 and texts[0] != "\n".join(NAMES)
 
 
-def test_a_column_of_a_table_is_shuffled(load, tmp_path):
-    (tmp_path / "a.csv").write_text("n,name\n" + "".join(f"{n},{name}\n" for n, name in enumerate(NAMES)))
-    (tmp_path / "a.txt").write_text("\n".join(NAMES))
-    corpus = load(tmp_path / "a.csv", field="name", format="fields", shuffle="lines")
-    assert text_of(corpus) == text_of(load(tmp_path / "a.txt", shuffle="lines"))
-
-
 def test_the_order_is_part_of_the_fingerprint_and_of_the_cached_copy(load, tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(NAMES))
     plain, first = load(tmp_path / "a.txt"), load(tmp_path / "a.txt", shuffle="lines")

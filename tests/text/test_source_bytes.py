@@ -1,6 +1,5 @@
 """A change of a text is noticed, and a text that did not change is not read again."""
 
-import bz2
 import gzip
 import lzma
 import os
@@ -85,26 +84,13 @@ def test_a_file_that_grows_faster_than_it_is_read_comes_to_an_end(tmp_path):
     assert read == b"the sea "
 
 
-def test_a_file_of_the_kernel_has_no_size_but_content():
-    assert b"".join(Source(label="version", path=Path("/proc/version")).chunks(100)).startswith(b"Linux")
-
-
-@pytest.mark.parametrize("name, pack", [("bomb.txt.gz", gzip.compress), ("bomb.xz", lzma.compress), ("bomb.bz2", bz2.compress)])
+@pytest.mark.parametrize("name, pack", [("bomb.txt.gz", gzip.compress), ("bomb.xz", lzma.compress)])
 def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_path):
     path = tmp_path / name
-    path.write_bytes(pack(b"a" * 2**24) * 30)  # half a gigabyte, unpacked
+    path.write_bytes(pack(b"a" * 2**23) * 30)  # a quarter of a gigabyte, unpacked
     with pytest.raises(UserError, match=f"{name}: unpacks to more than 200 times its size; unpack it yourself"):
         load(path)
     assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000
-
-
-def test_readers_of_one_stream_keep_their_own_places():
-    with tempfile.TemporaryFile() as copy:
-        copy.write(bytes(range(256)) * 1000)
-        copy.flush()
-        source = Source(label="standard input", copy=copy)
-        pairs = list(zip(source.chunks(1000), source.chunks(1000)))
-        assert b"".join(a for a, _ in pairs) == b"".join(b for _, b in pairs) == bytes(range(256)) * 1000
 
 
 def test_a_reader_of_a_stream_moves_as_one_of_a_file_does():

@@ -32,14 +32,11 @@ RECOGNISED = {
     "CSV by its lines": (".txt", CSV.replace('"Dear friend, ', '"'), "CSV", ","),
     "TSV by its name": (".tsv", TSV, "TSV", "\t"),
     "TSV by its lines": ("", TSV, "TSV", "\t"),
-    "pairs of sentences": (".txt", "the sea\tdas Meer\n" * 20, "TSV", "\t"),
     "JSON lines": ("", LINES, "JSON lines", ""),
     "a JSON list": ("", json.dumps(RECORDS, indent=1), "JSON", ""),
     "a JSON object": ("", json.dumps({"poems": RECORDS}), "JSON", ""),
-    "a cut JSON object": ("", json.dumps({"poems": RECORDS})[:500], "JSON", ""),
     "HTML": ("", "\n<!DOCTYPE html>\n" + HTML, "HTML", ""),
     "HTML without a type": (".txt", HTML, "HTML", ""),
-    "XHTML": ("", '<?xml version="1.0"?>\n<!DOCTYPE html>\n' + HTML, "HTML", ""),
     "a piece of HTML by its name": (".html", "the sea <b>and</b> the stone", "HTML", ""),
     "XML": ("", XML, "XML", ""),
     "SRT": ("", "\ufeff" + SRT.replace("\n", "\r\n"), "SRT", ""),
@@ -51,12 +48,8 @@ PLAIN = {
     "verses with two commas each": "the sea, the stone, the wind,\n" * 40,
     "Python": inspect.getsource(model),
     "Python without strings at the margin": inspect.getsource(chargpt.text.facts),
-    "indented numbers": "  1,  2,  3\n" * 40,
     "a dictionary in Python": "{'a': 1, 'b': 2}\n",
     "braces": "{ the sea }\n[ the stone ]\n",
-    "a note in brackets": "[Illustration]\n\nThe sea\n",
-    "a script": "#!/bin/sh\necho the sea\n",
-    "numbered lines": "1\nthe sea\n2\nthe stone\n",
     "tabs as indentation": "\tthe sea\n\tthe stone\n" * 20,
     "nothing": "",
 }
@@ -97,17 +90,6 @@ def test_each_format_is_one_line_with_the_setting_to_add(tmp_path):
     assert spaces.endswith("data.field='the body'") or sys.platform == "win32"
 
 
-def test_a_column_alone_is_a_list_and_needs_no_warning(tmp_path):
-    assert warnings(tmp_path, a_csv="name\nAnna\nBen\n") == []
-
-
-def test_reading_as_text_on_purpose_is_not_warned_of(tmp_path):
-    (tmp_path / "a.csv").write_text(CSV)
-    sources = [Source(label="a.csv", path=tmp_path / "a.csv")]
-    assert warnings_about(sources, DataConfig(format="text")) == []
-    assert warnings_about(sources, DataConfig(format="fields", field="body")) == []
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="the command is split as a POSIX shell does")
 @pytest.mark.parametrize("suffix, content", [("html", HTML), ("xml", XML), ("srt", SRT), ("vtt", VTT)])
 def test_the_command_that_a_warning_names_writes_the_text_alone(suffix, content, tmp_path):
@@ -138,15 +120,6 @@ def test_a_setting_that_does_nothing_is_an_error_if_it_was_given(case, load, tmp
     with pytest.raises(UserError, match=message):
         load(tmp_path / "a.txt", asked=settings, **settings)
     assert load(tmp_path / "a.txt", **settings).characters == 21, "a file of settings may be for several texts"
-
-
-def test_settings_that_do_something_are_no_error(load, tmp_path):
-    (tmp_path / "all").mkdir()
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / "all" / name).write_text(f"the sea and the stone of {name}")
-    (tmp_path / "a.csv").write_text(CSV)
-    load(tmp_path / "all", pattern="*.txt", separator="x", asked=["separator"])
-    load(tmp_path / "a.csv", field="body", format="fields", separator="x", asked=["separator"])
 
 
 def test_a_fraction_beside_a_text_for_validation_is_an_error(load, tmp_path):

@@ -1,15 +1,11 @@
 """Text <-> ids: nothing is lost, unknown characters are reported, and a hostile vocabulary is refused."""
 
 import json
-import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_helpers import ROOT
 
 from chargpt.config import DataConfig
 from chargpt.text.normalization import TextNormalizer
@@ -18,7 +14,6 @@ from chargpt.text.tokenizer import (
     FOLDED,
     Tokenizer,
     UnknownCharacters,
-    character_name,
     code_points,
     utf8_lengths,
 )
@@ -34,7 +29,7 @@ def fitted(text: str, *, min_count: int = 1, max_vocab: int = 0, normalizer: Tex
     return Tokenizer.fit(counts_of(normalizer.apply(text)), normalizer=normalizer, min_count=min_count, max_vocab=max_vocab)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ANY_TEXT.filter(bool))
 def test_decoding_undoes_encoding_and_ids_follow_code_points(text):
     tokenizer = fitted(text)
@@ -45,7 +40,7 @@ def test_decoding_undoes_encoding_and_ids_follow_code_points(text):
     assert Tokenizer.from_json(json.loads(json.dumps(tokenizer.to_json()))) == tokenizer
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(ANY_TEXT.filter(bool), ANY_TEXT, st.integers(1, 20))
 def test_a_vocabulary_holds_what_is_known_already(text, known, more):
     tokenizer = Tokenizer.fit(counts_of(text), normalizer=TextNormalizer(), known=known)
@@ -57,7 +52,7 @@ def test_a_vocabulary_holds_what_is_known_already(text, known, more):
     assert {*known} <= {*limited.characters} and limited.vocab_size == min(limit, len({*text, *known}))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ANY_TEXT)
 def test_bytes_hold_every_text_and_stream_as_they_come(text):
     tokenizer = Tokenizer(None)
@@ -65,23 +60,6 @@ def test_bytes_hold_every_text_and_stream_as_they_come(text):
     assert tokenizer.vocab_size == 256 and tokenizer.decode(ids) == text and ids.dtype == np.int64
     stream = tokenizer.stream()
     assert "".join(stream.push([i]) for i in ids.tolist()) + stream.finish() == text
-
-
-def test_the_vocabulary_does_not_depend_on_the_hash_seed():
-    code = """
-import numpy as np
-from chargpt.text.tokenizer import Tokenizer, code_points
-from chargpt.text.normalization import TextNormalizer
-print(Tokenizer.fit(np.bincount(code_points("sea, \u6d77, \xe9")), normalizer=TextNormalizer()).to_json())
-"""
-    command, root = [sys.executable, "-c", code], ROOT
-    runs = [subprocess.run(command, cwd=root, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True) for seed in "01"]
-    assert runs[0].stdout == runs[1].stdout != b""
-
-
-def test_unfinished_bytes_become_replacement_characters():
-    stream = Tokenizer(None).stream()
-    assert stream.push([0xE4, 0xB8]) == "" and stream.finish() == FOLDED
 
 
 def test_a_prompt_is_normalised_like_the_text():
@@ -103,7 +81,7 @@ def test_rare_characters_share_an_id_that_is_never_sampled():
     assert tokenizer.encode("adz").tolist() == [0, 3, 3] and tokenizer.decode([0, 3]) == "a" + FOLDED
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(ANY_TEXT.filter(bool), st.integers(2, 20))
 def test_max_vocab_keeps_the_commonest_and_counts_the_folded_one(text, limit):
     tokenizer = fitted(text, max_vocab=limit)
@@ -128,29 +106,10 @@ def test_folding_begins_only_where_the_limit_is_exceeded_and_drops_the_last_of_e
         assert (tokenizer.characters, tokenizer.folded) == (characters, folded), (text, limits)
 
 
-def test_an_error_lists_eight_unknown_characters_and_counts_the_rest():
-    for unknown, more in (("αβγδεζηθ", ""), ("αβγδεζηθικ", " and 2 more")):
-        with pytest.raises(UnknownCharacters) as error:
-            fitted("a").encode(unknown)
-        message = str(error.value)
-        assert message.startswith(
-            "prompt: characters the model has not seen: 'α' U+03B1 GREEK SMALL LETTER ALPHA at character 1 ("
-        )
-        assert message.count("GREEK") == 8 and message.endswith(f"){more}; change them, or skip them with --unknown skip")
-        assert error.value.characters == unknown
-
-
 def test_the_nearest_character_is_alike_in_case_base_look_or_kind():
     tokenizer = fitted("aB1'-. \n")
     nearest = {"A": "a", "b": "B", "à": "a", "À": "a", "’": "'", "—": "-", "!": "'", "/": ".", "\t": " ", "٣": "1", "Ω": None}
     assert {character: tokenizer.nearest(character) for character in nearest} == nearest
-
-
-def test_equal_vocabularies_are_equal_and_hash_alike():
-    one, folded = Tokenizer("ab"), Tokenizer("ab", folded=True)
-    assert one == Tokenizer("ab") and hash(one) == hash(Tokenizer("ab"))
-    assert one != folded and one != "ab" and one != Tokenizer("ab", normalizer=TextNormalizer(lowercase=True))
-    assert len({one, Tokenizer("ab"), folded, Tokenizer(None)}) == 3
 
 
 @pytest.mark.parametrize("characters, folded", [("ab", False), ("ab", True), (None, False)])
@@ -161,20 +120,6 @@ def test_every_vocabulary_comes_back_from_json(characters, folded, normalize, ne
     tokenizer = Tokenizer(characters, folded=folded, normalizer=normalizer)
     found = Tokenizer.from_json(json.loads(json.dumps(tokenizer.to_json())))
     assert (found.characters, found.folded, found.normalizer) == (characters, folded, normalizer)
-
-
-def test_unknown_code_points_are_minus_one_wherever_they_lie():
-    tokenizer = Tokenizer("bd")
-    assert tokenizer.ids_of("abcde\U0010ffff").tolist() == [-1, 0, -1, 1, -1, -1]
-    assert set(tokenizer.table().tolist()) == {-1, 0, 1} and tokenizer.table()[-1] == -1
-
-
-def test_a_similar_character_is_a_single_one():
-    assert fitted("J\u030c").nearest("\u01f0") == "J"  # its upper case is two characters, both known
-
-
-def test_a_character_without_a_name_is_described_by_its_number():
-    assert character_name("\x07") == "'\\x07' U+0007" and character_name("a") == "'a' U+0061 LATIN SMALL LETTER A"
 
 
 def test_ids_take_the_smallest_numbers_that_hold_them():
@@ -222,21 +167,6 @@ def test_no_other_json_is_taken_for_a_vocabulary(data):
     Tokenizer.from_json(GOOD)
     with pytest.raises(ValueError, match="vocabulary"):
         Tokenizer.from_json(data)
-
-
-def test_utf8_lengths_are_those_of_the_encoding():
-    for text in ("a", "é", "中", "👩", "aé中👩\n"):
-        assert utf8_lengths(code_points(text)).tolist() == [len(character.encode()) for character in text]
-    assert utf8_lengths(code_points(b"\xff".decode("utf-8", "surrogateescape"))).tolist() == [1]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_of_many_that_are_equally_common_the_first_are_kept(seed):
-    draw = random.Random(seed)
-    counts = {chr(33 + number): draw.choice([1, 2, 3]) for number in range(300) if chr(33 + number).isprintable()}
-    limit = draw.randrange(2, len(counts))
-    expected = sorted(sorted(counts, key=lambda character: -counts[character])[: limit - 1])
-    assert fitted("".join(c * n for c, n in counts.items()), max_vocab=limit).characters == "".join(expected)
 
 
 def test_the_length_in_utf_8_of_every_kind_of_character():

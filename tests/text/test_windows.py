@@ -7,7 +7,7 @@ from chargpt.text import windows
 from chargpt.text.windows import windows_of
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 8, 9, 10, 17, 100, 129])
+@pytest.mark.parametrize("length", [0, 1, 9, 10, 129])
 @pytest.mark.parametrize("rows", [1, 3, 1000])
 @pytest.mark.parametrize("stride", [1, 3, 8])
 def test_every_id_but_the_first_is_predicted_once(length, rows, stride, monkeypatch):
