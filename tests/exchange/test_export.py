@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.exchange.export import check_destination, installed, publish, require
+from chargpt.exchange.export import check_destination, publish
 from chargpt.exchange.html import TEMPLATE
 from chargpt.terminal import UserError
 
@@ -200,10 +200,3 @@ def test_a_signal_at_any_line_leaves_the_destination_whole_and_nothing_else(tmp_
     )
     lines, code, problems = json.loads(done.stdout)
     assert (code, problems) == (0, []) and lines > 60
-
-
-def test_a_missing_package_is_named_with_the_command():
-    assert installed("torch") and not installed("a_package_that_is_not_there")
-    with pytest.raises(UserError, match="--to gguf: needs the package a_package.*pip install a_package"):
-        require("a_package_that_is_not_there", target="gguf")
-    require("torch", target="gguf")
