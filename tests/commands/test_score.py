@@ -55,6 +55,10 @@ def test_with_the_context_as_stride_the_loss_is_the_validation_loss(run, file, c
     bits = [value for line in lines for value in line["bits"]]
     assert bits[0] is None and sum(bits[1:]) == pytest.approx(totals["total"]["bits"], abs=0.05)
     assert totals["stride"] == totals["context"] == 16
+    main(["score", str(run), str(file), "--json"])
+    totals = objects(capsys.readouterr().out)[-1]
+    assert totals["stride"] == 8  # by default, the windows overlap
+    assert totals["total"]["loss"] == pytest.approx(loaded.score(TEXT, stride=8), abs=1e-5)
 
 
 def test_the_table_has_a_line_for_each_text_and_for_each_program(run, file, capsys):

@@ -148,6 +148,14 @@ def test_the_smallest_numbers_of_float16_are_read(open_page, tmp_path):
     assert write(open_page(loaded), prompt="The sea") == expected.removesuffix("\n")
 
 
+def test_a_folded_character_is_read_but_never_written(tmp_path, open_page):
+    loaded = new_model(tmp_path, VOCABULARIES["folded"])
+    page = open_page(loaded)
+    text = write(page, prompt="The sea. H", temperature="2", length=400)
+    assert "\ufffd" not in text[10:] and text[:10] == "The sea\ufffd \ufffd"
+    assert page.text_content("#notice") == "Read as one unknown character: . H"
+
+
 HARD_PROMPTS = {
     "emoji": "\U0001f469\u200d\U0001f680 The sea \U0001f1e9\U0001f1ea",
     "controls": "The\0 \x1b[2Jsea\x7f\x85\u2028\u202e\ufeff",

@@ -1,6 +1,6 @@
 """A text comes out the same whether it is normalised as a whole or in pieces."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chargpt.text.normalization import TextNormalizer
@@ -18,6 +18,7 @@ NORMALIZERS = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(TRICKY, TRICKY, NORMALIZERS)
+@example("aΣa", "", TextNormalizer(newlines="keep", normalize="none", lowercase=True))
 def test_a_text_may_be_cut_where_it_is_said_to_be_safe(text, more, normalizer):
     cut = normalizer.safe_cut(text)
     assert normalizer.apply(text[:cut]) + normalizer.apply(text[cut:] + more) == normalizer.apply(text + more)

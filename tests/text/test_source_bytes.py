@@ -36,6 +36,7 @@ def test_an_edit_that_keeps_size_and_time_is_seen(load, tmp_path):
     first = load(path)
     path.write_text("the sea and the store")
     os.utime(path, ns=times)
+    aged(path)
     second = load(path)
     assert second.fingerprint != first.fingerprint and text_of(second) == "the sea and the store"
 
