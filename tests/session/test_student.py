@@ -157,7 +157,7 @@ def test_a_run_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_path
     lines.write_bytes(text.read_bytes().replace(b"\n", b"\r\n"))
     assert run(lines, tmp_path, "both", *words) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.count("data.newlines=keep") == 1  # a note on the text is for both
+    assert out.count("the setting data.newlines") == 1  # a note on the text is for both
     assert "two runs the loss is" in out and "both learns from" in out
     assert last_step(tmp_path / "both-teacher").name == "step-00000040" and last_step(tmp_path / "both")
 
