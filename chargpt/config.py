@@ -478,7 +478,9 @@ def _typed_values(section: type, name: str, values: Mapping[str, Any], where: Wo
     changed = {}
     for key, value in values.items():
         key = RENAMED.get(f"{name}.{key}", str(key)).removeprefix(f"{name}.")
-        if f"{name}.{key}" in GONE and not isinstance(value, FromCommandLine):
+        if f"{name}.{key}" in GONE:
+            if isinstance(value, FromCommandLine):
+                raise UserError(where, f": {name}.{key}: this setting is gone; leave it out")
             continue
         if key not in hints:
             hint = elsewhere(str(key).rpartition(".")[2]) or _nearest(str(key), hints, prefix=name + ".")

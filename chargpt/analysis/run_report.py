@@ -85,6 +85,7 @@ class RunReport:
     config: Config
     environment: Mapping[str, str | int | bool]
     progress: Progress  # what the run has reached, at its newest checkpoint
+    sources: Mapping[str, str] = field(default_factory=dict)  # who set each setting that is no default
     log: MetricsLog
     corpus: list[Notice] = field(default_factory=list)  # about the text
     training_characters: int | None = None
@@ -113,6 +114,7 @@ def measure_run(
 ) -> RunReport:
     """Everything about the run in `folder` and its model. What needs its `corpus` or its `index` is left out without it."""
     is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
+    newest = newest_state(folder)
     facts: dict[str, Any] = {
         "name": loaded.run,
         "step": loaded.step,
@@ -124,7 +126,8 @@ def measure_run(
         "config": loaded.config,
         "environment": loaded.environment,
         "fingerprint": loaded.fingerprint,
-        "progress": newest_state(folder).progress,
+        "progress": newest.progress,
+        "sources": newest.sources,
         "log": read_metrics(folder),
     }
     if corpus is None:

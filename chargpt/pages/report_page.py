@@ -385,7 +385,12 @@ def _url(levels: np.ndarray, width: int) -> str:
 def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
     """Every setting of the run by section, and the machine that it was trained on."""
     groups = {**settings_of(run), "trained on": dict(run.environment), "report made on": {"engine": run.engine}}
-    return [(name, [(key, setting(value)) for key, value in values.items()]) for name, values in groups.items()]
+    by = {key: f"   ({source})" for key, source in run.sources.items()}  # who has set it
+    rows = {
+        name: [(key, setting(value) + by.get(f"{name}.{key}", "")) for key, value in values.items()]
+        for name, values in groups.items()
+    }
+    return [*rows.items()]
 
 
 def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:

@@ -1,18 +1,19 @@
 """The command line of train.py. Nothing here imports torch, so that --help and a mistyped option are answered at once."""
 
 import argparse
+import dataclasses
 import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from chargpt.config import COMMAND_LINE, FromCommandLine, Tree, elsewhere, typed_values
+from chargpt.config import COMMAND_LINE, Config, FromCommandLine, Tree, elsewhere, typed_values
 from chargpt.errors import Command, Given, Option, UserError, join, resuming
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, number
 
-SECTIONS = ("model", "optim", "train", "data", "checkpoint", "runtime")  # of chargpt/config.py
+SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 OPTIONS = ("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option

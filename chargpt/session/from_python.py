@@ -51,9 +51,11 @@ class Caller(Screen):
         """Show a line of the child: a record, or what else it has printed."""
         plain, is_record, content = line.partition(RECORD)
         print(plain, end="", flush=True)
-        if not is_record:
+        try:
+            record = json.loads(content) if is_record else None
+        except ValueError:  # the end of a child that was killed
             return
-        match json.loads(content):
+        match record:
             case {"kind": "lines", "text": text}:
                 self.lines(text)
             case {"kind": "notice", "label": label, "text": text}:

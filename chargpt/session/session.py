@@ -14,7 +14,7 @@ import torch
 
 from chargpt.analysis.copies import longest_copy
 from chargpt.analysis.heads import draw_attention
-from chargpt.config import Config, TrainConfig
+from chargpt.config import Config, TrainConfig, difference
 from chargpt.errors import Message, Option, UserError, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
@@ -285,6 +285,7 @@ class Session:
             seconds = None if self.seconds is None else seconds_of_another(self.trainer.config)
         config, teachers, warnings = find_teachers(long_enough(config, step=0, seconds=seconds), folder.parent)
         check_teachers(teachers, self.corpus.tokenizer, context=config.model.block_size)
+        changed = {change.key: "chosen" for change in difference(self.trainer.config, config)}
         journal = Journal(verbose=self.journal.verbose)
         journal.add(warnings)
         run = Run(check_free(folder, folder.parent))
@@ -307,7 +308,7 @@ class Session:
             run=run,
             journal=journal,
             options=self.options,
-            sources=self.sources,
+            sources={**self.sources, **changed},
             checkpoints=self.checkpoints,
             started=self.deadline or time.perf_counter(),  # what this run has not used is for the next one
             seconds=seconds,

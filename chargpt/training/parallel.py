@@ -151,12 +151,13 @@ class Group:
             yield
         self.read(flags.tolist())
 
-    def share(self, value: T) -> T:
-        """The `value` of the first process."""
+    def share(self, value: T, *tensors: Tensor) -> T:
+        """The `value` of the first process, whose `tensors` are copied into those of the others."""
         values, self._has_decided = [value], True
         if self.size > 1:
             with _noticing_loss():
                 dist.broadcast_object_list(values, src=0)
+        self.broadcast(*tensors)
         return values[0]
 
     def broadcast(self, *tensors: Tensor) -> None:
@@ -204,6 +205,8 @@ def _noticing_loss() -> Iterator[None]:
     """Raise PeerFailed for an error of torch.distributed in this block."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         raise PeerFailed(f"another process is lost ({_first_line(error)}); continue with --resume") from None
 

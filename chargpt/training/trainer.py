@@ -234,6 +234,5 @@ class Trainer:
 
     def share(self) -> None:
         """Give every process the state of the first one."""
-        self.group.broadcast(self.weights.vector, *self.optimizer.vectors())
-        self.progress = self.group.share(self.progress)
+        self.progress = self.group.share(self.progress, self.weights.vector, *self.optimizer.vectors())
         self.weights.refresh()

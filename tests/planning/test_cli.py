@@ -1,17 +1,10 @@
 """The command line of train.py: texts and settings are told apart, contradictions are one line."""
 
-import dataclasses
-
 import pytest
 
-from chargpt.config import Config
-from chargpt.planning.cli import SECTIONS, parse_options
+from chargpt.planning.cli import parse_options
 from chargpt.terminal import UserError
 from chargpt.text.sources import NAMES
-
-
-def test_the_sections_are_those_of_the_settings():
-    assert SECTIONS == tuple(section.name for section in dataclasses.fields(Config))
 
 
 def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):
