@@ -1,4 +1,4 @@
-"""How much worse the choice of `--minutes` is than the best of six other recipes, on texts of many kinds.
+"""How much worse the choice of `--minutes` is than the best of five other recipes, on texts of many kinds.
 
     python tests/benchmarks/regret.py run RESULTS [--minutes 1,3] [--texts NAME,...] [--seeds 1,2] [--jobs N] [--corpora FOLDER]
     python tests/benchmarks/regret.py summary RESULTS
@@ -8,9 +8,9 @@ docs/lab/results/regret.jsonl. A second call goes on with what is missing, so it
 
 Runs are those of train.py, but a simulated clock says how long a step takes: that of a machine with SPEED. So a run sees the
 characters that fit into its time on that machine, whatever else this one does, and ends with the same bits again. Each job uses
-one thread. All recipes and times for one text take about seven times the sum of the times.
+one thread. All recipes and times for one text take about six times the sum of the times.
 
-The best of seven losses is low by chance too. With --seeds, each recipe is run with each of these seeds too, and `summary` says
+The best of six losses is low by chance too. With --seeds, each recipe is run with each of these seeds too, and `summary` says
 what the choice loses in the means of all seeds as well. A short text has a short validation split: 500 characters have a
 standard error of 0.09 nats. So the models are also tried on the FOLLOWING characters after the text, where its source goes on,
 which chose nothing.
@@ -238,7 +238,6 @@ def recipes(chosen: Config, minutes: float) -> dict[str, list[str]]:
             f"model.n_embd={shape[1]}",
         ],
         "AdamW": [*time, one, "optim.name=adamw", "model.positions=learned", "model.bias=false"],
-        "--config best": [*time, "--config=best"],
     }
     for way, at in (("one size larger", place + 1), ("one size smaller", place - 1)):
         if 0 <= at < len(SHAPES):
