@@ -35,15 +35,15 @@ def test_it_suggests_the_lowest_point_between_the_rates_that_were_tried(lowest):
 
 
 def tried(config: Config, interrupt: Interrupt | None = None) -> list[tuple[float, float]]:
-    """The curve of a tiny model on random text, with 25 steps at each rate."""
+    """The curve of a tiny model on random text, with 10 steps at each rate."""
     torch.manual_seed(0)
     model, ids = GPT(config.model, 7), np.random.default_rng(0).integers(0, 7, 2000).astype(np.uint8)
     before = model.state_dict()["norm.weight"].clone()
     runtime = choose_runtime(config)
-    short = short_config(config, steps=25)
+    short = short_config(config, steps=10)
     found = list(try_rates(model, ids, short, runtime=runtime, interrupt=interrupt or Interrupt()))
     assert torch.equal(before, model.state_dict()["norm.weight"])
-    assert all((len(losses) == 25) == (loss < math.inf) for _, loss, losses in found)
+    assert all((len(losses) == 10) == (loss < math.inf) for _, loss, losses in found)
     return [(rate, loss) for rate, loss, _ in found]
 
 
@@ -78,7 +78,7 @@ def test_find_lr_suggests_a_rate_and_leaves_a_curve_for_each_rate(text, tmp_path
     rates = [float(line.split()[1].rstrip(":")) for line in printed.splitlines() if line.startswith("rate ")]
     suggested = float(printed.split("optim.learning_rate=")[1].split()[0])
     assert min(rates) <= suggested <= max(rates)
-    for rate in rates:
+    for rate in rates[::6]:
         (events,) = (tmp_path / "runs" / "found-find-lr" / f"rate-{rate:.4f}").iterdir()
         recorded = EventAccumulator(str(events)).Reload().Scalars("find-lr/loss")
         losses = [event.value for event in recorded]

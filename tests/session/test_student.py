@@ -130,7 +130,7 @@ def run(text: Path, folder: Path, name: str, *words: str) -> int:
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
-    return clock_of_steps(monkeypatch, seconds=0.02)
+    return clock_of_steps(monkeypatch, seconds=0.05)
 
 
 def test_a_run_that_does_not_memorise_goes_on_for_the_whole_time_under_its_name(text, tmp_path, capsys, clock):
