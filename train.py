@@ -13,6 +13,7 @@ if __name__ == "__main__":  # checks the options, unless torchrun is used; impor
     launch("train", options="chargpt.planning.cli", trains=True)
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.interrupt import Interrupt
@@ -27,14 +28,16 @@ from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import NotFinite
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Train as the options in `argv` (default: the command line) say.
+def main(asked: Sequence[str] | TrainOptions | None = None) -> int:
+    """Train as `asked`: options that are read, or words (default: those of the command line).
 
     Returns the exit code: 0, 3 after a step that was not finite, or that of a signal, such as 130. Raises UserError, code 2.
     """
     started, root = time.perf_counter(), project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
-        options = parse_options(argv) if group.is_first else TrainOptions()  # the others get what the first one decides
+        if not isinstance(asked, TrainOptions):  # the others get what the first one decides
+            asked = parse_options(asked) if group.is_first else TrainOptions()
+        options = asked
         if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
             print(make_plan(options, root=root, processes=group.size).describe())
             return 0

@@ -83,21 +83,23 @@ def train(
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
     Raises ValueError for a mistake in the arguments, and RuntimeError if the training failed.
     """
+    from chargpt.errors import python_errors
     from chargpt.session.from_python import train_run
 
-    folder = train_run(
-        text,
-        settings=settings,
-        resume=resume,
-        run=run,
-        minutes=minutes,
-        epochs=epochs,
-        config=config,
-        start=start,
-        init_from=init_from,
-        vocab_from=vocab_from,
-        device=device,
-    )
+    with python_errors():
+        folder = train_run(
+            text,
+            settings=settings,
+            resume=resume,
+            run=run,
+            minutes=minutes,
+            epochs=epochs,
+            config=config,
+            start=start,
+            init_from=init_from,
+            vocab_from=vocab_from,
+            device=device,
+        )
     return load(folder, device=device or "auto")
 
 

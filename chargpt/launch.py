@@ -5,14 +5,15 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 from chargpt.interrupt import ending_at_once
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
 
-def launch(program: str, *, options: str | None = None, trains: bool = False) -> None:
-    """Import the module `program`, run its `main()` and end the process with its exit code.
+def launch(program: str, *, options: str | None = None, trains: bool = False, arguments: Sequence[object] = ()) -> None:
+    """Import the module `program`, run its `main(*arguments)` and end the process with its exit code.
 
     If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once. The
     memory of a program that `trains` is managed for that.
@@ -36,7 +37,7 @@ def launch(program: str, *, options: str | None = None, trains: bool = False) ->
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
     if trains:
         keep_freed_memory()
-    sys.exit(code or run_program(modules[0].main))
+    sys.exit(code or run_program(lambda: modules[0].main(*arguments)))
 
 
 def command() -> None:

@@ -5,8 +5,9 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from chargpt.config import COMMAND_LINE, Config, FromCommandLine, Tree, elsewhere, typed_values
 from chargpt.errors import Command, Given, Option, UserError, join, resuming
@@ -48,6 +49,11 @@ class TrainOptions:
         """Whether the user has set section.key on the command line."""
         section, _, name = key.partition(".")
         return name in self.settings.get(section, {})
+
+
+def options_of(record: Mapping[str, Any]) -> TrainOptions:
+    """The options in a record of plain types, as JSON has them. Raises UserError."""
+    return TrainOptions(**{**record, "settings": typed_values(record["settings"], where=COMMAND_LINE)})
 
 
 def settings_in(words: Iterable[str]) -> Tree:
@@ -157,16 +163,21 @@ def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
     texts, settings = texts_and_settings(words["words"])
     if not texts and words["items"] is not None and os.path.exists(words["items"]):  # --items names.txt
         texts, words["items"] = [words["items"]], "line"
-    tree = settings_in(settings)
+    tree = with_same_settings(settings_in(settings), words)
+    options = TrainOptions(texts=texts, settings=typed_values(tree, where=COMMAND_LINE), **given)
+    check_options(options)
+    return options
+
+
+def with_same_settings(tree: Tree, options: Mapping[str, object]) -> Tree:
+    """`tree` with the settings that have an option too. Raises UserError for one that is given in both ways."""
     for option, (section, name) in SAME_SETTINGS.items():
-        if words[option] is not None:
+        if (value := options.get(option)) is not None:
             if name in tree.get(section, {}):
                 what = f": given together with {section}.{name}, which is the same setting; leave one out"
                 raise UserError(Option(option), what)
-            tree.setdefault(section, {})[name] = words[option]
-    options = TrainOptions(texts=texts, settings=typed_values(tree, where=COMMAND_LINE), **given)
-    _check(options)
-    return options
+            tree = {**tree, section: {**tree.get(section, {}), name: value}}
+    return tree
 
 
 class _Once(argparse.Action):
@@ -212,7 +223,7 @@ def minutes(text: str) -> float:
     return sum(float(part) * unit for part, unit in zip(found.groups(), UNITS.values()) if part)
 
 
-def _check(options: TrainOptions) -> None:
+def check_options(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
     if "" in options.texts:
         raise UserError(Option("text"), ": an empty name given; is a variable of your shell unset?")

@@ -9,13 +9,13 @@ run first.
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 
 from chargpt.errors import Words, in_python
 from chargpt.launch import launch
+from chargpt.planning.cli import options_of
 from chargpt.terminal import SCREEN, Screen
 
 RECORD = "\x1e"  # comes before each record; what is shown to a person never has it
@@ -74,12 +74,11 @@ class ParentScreen(Screen):
         print(RECORD + json.dumps(record), flush=True)
 
 
-def run(bar_width: str, *arguments: str) -> None:
-    """The child: train.py, until it has ended or standard input is closed."""
+def run(bar_width: str, options: str) -> None:
+    """The child: train.py with these `options`, a TrainOptions in JSON, until it ends or standard input closes."""
     SCREEN.set(ParentScreen(int(bar_width)))
-    sys.argv = ["train.py", *arguments]
     threading.Thread(target=_stop_when_closed, daemon=True).start()
-    launch("chargpt.commands.train", options="chargpt.planning.cli", trains=True)
+    launch("chargpt.commands.train", trains=True, arguments=[options_of(json.loads(options))])
 
 
 def _stop_when_closed() -> None:

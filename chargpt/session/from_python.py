@@ -1,25 +1,29 @@
 """`chargpt.train`: from arguments of Python to the process that trains, and from what it tells to a run or an error."""
 
+import argparse
+import dataclasses
 import difflib
 import json
 import numbers
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tqdm.auto import tqdm  # a widget in a notebook
 from tqdm.notebook import tqdm_notebook
 
 from chargpt.aliases import ALIASES, Ours
-from chargpt.config import RENAMED, Config, to_dict
+from chargpt.config import COMMAND_LINE, RENAMED, Config, FromCommandLine, to_dict, typed_values
 from chargpt.errors import UserError, in_python, resuming
+from chargpt.planning.cli import TrainOptions, check_options, with_same_settings
+from chargpt.planning.cli import minutes as as_minutes
 from chargpt.project import SOURCE, project_root
 from chargpt.session.child import RECORD
-from chargpt.terminal import Screen, one_line, shown
-from chargpt.text.sources import DEFAULT, NAMES
+from chargpt.terminal import Screen, number, one_line, shown
+from chargpt.text.sources import DEFAULT
 
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 ARGUMENTS = ("text", "minutes", "epochs", "run", "resume", "config", "start", "init_from", "vocab_from", "device")
@@ -78,7 +82,7 @@ def train_run(
     settings: Mapping[str, object] | None,
     resume: bool,
     run: PathLike | None,
-    **options: object,
+    **options: Any,
 ) -> Path:
     """Train with these arguments of `chargpt.train`, and return the folder of the run.
 
@@ -88,11 +92,10 @@ def train_run(
     if not isinstance(resume, bool):
         name = f", run={os.fspath(resume)!r}" if isinstance(resume, (str, os.PathLike)) else ""
         raise UserError(f"resume={resume!r}: use True or False; to continue a run, write resume=True{name}")
-    texts = _texts(text)
     _check_types({"run": run, **options}, settings)
+    asked = options_for(text, settings=settings or {}, resume=resume, run=run, **options)
     screen = Caller()
-    arguments = command_line(texts, settings=settings or {}, resume=resume, options={"run": run, **options})
-    code, is_interrupted = train_in_child(arguments, screen)
+    code, is_interrupted = train_in_child(asked, screen)
     if code == 2:
         raise UserError(screen.problem)
     if is_interrupted or code > 128:
@@ -108,8 +111,8 @@ def train_run(
     return screen.run
 
 
-def train_in_child(arguments: Sequence[str], screen: Caller) -> tuple[int, bool]:
-    """Run train.py with these `arguments`, and show on `screen` what it tells.
+def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
+    """Run train.py with these `options`, and show on `screen` what it tells.
 
     Returns its exit code, and whether it was interrupted. A KeyboardInterrupt stops it after saving. A second one kills it and
     is raised.
@@ -119,7 +122,7 @@ def train_in_child(arguments: Sequence[str], screen: Caller) -> tuple[int, bool]
     if sys.platform == "win32":
         group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(SOURCE), str(screen.bar_width), *arguments],
+        [sys.executable, "-c", CHILD, str(SOURCE), str(screen.bar_width), json.dumps(dataclasses.asdict(options))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -177,27 +180,45 @@ def _texts(text: PathLike | Sequence[PathLike] | None) -> list[str]:
             raise UserError("text: a text given, not the path of one; write it to a file first, and give the name of that file")
         if path == "-":
             raise UserError("text='-': standard input is for the command line; use the path of a file")
-        # A path that looks like an option or a setting is still a path.
-        plain = path in NAMES or not (path.startswith("-") or "=" in path)
-        texts.append(path if plain or os.path.isabs(path) else os.path.join(os.curdir, path))
+        texts.append(path)
     return texts
 
 
-def command_line(
-    texts: Sequence[str], *, settings: Mapping[str, object], resume: bool, options: Mapping[str, object]
-) -> list[str]:
-    """The arguments of train.py for these texts, settings and options; an option that is None is left out. Raises UserError."""
-    arguments = [*texts, *["--resume"] * resume]
-    for name, value in options.items():
-        if value is not None:
-            given = os.fspath(value) if isinstance(value, os.PathLike) else value
-            arguments.append(f"--{name.replace('_', '-')}={given}")
+def options_for(
+    text: PathLike | Sequence[PathLike] | None,
+    *,
+    settings: Mapping[str, object],
+    minutes: object,
+    epochs: object,
+    device: str | None,
+    **options: object,
+) -> TrainOptions:
+    """These arguments as train.py has them; what is None is not given. Raises UserError."""
+    tree: dict[str, dict[str, object]] = {}
     for key, value in settings.items():
         key = RENAMED.get(key, key)
         if key not in KEYS:
             raise UserError(f"settings: {key!r} given; {_instead(key)}")
-        arguments.append(f"{key}={_typed(value, key)}")
-    return arguments
+        section, _, name = key.partition(".")
+        tree.setdefault(section, {})[name] = _plain(value, key)
+    paths = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    asked = TrainOptions(
+        texts=_texts(text),
+        settings=typed_values(with_same_settings(tree, {"device": device}), where=COMMAND_LINE),
+        minutes=_number("minutes", minutes, as_minutes),
+        epochs=_number("epochs", epochs, number),
+        **cast(dict[str, Any], paths),
+    )
+    check_options(asked)
+    return asked
+
+
+def _number(name: str, value: object, read: Callable[[str], float]) -> float | None:
+    """The value of an argument that is a number, or a text that `read` reads. Raises UserError."""
+    try:
+        return None if value is None else read(str(value))
+    except argparse.ArgumentTypeError as error:
+        raise UserError(f"{name}: {error}") from None
 
 
 def _instead(key: object) -> str:
@@ -219,12 +240,13 @@ def _close_names(name: str) -> list[str]:
     return [key for key in KEYS if close and key.endswith(f".{close[0]}")]
 
 
-def _typed(value: object, key: str) -> str:
-    """A value as it is typed on the command line."""
+def _plain(value: object, key: object) -> object:
+    """A value of `settings` as the type of its key may be read from it: a text is read as on the command line."""
     if isinstance(value, (list, tuple)):
-        return ",".join(_typed(item, key) for item in value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (str, numbers.Real, os.PathLike)):  # also a number of numpy
-        return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+        plain = [_plain(item, key) for item in value]
+        return FromCommandLine(",".join(map(str, plain))) if any(isinstance(item, str) for item in plain) else plain
+    if isinstance(value, (str, os.PathLike)):
+        return FromCommandLine(os.fspath(value))
+    if isinstance(value, numbers.Real):  # also a number of numpy
+        return value if isinstance(value, bool) else int(value) if isinstance(value, numbers.Integral) else float(value)
     raise UserError(f"settings: {key}={value!r} given; use a number, a str, a bool or a tuple")

@@ -1,8 +1,8 @@
 """`chargpt.train` trains as train.py does, in a process of its own, and a mistake is an exception."""
 
+import dataclasses
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,9 +14,10 @@ from helpers import SHORT_RUN, publish_run
 
 import chargpt
 from chargpt.files import FolderLock
+from chargpt.planning.cli import TrainOptions, options_of
 from chargpt.runs.checkpoint import steps
 from chargpt.session.child import RECORD
-from chargpt.session.from_python import Caller, _texts, command_line
+from chargpt.session.from_python import Caller, _texts, options_for
 from chargpt.terminal import UserError
 
 ROOT = Path(chargpt.__file__).parents[1]
@@ -127,20 +128,20 @@ def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatc
     assert str(error.value).startswith(says) and "; " in f"{error.value}; " and "--" not in str(error.value)
 
 
-def test_a_path_stays_a_path_and_settings_are_typed_as_on_the_command_line(tmp_path):
-    assert _texts("-odd.txt") == [os.path.join(".", "-odd.txt")] and _texts("a=b.txt") == [os.path.join(".", "a=b.txt")]
-    assert _texts([tmp_path / "a.txt", "python-docs"]) == [str(tmp_path / "a.txt"), "python-docs"] and _texts(None) == []
-    settings = {"optim.betas": (0.9, 0.95), "model.bias": True, "data.cache": tmp_path, "train.max_steps": np.int64(5)}
-    options = {"minutes": 0.5, "init_from": None, "run": "a b"}
-    assert command_line(["a.txt"], settings=settings, resume=False, options=options) == [
-        "a.txt",
-        "--minutes=0.5",
-        "--run=a b",
-        "optim.betas=0.9,0.95",
-        "model.bias=true",
-        f"data.cache={tmp_path}",
-        "train.max_steps=5",
-    ]
+def test_a_path_stays_a_path_and_settings_have_their_types(tmp_path):
+    assert _texts([tmp_path / "a.txt", "-odd.txt", "a=b.txt"]) == [str(tmp_path / "a.txt"), "-odd.txt", "a=b.txt"]
+    settings = {"optim.betas": (0.9, "0.95"), "model.bias": True, "data.cache": tmp_path, "train.max_steps": np.int64(5)}
+    options = {"minutes": "1h30", "epochs": None, "init_from": None, "run": Path("a b"), "resume": False}
+    asked = options_for("a.txt", settings={**settings, "optim.learning_rate": "1e-3"}, device="cpu", **options)
+    assert (asked.texts, asked.minutes, asked.run, asked.resume) == (["a.txt"], 90, "a b", False)
+    assert asked.settings == {
+        "optim": {"betas": (0.9, 0.95), "learning_rate": 0.001},
+        "model": {"bias": True},
+        "data": {"cache": str(tmp_path)},
+        "train": {"max_steps": 5},
+        "runtime": {"device": "cpu"},
+    }
+    assert options_of(json.loads(json.dumps(dataclasses.asdict(asked)))) == asked  # what the child reads
 
 
 def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeypatch):
@@ -148,7 +149,7 @@ def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeyp
     for name in ("my--notes.txt", "corpus TEXT.txt", "--resume --run a.txt"):
         with pytest.raises(UserError) as error:
             chargpt.train(name, run=tmp_path / "run", config="tiny")
-        assert str(error.value).startswith(f"{os.path.join('.', name) if name[0] == '-' else name}: no such file or folder")
+        assert str(error.value).startswith(f"{name}: no such file or folder")
 
 
 def record(**fields: str) -> str:
@@ -180,7 +181,7 @@ def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_p
     ],
 )
 def test_how_a_training_fails_is_an_exception(monkeypatch, code, told, error, says):
-    def train_in_child(arguments: list[str], screen: Caller) -> tuple[int, bool]:
+    def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
         screen.show(record(**told))
         return code, False
 
