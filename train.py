@@ -1,10 +1,10 @@
 """Train a character-level GPT: text in, run out.
 
-The story: options -> plan -> session. A session is one run in training. Its loop: evaluate and save when that is due, stop
-when the run is finished (all steps, or no better loss for a while) or a signal came, take a step, record it. The speed is told
-when it is known. With a time limit, the length of the run is then fitted to it: again and again halfway through the rest, and
-when the speed changes. When the run has ended, its result is told. If it memorised its text, others like it may follow, and
-then a student that learns from them: the next sessions.
+The story: options -> plan -> session. A session is one model of a run in training. Its loop: evaluate and save when that is
+due, stop when all steps are taken, when the loss gets no better or a signal came, take a step, record it. The speed is told
+when it is known. With a time limit, the number of steps is then fitted to it: again and again halfway through the rest, and
+when the speed changes. A run has one model, unless that begins to memorise its text: then others may follow in the same run,
+each in a session of its own, and the last one learns from all before it. When it has ended, the result is told.
 """
 
 if __name__ == "__main__":  # checks the options, unless torchrun is used; imports this file, runs main() and exits
@@ -20,7 +20,8 @@ from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.session.result import Result, conclude, give_up
+from chargpt.session.opening import open_plan
+from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
 from chargpt.terminal import best_effort_output
 from chargpt.training.parallel import Group, join_group
@@ -49,31 +50,33 @@ def main(asked: Sequence[str] | TrainOptions | None = None) -> int:
             session: Session | None = open_session(options, root=root, group=group, started=started)
             with group.interrupt as interrupt:  # from here on, Ctrl-C saves first
                 while session is not None:
-                    result = train(session, interrupt)
-                    session = session.next() if result.may_go_on else None  # another teacher or the student, with what is left
-            return result.code
+                    code = train(session, interrupt)
+                    session = session.next_stage() if code == 0 else None
+            return code
 
 
 def open_session(options: TrainOptions, *, root: Path, group: Group, started: float) -> Session:
     """A new run, or one that continues. The first of several processes decides. Raises UserError."""
-    if not group.is_first:
-        return Session.join(root=root, group=group, started=started)
-    if group.restarted_after_save:  # torchrun has started the processes again: go on from the checkpoint
-        from chargpt.session.resumed import options_of_restart
+    opening = None
+    if group.is_first:
+        if group.restarted_after_save:  # torchrun has started the processes again: go on from the checkpoint
+            from chargpt.session.resumed import options_of_restart
 
-        options = options_of_restart(options, root=root)
-    if options.resume:
-        from chargpt.session.resumed import read_resumed
+            options = options_of_restart(options, root=root)
+        if options.resume:
+            from chargpt.session.resumed import open_saved
 
-        return Session.resume(read_resumed(options, root=root), options, root=root, group=group, started=started)
-    plan = make_plan(options, root=root, processes=group.size)  # encodes the text; times some steps to choose settings
-    return Session.create(plan, options, root=root, group=group, started=started)
+            opening = open_saved(options, root=root, group=group)
+        else:
+            plan = make_plan(options, root=root, processes=group.size)  # encodes the text; times some steps to choose settings
+            opening = open_plan(plan, checkpoints=root / "checkpoints", group=group)
+    return Session.open(opening, options, root=root, group=group, started=started)
 
 
-def train(session: Session, interrupt: Interrupt) -> Result:
-    """Train one run, and tell how it ended.
+def train(session: Session, interrupt: Interrupt) -> int:
+    """Train one model, and tell how it ended. Returns the exit code, 0 if another model may follow.
 
-    If numbers are not finite, the run ends with code 3; with train.on_nonfinite=rollback, it goes back to a checkpoint first,
+    If numbers are not finite, the code is 3; with train.on_nonfinite=rollback, it goes back to a checkpoint first,
     three times at most.
     """
     runtime = session.trainer.runtime
@@ -88,7 +91,6 @@ def train(session: Session, interrupt: Interrupt) -> Result:
                     if not session.can_roll_back:
                         return give_up(session, problem)
                     session.roll_back(problem)
-            session.rename_to_teacher(interrupt)  # if a student follows, NAME becomes NAME-teacher
             return conclude(session, interrupt)
 
 
@@ -96,9 +98,9 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
     """The loop, until the run is finished or a signal came. A step, an evaluation and a save may raise NotFinite."""
     with session.recording() as clock:
         while True:
-            if session.due(interrupt).decide_on_student:  # once, before the rate falls
+            if session.due(interrupt).decide_on_teachers:  # once, before the rate falls
                 with clock.paused():
-                    session.decide_on_student(interrupt)  # a run without one gets the time of both
+                    session.decide_on_teachers(interrupt)  # a run of one model gets the time of all
             due = session.due(interrupt)
             with clock.paused(evaluates=due.evaluate):
                 if due.evaluate:

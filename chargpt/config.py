@@ -22,11 +22,11 @@ POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, 
 COMMAND_LINE = Option("settings")  # where a setting was given, in errors
 DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
-MAX_TEACHERS = 9  # of a run that follows
+MAX_TEACHERS = 9  # models of a run before its last one
 # Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
-RENAMED = {"train.pupil_minutes": "train.student_minutes", "train.second_run_gap": "train.student_gap"}
+RENAMED = {"train.second_run_gap": "train.student_gap"}
 # Settings that are gone: saved runs and YAML files may have them, and nothing depends on them any more.
-GONE = ("train.chunks", "runtime.timeout")
+GONE = ("train.chunks", "runtime.timeout", "train.pupil_minutes", "train.student_minutes", "train.student_teachers")
 
 
 Tree = dict[str, dict[str, object]]  # {section: {key: value}}
@@ -138,15 +138,14 @@ class TrainConfig:
     patience: int = 0
     # what the weights began with: a start or a run; --start and --init-from set it
     start: str = ""
-    # runs, separated by commas; the model learns from their predictions as well as from the text
-    teachers: str = ""
-    # minutes of a second run that learns from this one; --minutes sets it
-    student_minutes: float = 0.0
-    # how many runs like this one teach that run: 1, or more to learn from the mean of their predictions; with a time limit,
-    # each of the others takes at most half of student_minutes; --minutes sets it
-    student_teachers: int = 1
-    # make the second run only if, before the rate falls, the training loss is this many nats below the validation loss; 0:
-    # always; --minutes sets it
+    # how many models the run trains before its last one, which learns from their predictions as well as from the text;
+    # --minutes sets it
+    teachers: int = 0
+    # minutes of each of them, at most; the last model gets twice as many; 0: no limit, all take the same number of steps;
+    # --minutes sets it
+    teacher_minutes: float = 0.0
+    # train the others only if, before the rate of the first one falls, its training loss is this many nats below its validation
+    # loss; 0: always; --minutes sets it
     student_gap: float = 0.0
     # items with labels: learn to predict the label of an item too
     label_loss: bool = False
@@ -167,20 +166,15 @@ class TrainConfig:
         _require(self.min_evaluations >= 0, "min_evaluations", self.min_evaluations, "a whole number of 0 (no minimum) or more")
         _require(self.eval_chars >= 0, "eval_chars", self.eval_chars, "a whole number of 0 (the whole split) or more")
         _require(self.patience >= 0, "patience", self.patience, "a whole number of 0 (never stop early) or more")
-        allowed = "a number of minutes from 0 (no second run) to 5256000"
-        _require(0 <= self.student_minutes <= 5_256_000, "student_minutes", self.student_minutes, allowed)
-        allowed = f"a whole number from 1 to {MAX_TEACHERS}"
-        _require(1 <= self.student_teachers <= MAX_TEACHERS, "student_teachers", self.student_teachers, allowed)
+        allowed = f"a whole number from 0 (one model) to {MAX_TEACHERS}"
+        _require(0 <= self.teachers <= MAX_TEACHERS, "teachers", self.teachers, allowed)
+        allowed = "a number of minutes from 0 (no limit) to 5256000"
+        _require(0 <= self.teacher_minutes <= 5_256_000, "teacher_minutes", self.teacher_minutes, allowed)
         _require(0 <= self.max_epochs <= 1e12, "max_epochs", self.max_epochs, "a number of 0 (no limit) or more")
-        allowed = "a number of nats of 0 (a second run in any case) or more"
+        allowed = "a number of nats of 0 (the others in any case) or more"
         _require(self.student_gap >= 0, "student_gap", self.student_gap, allowed)
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
-
-    @property
-    def teacher_names(self) -> list[str]:
-        """The runs or checkpoints in `teachers`."""
-        return [name.strip() for name in self.teachers.split(",") if name.strip()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,9 +437,9 @@ class Settings:
         chosen, why = dict.fromkeys(keys, Source.CHOSEN), dict.fromkeys(keys, reason)
         return Settings(apply(self.values, open_, where=COMMAND_LINE), {**self.sources, **chosen}, {**self.reasons, **why})
 
-    def leaving_open(self, key: str) -> "Settings":
-        """The same values; that of section.key is as a default."""
-        return Settings(self.values, {name: by for name, by in self.sources.items() if name != key}, self.reasons)
+    def leaving_open(self, *keys: str) -> "Settings":
+        """The same values; those of each section.key are as defaults."""
+        return Settings(self.values, {name: by for name, by in self.sources.items() if name not in keys}, self.reasons)
 
     def without(self, source: Source) -> "Settings":
         """The same values; those that `source` has set are as defaults."""

@@ -77,10 +77,9 @@ def saved_state(
     progress = Progress(
         step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, lowest_loss=val_loss, best_step=evaluated
     )
+    one = Config(model=ModelConfig(**vars(shape)), train=TrainConfig(batch_size=1))  # so that any block_size is allowed
     state = {
-        "config": Config(
-            model=ModelConfig(**vars(shape)), train=TrainConfig(batch_size=1)
-        ),  # so that any block_size is allowed
+        "settings": Settings(changes.pop("config", one)),
         "tokenizer": tokenizer,
         "texts": ["poems.txt"],
         "fingerprint": "0" * 64,

@@ -46,4 +46,4 @@ def resumed(folder: Path, *settings: str) -> Session:
 def finish(session: Session, interrupt: Interrupt | None = None) -> int:
     """Train to the end; the exit code."""
     with interrupt or Interrupt() as interrupt:
-        return train.train(session, interrupt).code
+        return train.train(session, interrupt)

@@ -62,7 +62,7 @@ def test_a_run_records_bits_per_item_and_its_sample_is_items(run):
 
 OTHERS = {
     "labels, dropout": ["train.label_loss=true", "train.accumulate=2", "model.dropout=0.1"],
-    "a teacher": ["train.teachers={run}", "optim.name=muon"],
+    "a teacher": ["--teacher", "{run}", "optim.name=muon"],
 }
 
 

@@ -149,7 +149,7 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, clock
 
 
 @pytest.mark.parametrize("minutes", [None, 0.05])
-def test_the_second_of_two_runs_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock, minutes):
+def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock, minutes):
     """What the first one does not use is for the second. Without a time limit of the first, its time begins at its start."""
     deadlines, begin = [], TrainingClock.__init__
 
@@ -159,7 +159,7 @@ def test_the_second_of_two_runs_has_its_own_time_after_that_of_the_first(trainer
 
     monkeypatch.setattr(TrainingClock, "__init__", observed)
     started, limit = clock.now, [] if minutes is None else ["--minutes", str(minutes)]
-    assert trainer("train.student_minutes=0.05", *limit) == 0
+    assert trainer("train.teachers=1", "train.teacher_minutes=0.025", *limit) == 0
     (_, first), (began, second) = deadlines
     assert first == (None if minutes is None else started + 60 * minutes)
     assert began > started and second == pytest.approx((first or began) + 3)

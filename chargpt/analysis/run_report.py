@@ -13,10 +13,10 @@ from chargpt.analysis.copies import Copies, measure_copies
 from chargpt.analysis.heads import Heads, measure_attention
 from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
 from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
-from chargpt.config import Config
+from chargpt.config import Config, Settings
 from chargpt.model import GPT
 from chargpt.project import command
-from chargpt.runs.checkpoint import newest_state
+from chargpt.runs.checkpoint import newest_stage, newest_state, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress
 from chargpt.runs.metrics import MetricsLog, read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
@@ -85,8 +85,9 @@ class RunReport:
     config: Config
     environment: Mapping[str, str | int | bool]
     progress: Progress  # what the run has reached, at its newest checkpoint
-    sources: Mapping[str, str] = field(default_factory=dict)  # who set each setting that is no default
-    log: MetricsLog
+    settings: Settings  # with who set each, and why it was chosen
+    stage: int = 1  # which of the models of the run it is about
+    logs: list[MetricsLog]  # of all of them, in their order
     corpus: list[Notice] = field(default_factory=list)  # about the text
     training_characters: int | None = None
     fingerprint: str = ""  # of the text and its split
@@ -103,6 +104,14 @@ class RunReport:
     items: "ItemReport | None" = None  # of a run on items
     missing: list[str] = field(default_factory=list)
 
+    @property
+    def log(self) -> MetricsLog:
+        """That of the model, whose steps are counted from its own first one."""
+        first = self.progress.first_step
+        log = next((log for log in self.logs if log.stage == self.stage), MetricsLog(self.stage))
+        curves = {name: [(step - first, value) for step, value in points] for name, points in log.curves.items()}
+        return MetricsLog(log.stage, curves, [(step - first, sample) for step, sample in log.samples])
+
 
 def measure_run(
     loaded: LoadedModel,
@@ -114,7 +123,7 @@ def measure_run(
 ) -> RunReport:
     """Everything about the run in `folder` and its model. What needs its `corpus` or its `index` is left out without it."""
     is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
-    newest = newest_state(folder)
+    newest = newest_state(stage_folder(folder, newest_stage(folder, learned=True)))
     facts: dict[str, Any] = {
         "name": loaded.run,
         "step": loaded.step,
@@ -127,8 +136,9 @@ def measure_run(
         "environment": loaded.environment,
         "fingerprint": loaded.fingerprint,
         "progress": newest.progress,
-        "sources": newest.sources,
-        "log": read_metrics(folder),
+        "settings": newest.settings,
+        "stage": newest.stage,
+        "logs": read_metrics(folder),
     }
     if corpus is None:
         why = "it was imported without a text" if is_imported else "its training text is not in the cache"

@@ -70,13 +70,13 @@ def print_runs(options: Namespace) -> None:
 
 def read_run(folder: Path) -> Listed:
     """The newest state of the run in `folder` that can be read. Never raises for what a folder may hold."""
-    from chargpt.runs.checkpoint import STATE, read_state, steps
+    from chargpt.runs.checkpoint import STATE, newest_stage, read_state, stage_folder, steps
 
     name, problem = folder.name, "has no checkpoint yet"
     for _ in range(ATTEMPTS):
         vanished = False
         try:
-            newest_first = steps(folder)[::-1]
+            newest_first = steps(stage_folder(folder, newest_stage(folder, learned=True)))[::-1]
         except CheckpointError as error:
             return Listed(name=name, problem=str(error))
         damaged = 0
@@ -128,6 +128,8 @@ def _cells(run: Listed, state: "SavedState", *, star: str) -> list[str]:
 
     progress, train = state.progress, state.config.train
     done = f"{progress.step:,} of {train.max_steps:,}"
+    if train.teachers and not train.student_gap:
+        done = f"{done}, model {state.stage} of {train.teachers + 1}"
     if progress.step < train.max_steps and 0 < train.patience <= progress.without_gain:
         done += ", ended early"
     is_imported = state.fingerprint == NO_TEXT and not state.texts

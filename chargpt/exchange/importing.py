@@ -104,7 +104,7 @@ def save_run(
         assert loss is not None, "only an interrupt ends an evaluation early"
         progress.record_evaluation(loss)
     state = SavedState(
-        config=config,
+        settings=Settings(config),
         tokenizer=imported.tokenizer,
         texts=[] if corpus is None else corpus.texts,
         fingerprint=NO_TEXT if corpus is None else corpus.fingerprint,

@@ -385,7 +385,8 @@ def _url(levels: np.ndarray, width: int) -> str:
 def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
     """Every setting of the run by section, and the machine that it was trained on."""
     groups = {**settings_of(run), "trained on": dict(run.environment), "report made on": {"engine": run.engine}}
-    by = {key: f"   ({source})" for key, source in run.sources.items()}  # who has set it
+    reasons = run.settings.reasons
+    by = {key: f"   ({source}{f': {reasons[key]}' if key in reasons else ''})" for key, source in run.settings.sources.items()}
     rows = {
         name: [(key, setting(value) + by.get(f"{name}.{key}", "")) for key, value in values.items()]
         for name, values in groups.items()
@@ -398,8 +399,6 @@ def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:
     tree = to_dict(run.config)
     for key in ("val_text", "cache"):
         tree["data"][key] = Path(tree["data"][key]).name
-    # The run and the step of a teacher.
-    tree["train"]["teachers"] = ", ".join("/".join(Path(name).parts[-2:]) for name in run.config.train.teacher_names)
     return tree
 
 
@@ -480,8 +479,11 @@ def curves(runs: Sequence[RunReport]) -> Curves | None:
     losses = []
     for i, run in enumerate(runs):
         before = f"{run.name}, " if len(runs) > 1 else ""
-        losses.append(Line(name=f"{before}training", points=run.log.curve("train/loss"), colour=i, is_faint=True))
-        losses.append(Line(name=f"{before}validation", points=run.log.curve("val/loss"), colour=i, has_dots=True))
+        for log in run.logs:
+            model = f"model {log.stage}, " if len(run.logs) > 1 else ""
+            training, validation = log.curve("train/loss"), log.curve("val/loss")
+            losses.append(Line(name=f"{before}{model}training", points=training, colour=i, is_faint=True))
+            losses.append(Line(name=f"{before}{model}validation", points=validation, colour=i, has_dots=True))
     if not any(line.points for line in losses):
         return None
     ngram_loss = runs[0].ngram_loss if len(runs) == 1 else None
@@ -492,7 +494,7 @@ def curves(runs: Sequence[RunReport]) -> Curves | None:
     )
     small = []
     for metric, title in CHARTS:
-        lines = [Line(name=run.name, points=run.log.curve(metric), colour=i) for i, run in enumerate(runs)]
+        lines = [Line(name=run.name, points=log.curve(metric), colour=i) for i, run in enumerate(runs) for log in run.logs]
         chart = line_chart(lines, title=f"{title}, over steps", width=260, height=130, from_zero=True)
         if chart:
             small.append((title, chart))

@@ -19,7 +19,7 @@ from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
-from chargpt.planning.teachers import Teacher, models_of, runs_in_all
+from chargpt.planning.teachers import Teacher, models_in_all, models_of
 from chargpt.planning.time_model import EVALUATES_FASTER, MOST_TIMED, TimeModel
 from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.model_shape import check_size, parameter_count
@@ -68,8 +68,8 @@ DECIDES_LOSS = (
     "train.batch_size",
     "train.accumulate",
     "train.max_epochs",
-    "train.teachers",
-    "train.student_",
+    "train.teacher",
+    "train.student_gap",
 )
 # If the user has given all of these, only the length of the run is left to choose.
 CHOSEN = {
@@ -95,7 +95,7 @@ class Candidate(NamedTuple):
     time_model: TimeModel
     seen: int  # characters, in the whole run
     loss: float  # expected by the law, nats per character
-    teachers: int = 0  # runs before this one, from which it learns
+    teachers: int = 0  # models of the run before this one, from which it learns
 
     @property
     def config(self) -> Config:
@@ -115,7 +115,7 @@ class Choice(NamedTuple):
     """The settings of a run, how long it takes, and what to say of it."""
 
     settings: Settings
-    # At most: epochs may end the run earlier, and a student may take the rest of the time. None: no limit.
+    # Of the first model, at most: epochs may end it earlier, and others may take the rest of the time. None: no limit.
     seconds: float | None
     notices: list[Notice]
     time_model: TimeModel | None = None  # None if nothing was timed
@@ -149,15 +149,14 @@ def choose(
     is_limited = optimizer == WITH_MINUTES
     shapes = shapes_of(settings, corpus, optimizer)
     candidates = list(_candidates(shapes, corpus, text, seconds=seconds, processes=processes, teachers=teachers))
-    has_teachers = bool(settings.values.train.teachers)
-    one_run = processes > 1 or not is_limited or has_teachers or settings.is_given("train.student_minutes")
-    if not one_run:
+    is_given, wanted = settings.is_given("train.teachers"), settings.values.train.teachers
+    if is_limited and not teachers and (wanted or not is_given):
         students = [_student(candidate, text, seconds=seconds) for candidate in candidates]
         best = _best(students)
         sees_often, most = best.seen >= law.STUDENT_SEES * text.two_runs_from, law.ENOUGH_EPOCHS * text.characters
-        if sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, most, seconds, teachers=1)):
+        if is_given or (sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, most, seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
-            return _two_runs(smaller, students, corpus, text, seconds=seconds)
+            return _several_models(smaller, students, corpus, text, seconds=seconds, processes=processes)
     best = _best(candidates)
     used = seconds
     if best.seen >= int(_useful(settings, text)):  # the text has no more to give
@@ -182,15 +181,17 @@ def _student(candidate: Candidate, text: Text, *, seconds: float) -> Candidate:
     """The same model as the last of several runs: after fewer characters, and with several teachers if there is time."""
     config, seen = candidate.config, int(law.STUDENT_SEES * candidate.seen)
     loss = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
-    teachers, useful = config.train.student_teachers, int(_useful(candidate.settings, text))
+    teachers, useful = max(1, config.train.teachers), int(_useful(candidate.settings, text))
     most = min(law.ENOUGH_EPOCHS * text.characters, useful)
-    if not candidate.settings.is_given("train.student_teachers") and _memorises(candidate, text, most):
+    if not candidate.settings.is_given("train.teachers") and _memorises(candidate, text, most):
         teachers = law.SEVERAL_TEACHERS if _have_time(candidate, most, seconds, teachers=law.SEVERAL_TEACHERS) else 1
     return candidate._replace(seen=seen, loss=loss, teachers=teachers)
 
 
-def _two_runs(best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, seconds: float) -> Choice:
-    """The settings of the first of several runs of the model of `best`. The last one learns from the others as well.
+def _several_models(
+    best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, seconds: float, processes: int
+) -> Choice:
+    """The settings of the first of several models as large as that of `best`. The last one learns from the others as well.
 
     Whether others follow depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
@@ -198,34 +199,34 @@ def _two_runs(best: Candidate, candidates: list[Candidate], corpus: Corpus, text
     teachers = best.teachers
     longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * best.time_model.in_steps(longest)))
-    shaped = completed(with_batch(best.settings, text, seen=seen), text, seen=seen, evaluations=1)
+    shaped = completed(with_batch(best.settings, text, seen=seen, processes=processes), text, seen=seen, evaluations=1)
     in_step = shaped.values.chars_per_step
     if in_step != best.config.chars_per_step and 4 * in_step < timing * best.speed:  # there is time for 4 steps
-        best = best._replace(settings=shaped, speed=training_speed(shaped.values, corpus, ()))
+        best = best._replace(settings=shaped, speed=processes * training_speed(shaped.values, corpus, ()))
     rest, known = seconds - teachers * longest, dataclasses.replace(best.time_model, step=in_step / best.speed)
     taught = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * teachers))
     first, second = min(longest, known.at_most(most / in_step)), min(rest, taught.at_most(most / in_step))
     seen = min(most, int(best.speed * known.in_steps(longest)))
     settings = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(first))
-    is_sure = _memorises(best, text, seen)
+    is_sure = _memorises(best, text, seen) or settings.is_given("train.teachers")
     students = {
-        "student_minutes": round(rest / 60, 3),
-        "student_teachers": teachers,
+        "teachers": teachers,
+        "teacher_minutes": round(rest / 120, 4),
         "student_gap": 0.0 if is_sure else law.STUDENT_GAP,
         "max_epochs": float(law.ENOUGH_EPOCHS),
     }
-    settings = settings.choose(f"the time is shared by {runs_in_all(teachers)}", train=students)
+    settings = settings.choose(f"the time is shared by {models_in_all(teachers)}", train=students)
     epochs = best.seen / law.STUDENT_SEES / text.characters
     when, otherwise = ("It", "") if is_sure else ("If it begins to memorise the text, it", ". Otherwise it goes on")
     learns, others = "a model of the same shape learns from the text and from", ""
     if teachers > 1:
-        others = f", {plural(teachers - 1, 'run')} like it {'follows' if teachers == 2 else 'follow'}"
+        others = f", {plural(teachers - 1, 'model')} like it {'follows' if teachers == 2 else 'follow'}"
     whose = "its predictions" if teachers == 1 else f"the predictions of {'both' if teachers == 2 else f'all {teachers}'}"
-    said = f"one run would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
+    said = f"one model would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
     about = f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}"
     notices = _described(best._replace(settings=settings, seen=seen), candidates, text)
-    notices.insert(0, Notice(runs_in_all(teachers), about, "detail" if _is_expected(settings) else "line"))
-    end = _end(settings, teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS, what="each run")
+    notices.insert(0, Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line"))
+    end = _end(settings, teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS, what="each model")
     return Choice(settings, longest, [*notices, *end], known)
 
 
@@ -362,7 +363,7 @@ def _described(best: Candidate, candidates: list[Candidate], text: Text) -> list
     if _is_expected(best.settings):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
-        last = f" of the last of {best.teachers + 1} models, which learns from the others" if best.teachers else ""
+        last = f" of the last of {models_in_all(best.teachers)}, which learns from the others" if best.teachers else ""
         notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
     others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
     return [*notices, *[Notice("considered", others, "detail")] * bool(others)]
@@ -447,8 +448,7 @@ def completed(settings: Settings, text: Text, *, seen: int, evaluations: int) ->
 
 def recipe_of(config: Config, text: Text, *, seen: int) -> law.Recipe:
     """The recipe of the law for a run with these settings that sees this many characters."""
-    has_teachers, optimizer = bool(config.train.teachers), config.optim.name
-    return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=optimizer, has_teachers=has_teachers)
+    return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
 
 
 def in_blocks(config: Config) -> int:

@@ -16,14 +16,17 @@ from chargpt.terminal import NUMBER, Parser, number
 
 SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
-OPTIONS = ("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "find_lr", "dry_run", "verbose")
+OPTIONS = (
+    *("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "teachers"),
+    *("find_lr", "dry_run", "verbose"),
+)
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
 MAX_MINUTES = 5_256_000  # ten years
 MAX_EPOCHS = 1_000_000
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 USAGE = (
     "[TEXT ...] [--config FILE] {more}[--items [WHAT]] [--label NAMES] [--minutes M] [--epochs N] [--device D] "
-    "[--start NAME] [--init-from RUN] [--vocab-from RUN] [section.key=value ...]"
+    "[--start NAME] [--init-from RUN] [--vocab-from RUN] [--teacher RUN] [section.key=value ...]"
 )
 
 
@@ -41,6 +44,7 @@ class TrainOptions:
     start: str | None = None
     init_from: str | None = None
     vocab_from: str | None = None
+    teachers: list[str] = field(default_factory=list)
     find_lr: bool = False
     dry_run: bool = False
     verbose: bool = False
@@ -145,9 +149,11 @@ def _parser(program: str, more: str, description: str) -> Parser:
         "the name of its file or folder (the same as data.label=NAMES)",
     )
     add("--device", action=_Once, metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
+    teacher = "learn from the predictions of another run as well as from the text; may be given several times"
     start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"
     add("--start", action=_Once, metavar="NAME", help=start)
     add("--init-from", action=_Once, metavar="RUN", help="begin with the weights of another run, matched by character")
+    add("--teacher", action="append", default=[], dest="teachers", metavar="RUN", help=teacher)
     vocabulary = "use the vocabulary of another run; a character that it does not have is an error"
     add("--vocab-from", action=_Once, metavar="RUN", help=vocabulary)
     return parser
@@ -253,7 +259,7 @@ def check_options(options: TrainOptions) -> None:
         raise UserError(Option("start"), ": given together, ", Command("", *together), "; leave one out")
     if options.gives("train.start"):
         raise UserError("train.start: set by ", Option("start"), " and ", Option("init_from"), "; use one of them")
-    new = (options.config, options.start, options.init_from, options.vocab_from)
+    new = (options.config, options.start, options.init_from, options.vocab_from, options.teachers or None)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
@@ -264,7 +270,7 @@ def check_options(options: TrainOptions) -> None:
         raise UserError(
             Option("resume", True),
             ": settings and weights come from the run; leave out ",
-            join(", ", map(Option, ("config", "start", "init_from", "vocab_from"))),
+            join(", ", map(Option, ("config", "start", "init_from", "vocab_from", "teacher"))),
             ", or start a new run with ",
             Option("run", "NAME"),
         )

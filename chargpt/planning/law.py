@@ -203,9 +203,9 @@ def longest_useful(text: Text) -> float:
     return MAX_EPOCHS * text.characters
 
 
-def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, has_teachers: bool = False) -> Recipe:
+def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str) -> Recipe:
     """The training of a model with `parameters` in its blocks that sees `seen` characters."""
-    decay, dropout = regularization(text, parameters=parameters, seen=seen, has_teachers=has_teachers, optimizer=optimizer)
+    decay, dropout = regularization(text, parameters=parameters, seen=seen, optimizer=optimizer)
     momentum = MOMENTUM if parameters < LARGE else MOMENTUM_LARGE
     most = MOST_IN_STEP if parameters < MEDIUM else MOST_IN_STEP_MEDIUM
     characters = min(most, max(LEAST_IN_STEP, IN_STEP_MULTIPLE * round(seen / STEPS / IN_STEP_MULTIPLE)))
@@ -214,9 +214,7 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, has_
     return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
 
 
-def regularization(
-    text: Text, *, parameters: int, seen: float, has_teachers: bool = False, optimizer: str = "muon"
-) -> tuple[float, float]:
+def regularization(text: Text, *, parameters: int, seen: float, optimizer: str = "muon") -> tuple[float, float]:
     """Weight decay and dropout for a model with `parameters` in its blocks that sees `seen` characters."""
     epochs = seen / text.characters
     repeated_parameters = repetition(text, parameters=parameters, seen=seen)
@@ -228,8 +226,6 @@ def regularization(
         if text.vocabulary > LARGE_VOCABULARY:
             dropping *= EMBEDDING_MEMORISES**memorised
     decay = float(f"{decay:.2g}")
-    if has_teachers:
-        return min(decay, STUDENT_DECAY), 0.0
     dropout = round(_interpolated(DROPOUT, dropping), 2)
     return decay, min(dropout, OPTIMIZERS[optimizer].small_dropout) if parameters <= SMALL else dropout
 

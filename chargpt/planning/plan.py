@@ -5,7 +5,6 @@ Nothing is printed or written, but for texts in the cache. What the user should 
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import torch
 
 from chargpt.config import Config, Settings, Source, Tree, difference, to_dict
-from chargpt.errors import Command, Given, Message, Option, UserError, join
+from chargpt.errors import Command, Message, Option, UserError, join
 from chargpt.model import GPT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
@@ -22,14 +21,12 @@ from chargpt.planning.memory import check_memory
 from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import (
     Teacher,
-    another_run,
     check_teachers,
     find_teachers,
+    models_in_all,
     models_of,
-    runs_in_all,
-    student_config,
-    student_folder,
-    teacher_folders,
+    student_settings,
+    taught,
     warnings_about,
 )
 from chargpt.planning.time_model import TimeModel, describe_training, long_enough, longest_run, steps_in
@@ -37,10 +34,10 @@ from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size
-from chargpt.runs.run import TEACHER, folder_of, free_folder, new_folder
+from chargpt.runs.run import folder_of, new_folder
 from chargpt.runs.start_from import RUN, name_of_start, start_from
 from chargpt.runs.starts import load_start
-from chargpt.terminal import Notice, clock, notice_line, plural, shown
+from chargpt.terminal import Notice, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
 from chargpt.text.sources import check_found, run_name
@@ -73,9 +70,9 @@ class Plan:
     settings: Settings  # complete; with --minutes, train.max_steps is only a length that is enough to measure the speed
     corpus: Corpus
     model: GPT  # the initial weights, on the CPU
-    teachers: tuple[Teacher, ...]  # those that config.train.teachers names, in the same order
+    teachers: tuple[Teacher, ...]  # other runs, from which it learns
     folder: Path  # of the run; it holds no run, unless the plan is for no run: --dry-run, --find-lr
-    seconds: float | None  # the time limit from the start of the program, without the student's time; None: no limit
+    seconds: float | None  # the time limit of the first model, from the start of the program; None: no limit
     steps: int | None  # how many are expected to fit into `seconds`, if that is known
     time_model: TimeModel | None  # None if nothing was timed
     notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
@@ -111,11 +108,12 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     start, vocabulary = (_checkpoint_of(name, checkpoints, notices) for name in (options.init_from, options.vocab_from))
     start = start if options.start is None else load_start(options.start)
     loaded, file = _load_settings(options, start, presets=presets_folder())
-    config, teachers, warnings = find_teachers(_with_name_of_start(loaded.values, options, start), checkpoints)
+    config = _with_name_of_start(loaded.values, options, start)
+    teachers, warnings = find_teachers(options.teachers, checkpoints)
     settings = dataclasses.replace(loaded, values=config)
     if options.minutes is not None:  # a preset is a default then, and minutes decide the length
         settings = settings.without(Source.PRESET).leaving_open("train.max_steps")
-    _check_student(config, options, processes=processes)
+    _check_teachers_count(config, options)
     check_found(options.texts)
     folder = _folder_of(options, checkpoints)
 
@@ -138,13 +136,11 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
-    _check_names_of_two(config, folder, options, checkpoints)
     model = _first_model(config, corpus, start)
 
     # What to say of it.
     choices = [*choice.notices, *_about_choices(settings, loaded, options)]
-    may_follow = start is None and processes == 1
-    choices += [*_about_student(config, settings, folder=folder, may_follow=may_follow), *_about_items(corpus, config)]
+    choices += [*_about_teachers(settings, teachers), *_about_items(corpus, config)]
     if start is None and is_open:
         choices += _about_shape(settings)
     notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
@@ -214,13 +210,12 @@ def _with_name_of_start(config: Config, options: TrainOptions, start: Checkpoint
     return dataclasses.replace(config, train=dataclasses.replace(config.train, start=name))
 
 
-def _check_student(config: Config, options: TrainOptions, *, processes: int) -> None:
-    """Raise UserError for what cannot be together with a student that follows."""
-    if config.train.student_minutes and processes > 1:
-        raise UserError("train.student_minutes: two runs are made by one process; start without torchrun, or use 0")
-    if config.train.student_minutes and (options.start is not None or options.init_from is not None):
-        option = Option("start" if options.init_from is None else "init_from")
-        raise UserError("train.student_minutes: given with ", option, ", which is for a single run; leave one out")
+def _check_teachers_count(config: Config, options: TrainOptions) -> None:
+    """Raise UserError for what cannot be together with several models in a run."""
+    given = {"start": options.start, "init_from": options.init_from, "teacher": options.teachers}
+    if config.train.teachers and (names := [name for name, value in given.items() if value]):
+        what = f"train.teachers: {config.train.teachers} given with "
+        raise UserError(what, Option(names[0]), ", which is for a run of one model; leave one out")
 
 
 def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:
@@ -320,7 +315,8 @@ def _choose(
             notices.append(Notice("warning", f"{shown(start.path)}: {why}; {what_to_do}"))
         return Choice(settings, limit, notices)
     if not chooses(settings, minutes=minutes):
-        return regularized(settings, text, seconds=limit)
+        choice = regularized(settings, text, seconds=limit)
+        return choice._replace(settings=taught(choice.settings)) if teachers else choice
     choice = choose(
         settings,
         corpus,
@@ -330,7 +326,9 @@ def _choose(
         processes=processes,
         teachers=teachers,
     )
-    return choice._replace(notices=[]) if options.find_lr else choice  # they are about a training of this length
+    if options.find_lr:
+        choice = choice._replace(notices=[])  # they are about a training of this length
+    return choice._replace(settings=taught(choice.settings)) if teachers else choice
 
 
 def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
@@ -341,28 +339,6 @@ def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
         return long_enough(config, step=0, seconds=choice.seconds)
     most = longest_run(config, characters=len(corpus.train))
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=min(most, config.train.max_steps)))
-
-
-def _check_names_of_two(config: Config, folder: Path, options: TrainOptions, checkpoints: Path) -> None:
-    """Raise UserError unless the runs that a student follows can get the names of teachers when they have ended."""
-    if not config.train.student_minutes or not makes_run(options):
-        return
-    if student_folder(folder) is not None:
-        given = options.run or folder.name
-        what = f"use a name without {TEACHER}, which the first one gets"
-        raise UserError(Given("run", given, " for two runs; "), what)
-    for teacher in teacher_folders(folder)[: config.train.student_teachers]:
-        try:
-            new_folder(str(teacher), checkpoints)
-        except UserError as problem:
-            if not os.path.lexists(teacher):
-                raise
-            free = free_folder(folder)
-            while any(map(os.path.lexists, teacher_folders(free))):
-                free = free_folder(free)
-            other = f", such as {free.name if free.parent == checkpoints else shown(free)}"
-            what = f"a run before it gets the name {teacher.name}, which is taken; choose another "
-            raise UserError(f"{shown(folder)}: {what}", Option("run", "NAME"), other) from problem
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:
@@ -392,30 +368,22 @@ def _about_items(corpus: Corpus, config: Config) -> list[Notice]:
     return [Notice("note", Message(what, Option("model.block_size", int(lengths.max())), " would hold the longest"))]
 
 
-def _about_student(config: Config, settings: Settings, *, folder: Path, may_follow: bool) -> list[Notice]:
-    """What follows the run, if the user has asked for it, and the settings given that do not hold in it.
-
-    `may_follow` says whether a run of this kind can be followed by others.
-    """
-    count = config.train.student_teachers
-    if not config.train.student_minutes:
-        others = "; for others, add train.student_minutes, of the last one" if may_follow else ""
-        why = f" given, but only one run is made{others}"
-        return [Notice("note", Message(Option("train.student_teachers", count), why))] * (count > 1)
-    changed = difference(config, student_config(another_run(config, number=count), teachers=[folder]))
-    first = [str(change) for change in changed if settings.is_given(change.key) and not change.key.startswith("train.student_")]
+def _about_teachers(settings: Settings, teachers: tuple[Teacher, ...]) -> list[Notice]:
+    """From which models the last one learns, if the user has asked for it, and the settings given that do not hold for it."""
+    if teachers:
+        return [Notice("teachers", ", ".join(teacher.name for teacher in teachers), "detail")]
+    count, config = settings.values.train.teachers, settings.values
+    if not count:
+        return []
+    changed = difference(config, student_settings(settings).values)
     notes = []
-    if first:
-        what = f"in {'a second' if count == 1 else 'the last'} run, {', '.join(first)}"
-        one_run = Message(what, "; for one run with what you gave, add ", Option("train.student_minutes", 0))
-        notes.append(Notice("note", one_run))
-    if not settings.is_given("train.student_minutes"):
+    if first := [str(change) for change in changed if settings.is_given(change.key)]:
+        one = Message(f"for the last model, {', '.join(first)}; for one model as you said, add ", Option("train.teachers", 0))
+        notes.append(Notice("note", one))
+    if not settings.is_given("train.teachers"):  # then the choice has told it
         return notes
-    condition = " if it memorises its text" if config.train.student_gap else ""
-    others = f" and {plural(count - 1, 'other')} like it" if count > 1 else ""
-    whom = "it" if count == 1 else "them"
-    what = f"a model of the same shape learns from {whom} for {clock(60 * config.train.student_minutes)}{condition}"
-    return [Notice(runs_in_all(count), f"after this run{others}, {what}"), *notes]
+    what = f"the last one learns from the {'one' if count == 1 else count} before it as well as from the text"
+    return [Notice(models_in_all(count), what), *notes]
 
 
 def _about_shape(settings: Settings) -> list[Notice]:

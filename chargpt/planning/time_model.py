@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from chargpt.config import Config
 from chargpt.planning.memory import memory_needed
-from chargpt.terminal import Notice, clock, plural, shown
+from chargpt.terminal import Notice, clock, plural
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS
@@ -146,8 +146,6 @@ def _setup(trainer: Trainer, corpus: Corpus, *, seconds: float | None) -> list[N
         Notice("machine", trainer.runtime.describe(), "detail"),
         Notice("training", f"{length} of {config.chars_per_step:,} characters{epochs}; {how}", "detail"),
     ]
-    if config.train.teachers:
-        notices.append(Notice("teachers", ", ".join(map(shown, config.train.teacher_names)), "detail"))
     return notices
 
 

@@ -5,7 +5,8 @@
         training.safetensors   the optimizer's state
         state.json             the saved state (checkpoint_schema.py), and the size and SHA-256 of the two files above
     RUN/best.json              the name of the best checkpoint, and its validation loss
-    RUN/teachers-0123456789ab  the models that the run learns from, each a checkpoint of weights alone: 1, 2 and so on
+    RUN/stage-2/               the same of a second model of the run, which learns from the first one or is another teacher
+    RUN/teacher-1/             the weights of another run, from which this one learns: a checkpoint without an optimizer's state
 
 Checksums protect against accidents, not against a hostile writer, who can compute them. Against a hostile folder there are
 bounds on everything that is read, formats that cannot hold code, a strict schema, and a check of every tensor against the
@@ -17,13 +18,14 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chargpt.config import MAX_TEACHERS
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.checkpoint_schema import FORMAT, SavedState
 from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, UnreadableError, read_bounded, seal, unseal
@@ -38,7 +40,8 @@ WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "s
 # text/sources.py recognises a run by such a folder with a STATE.
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 # What a run writes aside.
-WRITTEN = re.compile(r"step-[0-9.]+|teachers-[0-9a-f]+|best\.json|config\.yaml|details\.txt|metrics\.jsonl|report\.html")
+WRITTEN = re.compile(r"step-[0-9.]+|teacher-[0-9]+|best\.json|config\.yaml|details\.txt|metrics\.jsonl|report\.html")
+STAGE = re.compile(r"stage-([2-9]|10)")
 MUCH = 50_000  # bytes: an error about the space for fewer does not say how many
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2, and the weights of the beginning 1
 
@@ -81,15 +84,37 @@ def publish(run: Path, *, weights: "Mapping[str, Tensor]", training: "Mapping[st
     return path
 
 
-def publish_copies(path: Path, models: "Sequence[tuple[Mapping[str, Tensor], SavedState]]") -> None:
-    """Write a folder of checkpoints without an optimizer's state, named 1, 2 and so on, all or none. Raises CheckpointError."""
-    size = sum(tensor.nbytes for weights, _ in models for tensor in weights.values())
-    with _publishing(path, size=size) as folder:
-        os.mkdir(folder)
-        for number, (weights, state) in enumerate(models, 1):
-            name = str(number)
-            _write_checkpoint(folder / name, {WEIGHTS: weights, TRAINING: {}}, state, target=path / name)
-        sync_folder(folder)
+def publish_weights(path: Path, weights: "Mapping[str, Tensor]", state: SavedState) -> None:
+    """Write a checkpoint without an optimizer's state in the folder `path`, whole or not at all. Raises CheckpointError."""
+    with _publishing(path, size=sum(tensor.nbytes for tensor in weights.values())) as folder:
+        _write_checkpoint(folder, {WEIGHTS: weights, TRAINING: {}}, state, target=path)
+
+
+def stage_folder(run: Path, stage: int) -> Path:
+    """Where the checkpoints of a model of `run` are; it is the first one, the second and so on."""
+    return run if stage <= 1 else run / f"stage-{stage}"
+
+
+def newest_stage(run: Path, *, learned: bool = False) -> int:
+    """The newest model of `run` that has a checkpoint; if it is to have `learned`, one after step 0. 1 if there is none.
+
+    Raises CheckpointError if a folder cannot be listed.
+    """
+    for stage in range(MAX_TEACHERS + 1, 1, -1):
+        folder = stage_folder(run, stage)
+        if folder.is_dir() and any(_order(path)[0] or not learned for path in steps(folder)):
+            return stage
+    return 1
+
+
+def run_of(path: Path) -> Path:
+    """The folder of the run to which a checkpoint belongs."""
+    return run_of_stage(path.parent)
+
+
+def run_of_stage(folder: Path) -> Path:
+    """The folder of the run whose model has its checkpoints in `folder`."""
+    return folder.parent if STAGE.fullmatch(folder.name) and has_steps(folder.parent) else folder
 
 
 def _write_checkpoint(folder: Path, tensors: "Mapping[str, Mapping[str, Tensor]]", state: SavedState, *, target: Path) -> None:
@@ -102,8 +127,8 @@ def _write_checkpoint(folder: Path, tensors: "Mapping[str, Mapping[str, Tensor]]
 
 def mark_best(path: Path, loss: float | None) -> None:
     """Record that the published checkpoint `path` is the best one of its run; `loss` is None if it was not evaluated."""
-    target = path.parent / BEST
-    data = seal({"checkpoint": path.name, "val/loss": loss}, target)
+    target, stage = path.parent / BEST, STAGE.fullmatch(path.parent.name)
+    data = seal({"stage": int(stage[1]) if stage else 1, "checkpoint": path.name, "val/loss": loss}, target)
     with _publishing(target, size=len(data)) as file:
         write_synced(file, data)
 
@@ -137,6 +162,29 @@ def prune(path: Path, keep: int) -> list[str]:
     for folder in removed:
         discard(folder)
     return problems
+
+
+def keep_best_weights(folder: Path) -> list[str]:
+    """Of a model whose training has ended, keep the best checkpoint, without its optimizer's state. Never raises.
+
+    Returns a line for each problem.
+    """
+    try:
+        if len(found := steps(folder)) == 1 and not (found[0] / TRAINING).exists():
+            return []
+        kept, problems = best(folder)
+        if problems:
+            mark_best(kept.path, kept.state.progress.val_loss)
+        others = [path for path in found if path != kept.path]
+        for path in others:
+            os.rename(path, aside(path))
+        (kept.path / TRAINING).unlink(missing_ok=True)
+        sync_folder(folder)
+    except (CheckpointError, OSError) as error:
+        return [f"{shown(folder)}: kept as it is ({error})"]
+    for path in others:
+        discard(aside(path))
+    return []
 
 
 def remove_oldest(run: Path, *, but: Path | None) -> Path | None:

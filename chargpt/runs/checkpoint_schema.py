@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from chargpt.config import GONE, MAX_TEACHERS, RENAMED, Config, TrainConfig, apply, to_dict
+from chargpt.config import GONE, MAX_TEACHERS, RENAMED, Config, Settings, Source, TrainConfig, apply, to_dict
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 7
+FORMAT = 8
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
 MAX_SECONDS = 1e12  # of a time limit
@@ -23,7 +23,7 @@ MAX_ENTRIES = 100_000  # of a list
 MAX_ENVIRONMENT = 100  # entries
 MAX_TEXT_LENGTH = 10_000  # characters
 MAX_SAMPLE = 100_000  # characters of a sample that is kept
-SOURCES = ("preset", "user", "run", "chosen")  # what sets a setting that is no default
+SOURCES = [*Source][1:]  # what sets a setting that is no default
 DEFAULTS = {f"{section}.{name}": value for section, values in to_dict(Config()).items() for name, value in values.items()}
 SHAPE = [key for key in DEFAULTS if key.startswith("model.") and key != "model.dropout"]  # what the weights of a start decide
 
@@ -87,21 +87,30 @@ class Progress:
 class SavedState:
     """Everything in a state.json but the checksums of the tensor files."""
 
-    config: Config
+    settings: Settings
     tokenizer: Tokenizer
     texts: list[str]  # what train.py was given, paths made absolute; `-` is standard input
     fingerprint: str  # of the encoded text, SHA-256
     progress: Progress
     environment: dict[str, str | int | bool]  # what must be equal for a resumed run to be equal to the bit
-    seconds_left: float | None = None  # of --minutes; None for a run without a time limit
-    sources: dict[str, str] = field(default_factory=dict)  # section.key -> one of SOURCES; what is missing is a default
-    stage: int = 1  # which of the models of a run this is; those before it are its teachers
+    seconds_left: float | None = None  # of this model; None where its length is known
+    stage: int = 1  # which of the models of a run this is; 0: a run of an earlier version that another one was to follow
+
+    @property
+    def config(self) -> Config:
+        return self.settings.values
+
+    @property
+    def is_teacher(self) -> bool:
+        """Whether it is known that another model of the run will learn from this one."""
+        return self.stage <= self.config.train.teachers and not self.config.train.student_gap
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, in the newest format."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain["config"], plain["tokenizer"] = to_dict(self.config), self.tokenizer.to_json()
-        return {**plain, "progress": dataclasses.asdict(self.progress)}
+        settings = plain.pop("settings")
+        plain |= {"config": to_dict(settings.values), "sources": dict(settings.sources), "reasons": dict(settings.reasons)}
+        return {**plain, "tokenizer": self.tokenizer.to_json(), "progress": dataclasses.asdict(self.progress)}
 
     @classmethod
     def from_json(cls, data: object, *, written_as: object = FORMAT) -> "SavedState":
@@ -112,22 +121,22 @@ class SavedState:
             raise ValueError("state: not an object")
         for older in range(written_as, FORMAT):
             data = MIGRATIONS[older](dict(data))
-        state = _object(data, "state", {field.name for field in dataclasses.fields(cls)})
+        keys = {field.name for field in dataclasses.fields(cls)} - {"settings"} | {"config", "sources", "reasons"}
+        state = _object(data, "state", keys)
         if not isinstance(state["config"], dict):
             raise ValueError("config: not an object")
         config, tokenizer = apply(Config(), state["config"], where="settings"), Tokenizer.from_json(state["tokenizer"])
         check_size(config.model, tokenizer.vocab_size)
         left = state["seconds_left"]
         return cls(
-            config=config,
+            settings=Settings(config, _by_setting(state["sources"], "sources"), _by_setting(state["reasons"], "reasons")),
             tokenizer=tokenizer,
             texts=[_text(text, "texts") for text in _list(state["texts"], "texts")],
             fingerprint=_fingerprint(state["fingerprint"]),
             progress=_progress(state["progress"]),
             environment=_environment(state["environment"]),
             seconds_left=None if left is None else _number(left, "seconds_left", most=MAX_SECONDS),
-            sources=_sources(state["sources"]),
-            stage=_whole(state["stage"], "stage", least=1, most=MAX_TEACHERS + 1),
+            stage=_whole(state["stage"], "stage", most=MAX_TEACHERS + 1),
         )
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -182,17 +191,36 @@ def _from_format_6(data: dict[str, Any]) -> dict[str, Any]:
     """
     config, environment, progress = data.get("config"), data.get("environment"), data.get("progress")
     if isinstance(config, dict):
-        read = to_dict(apply(Config(), config, where="settings"))
+        train = {key: value for key, value in (config.get("train") or {}).items() if key != "teachers"}  # now a number
+        read = to_dict(apply(Config(), {**config, "train": train}, where="settings"))
         values = {f"{section}.{name}": value for section, group in read.items() for name, value in group.items()}
         data["sources"] = {key: "user" for key, value in values.items() if value != DEFAULTS[key]}
         data["sources"] |= dict.fromkeys(SHAPE, "run") if values["train.start"] else {}
-        chunks = (config.get("train") or {}).get("chunks", 1)
+        chunks = train.get("chunks", 1)
         if isinstance(environment, dict) and chunks not in (0, 1) and "processes" not in environment:
             data["environment"] = {**environment, "processes": f"with train.chunks={chunks!s:.10}"}
     if isinstance(progress, dict):
         reached = {"first_step": 0, "seconds": 0.0, "first_loss": None, "best_sample": "", "train_loss": None}
         data["progress"] = {**reached, **progress}
     return {**data, "stage": 1}
+
+
+def _from_format_7(data: dict[str, Any]) -> dict[str, Any]:
+    """In format 7, several models were several runs, and train.teachers named the runs from which one learned.
+
+    A run that learns from others goes on with its copies of them, which its environment names.
+    """
+    config, sources, train = data.get("config"), data.get("sources"), None
+    if isinstance(config, dict) and isinstance(config.get("train"), dict):
+        train = {**config["train"]}
+        data["config"] = {**config, "train": train}
+    if train is not None:
+        named, was_followed = train.pop("teachers", ""), train.get("student_minutes", 0)
+        has_copies = "teachers" in (data.get("environment") or {})
+        data["stage"] = 0 if was_followed or (named and not has_copies) else data.get("stage")
+    if isinstance(sources, dict):
+        data["sources"] = {key: source for key, source in sources.items() if key != "train.teachers"}
+    return {"reasons": {}, **data}
 
 
 MIGRATIONS = {
@@ -202,6 +230,7 @@ MIGRATIONS = {
     4: _from_format_4,
     5: _from_format_5,
     6: _from_format_6,
+    7: _from_format_7,
 }
 
 
@@ -251,13 +280,16 @@ def _environment(value: object) -> dict[str, str | int | bool]:
     }
 
 
-def _sources(value: object) -> dict[str, str]:
-    """Who set each setting that is no default, by the names that settings have now."""
+def _by_setting(value: object, name: str) -> dict[str, Any]:
+    """Who set each setting that is no default, or why it was chosen, by the names that settings have now."""
     if isinstance(value, dict):
-        sources = {RENAMED.get(str(key), str(key)): source for key, source in value.items() if key not in GONE}
-        if sources.keys() <= DEFAULTS.keys() and all(source in SOURCES for source in sources.values()):
-            return sources
-    raise ValueError(f"sources: not an object of settings, each with one of {', '.join(SOURCES)}")
+        found = {RENAMED.get(str(key), str(key)): entry for key, entry in value.items() if key not in GONE}
+        if found.keys() <= DEFAULTS.keys():
+            if name == "reasons":
+                return {key: _text(entry, name) for key, entry in found.items()}
+            if all(entry in SOURCES for entry in found.values()):
+                return {key: Source(entry) for key, entry in found.items()}
+    raise ValueError(f"{name}: not an object of settings")
 
 
 def _progress(value: object) -> Progress:

@@ -10,11 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.config import Config
-from chargpt.errors import Command, Message, Option, UserError, Words, resuming, shell_word
+from chargpt.errors import Command, Message, Option, UserError, Words, resuming
 from chargpt.project import command
-from chargpt.runs.checkpoint import STEP_NAME, Checkpoint, best, has_steps, load, newest, steps
+from chargpt.runs.checkpoint import (
+    STEP_NAME,
+    Checkpoint,
+    best,
+    has_steps,
+    load,
+    newest,
+    newest_stage,
+    run_of,
+    run_of_stage,
+    stage_folder,
+    steps,
+)
 from chargpt.runs.checkpoint_schema import NO_TEXT
-from chargpt.runs.run import TEACHER
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.runs.starts import load_start, start_names
 from chargpt.terminal import shown
@@ -34,7 +45,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     Raises UserError when there is no such run.
     """
     if name is None:
-        newest = max(_runs(checkpoints), key=lambda run: steps(run)[-1].stat().st_mtime, default=None)
+        newest = max(_runs(checkpoints), key=lambda run: _places(run)[-1].stat().st_mtime, default=None)
         if newest is None:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
         return newest
@@ -43,7 +54,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         candidates.insert(0, checkpoints / name)
     for folder in candidates:
         if name and has_steps(folder):
-            return folder
+            return run_of_stage(folder)
     if STEP_NAME.fullmatch(Path(name).name) and Path(name).parent.is_dir() and (found := steps(Path(name).parent)):
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
@@ -52,7 +63,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
 
         refuse_checkpoint(Path(name))
         for folder in candidates:
-            if (folder / "config.yaml").is_file() and not folder.with_name(f"{folder.name}{TEACHER}").exists():
+            if (folder / "config.yaml").is_file():
                 raise UserError(f"{shown(folder)}: this run has no checkpoint; train it again, under the same name")
     raise UserError(f"{name or repr(name)}: no run of that name or path; ", _other_runs(name, checkpoints))
 
@@ -62,8 +73,7 @@ def _other_runs(name: str, checkpoints: Path) -> Words:
     if name in start_names():
         return Message("it is the name of a start; give it as ", Option("start", name))
     known = [run.name for run in _runs(checkpoints)]
-    teacher = [run for run in known if run == f"{name}{TEACHER}"]  # of several runs, the last has not begun
-    if close := teacher or difflib.get_close_matches(name, known, n=1):
+    if close := difflib.get_close_matches(name, known, n=1):
         return f"did you mean {close[0]}?"
     if not known:
         return Message("train one first with ", Command("train"))
@@ -73,6 +83,11 @@ def _other_runs(name: str, checkpoints: Path) -> Words:
 
 def _runs(checkpoints: Path) -> list[Path]:
     return [folder for folder in run_folders(checkpoints) if _is_run(folder)]
+
+
+def _places(run: Path) -> list[Path]:
+    """The checkpoints of the newest model of `run`."""
+    return steps(stage_folder(run, newest_stage(run)))
 
 
 def run_folders(checkpoints: Path) -> list[Path]:
@@ -115,25 +130,27 @@ def _is_run(folder: Path) -> bool:
 def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = None) -> tuple[Checkpoint, list[Words]]:
     """The weights that `name` means, the path of one checkpoint or the best of a run (see `find_run`), and warnings.
 
-    `start` is the name of a start that comes with the program, in place of a run.
-    A run that was stopped before its first evaluation after step 0 gives its newest checkpoint: the best one, that of step 0,
-    has learned nothing from the text. Raises UserError when there is none that can be used.
+    `start` is the name of a start that comes with the program, in place of a run. Of several models in a run, it is the newest
+    one that has taken a step. A run that was stopped before its first evaluation after step 0 gives its newest checkpoint: the
+    best one, that of step 0, has learned nothing from the text. Raises UserError when there is none that can be used.
     """
     if start is not None:
         return load_start(start), []
     if name and STEP_NAME.fullmatch(Path(name).absolute().name) and Path(name).is_dir():
         return load(Path(name), training=False), []
     run = find_run(name, checkpoints)
-    checkpoint, problems = best(run)
+    place = stage_folder(run, newest_stage(run, learned=True))
+    checkpoint, problems = best(place)
     warnings: list[Words] = [*problems]
-    if checkpoint.step == 0 and len(steps(run)) > 1:
-        later, skipped = newest(run, training=False)
+    if checkpoint.state.is_teacher:
+        number, count = checkpoint.state.stage, checkpoint.state.config.train.teachers + 1
+        what = f"{shown(run)}: this is model {number} of {count}, a teacher so far; the last one follows with "
+        warnings.append(Message(what, resuming(shown(run))))
+    if checkpoint.step == 0 and len(steps(place)) > 1:
+        later, skipped = newest(place, training=False)
         if later.step > 0 and not later.state.progress.evaluated:
             note = f"{shown(later.path)}: the run stopped before this checkpoint was evaluated; it is used, not that of step 0"
             return later, [*warnings, *skipped, note]
-    elif checkpoint.step == 0 and _is_run(teacher := run.with_name(run.name + TEACHER)):
-        what = f"{shown(run)}: this run is at step 0 and has learned nothing yet; continue it with "
-        return checkpoint, [Message(what, resuming(shown(run)), f", or use {shell_word(shown(teacher))}")]
     return checkpoint, warnings
 
 
@@ -178,7 +195,7 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> "Corpus"
 
     state = checkpoint.state
     if state.fingerprint == NO_TEXT:
-        run = shown(checkpoint.path.parent)
+        run = shown(run_of(checkpoint.path))
         raise UserError(
             f"{run}: was imported without a text; start a new run from its weights with ",
             Option("init_from", run),
@@ -201,7 +218,7 @@ def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> "Corpus"
             )
         corpus = found
     if corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
-        run = shown(checkpoint.path.parent)
+        run = shown(run_of(checkpoint.path))
         raise UserError(
             f"{run}: its text has changed or was removed after the run began; restore it, or start a new run with ",
             Option("run", "NAME"),

@@ -1,6 +1,7 @@
 """metrics.jsonl, the log of a run: written line by line, cut where a resumed run goes on, and read back as curves and samples.
 
-Each line is an object: `step`, and numbers or texts by their names, such as val/loss and sample.
+Each line is an object: `stage`, which of the models of the run it is about, `step`, counted from the first step of the first
+model, and numbers or texts by their names, such as val/loss and sample.
 """
 
 import contextlib
@@ -21,11 +22,11 @@ LARGEST = 1e30
 class MetricsFile:
     """The metrics.jsonl of the run in `folder`, to which lines are added. Its methods raise OSError."""
 
-    def __init__(self, folder: Path, *, step: int) -> None:
-        """Drop the lines after `step`, and a last line that a crash cut short."""
-        path = folder / METRICS
+    def __init__(self, folder: Path, *, stage: int, step: int) -> None:
+        """The model `stage` is at `step`: drop the lines after it, and a last line that a crash cut short."""
+        path, self._stage = folder / METRICS, stage
         if os.path.lexists(path):
-            _cut(path, step)
+            _cut(path, (stage, step))
         self._file = open(path, "a", encoding="utf-8", newline="\n")
 
     def log(self, step: int, values: Mapping[str, float | str]) -> None:
@@ -33,7 +34,7 @@ class MetricsFile:
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
         }
-        self._file.write(json.dumps({"step": step, **finite}, ensure_ascii=False) + "\n")
+        self._file.write(json.dumps({"stage": self._stage, "step": step, **finite}, ensure_ascii=False) + "\n")
 
     def flush(self) -> None:
         """Put every line on disk. A deleted file could still be written to, but nobody could read it: it raises OSError."""
@@ -45,22 +46,24 @@ class MetricsFile:
         self._file.close()
 
 
-def _cut(path: Path, step: int) -> None:
-    """Keep the whole lines of `path` up to `step`."""
+def _cut(path: Path, last: tuple[int, int]) -> None:
+    """Keep the whole lines of `path` up to this stage and step."""
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         raise OSError(f"{path.name} is not a regular file")
     kept: list[str] = []
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-            if json.loads(line)["step"] <= step:
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            values = json.loads(line)
+            if (values.get("stage", 1), values["step"]) <= last:
                 kept.append(line + "\n")
     publish_file(path, "".join(kept).encode())
 
 
 @dataclass(frozen=True)
 class MetricsLog:
-    """The curves and the samples of a run, in the order of its steps."""
+    """The curves and the samples of a model of a run, in the order of its steps."""
 
+    stage: int = 1
     curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # by name, such as val/loss
     samples: list[tuple[int, str]] = field(default_factory=list)
 
@@ -69,24 +72,29 @@ class MetricsLog:
         return self.curves.get(name, [])
 
 
-def read_metrics(folder: Path) -> MetricsLog:
-    """The log of the run in `folder`. Lines that are damaged or go back in time are skipped; without a file it is empty."""
-    log, path, last = MetricsLog(), folder / METRICS, -1
+def read_metrics(folder: Path) -> list[MetricsLog]:
+    """The logs of the models of the run in `folder`, the newest last; an empty one without a file.
+
+    Lines that are damaged or go back in time are skipped.
+    """
+    logs, path, last = [MetricsLog()], folder / METRICS, (0, -1)
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
-        return log
+        return logs
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 values = json.loads(line)
-                step = values.pop("step")
+                stage, step = values.pop("stage", 1), values.pop("step")
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue
-            if type(step) is not int or not max(last, 0) <= step < 10**15:
+            if type(step) is not int or not 0 <= step < 10**15 or type(stage) is not int or not last <= (stage, step) < (99, 0):
                 continue
-            last = step
+            if stage > logs[-1].stage:
+                logs.append(MetricsLog(stage))
+            last, log = (stage, step), logs[-1]
             for name, value in values.items():
                 if name == "sample":
                     log.samples.extend([(step, value)] if isinstance(value, str) else [])
                 elif type(value) in (int, float) and math.isfinite(value) and abs(value) < LARGEST:
                     log.curves.setdefault(name, []).append((step, float(value)))
-    return log
+    return logs

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from chargpt.config import MAX_TEACHERS, Config
+from chargpt.config import Config
 from chargpt.errors import Given, Option, UserError, Words, resuming
 from chargpt.files import LOCK_NAME, FolderLock, is_portable, publish_file, sync_folder
 from chargpt.runs.checkpoint import (
@@ -17,13 +17,16 @@ from chargpt.runs.checkpoint import (
     has_steps,
     is_lack_of_space,
     is_saved_again,
+    keep_best_weights,
     mark_best,
     newest,
+    newest_stage,
     prune,
     publish,
     read_state,
     remove_oldest,
     remove_orphans,
+    stage_folder,
     steps,
 )
 from chargpt.runs.checkpoint_schema import SavedState
@@ -34,15 +37,10 @@ if TYPE_CHECKING:  # finding a run needs no torch
     from torch import Tensor
 
 # What a run that died before its first checkpoint leaves in its folder.
-LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teachers-.*|\..*\.tmp-\d+")
+LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+")
 
 DETAILS = "details.txt"  # what was said of a run before it began
-# A run that a student follows gets this at the end of its name when it has ended. The student has the rest.
-TEACHER = "-teacher"
-NAMED_TEACHER = re.compile(rf"(.+){TEACHER}[2-{MAX_TEACHERS}]?")  # the second teacher and those after it have a number too
 FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written
-COPIES = "teachers-"  # a run keeps the weights of its teachers in a folder whose name is this and their digest
-
 
 T = TypeVar("T")
 
@@ -61,6 +59,14 @@ class Run:
         self.checkpoint: Path | None = None  # the folder of that checkpoint
         self.saved_again = False  # whether the last save was of a step that had been saved before
         remove_orphans(folder)
+        self.begin_stage(newest_stage(folder))
+
+    def begin_stage(self, stage: int) -> None:
+        """From now on, the checkpoints are those of this model of the run."""
+        self.stage, self.place = stage, stage_folder(self.folder, stage)
+        if stage > 1:
+            self.place.mkdir(exist_ok=True)
+            remove_orphans(self.place)
 
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
         """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each problem with the rest.
@@ -68,10 +74,12 @@ class Run:
         Raises CheckpointError when nothing could be saved; earlier checkpoints are then unchanged.
         """
         problems: list[str] = []
-        path = self._with_space(lambda: publish(self.folder, weights=weights, training=training, state=state), problems)
+        path = self._with_space(lambda: publish(self.place, weights=weights, training=training, state=state), problems)
         if state.progress.best_step == state.progress.step:
             self._with_space(lambda: mark_best(path, state.progress.best_loss), problems)
         self.checkpoint, self.saved_again = path, is_saved_again(path)
+        if self.stage > 1:  # the model before it has ended
+            problems += keep_best_weights(stage_folder(self.folder, self.stage - 1))
         return problems + prune(path, state.config.checkpoint.keep)
 
     def check_space(self, size: int) -> None:
@@ -100,13 +108,13 @@ class Run:
             try:
                 return save()
             except CheckpointError as error:
-                if not is_lack_of_space(error) or (gone := remove_oldest(self.folder, but=self.checkpoint)) is None:
+                if not is_lack_of_space(error) or (gone := remove_oldest(self.place, but=self.checkpoint)) is None:
                     raise
                 problems.append(f"{shown(gone)}: removed, since the disk is full; a new checkpoint needed its space")
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest valid checkpoint, and a line for each newer one that was skipped. Raises CheckpointError."""
-        checkpoint, skipped = newest(self.folder)
+        checkpoint, skipped = newest(self.place)
         progress = checkpoint.state.progress
         if progress.best_step == progress.step:  # a crash may have come between publishing it and marking it
             mark_best(checkpoint.path, progress.best_loss)
@@ -130,22 +138,6 @@ class Run:
         except OSError as error:
             return f"{shown(path)}: not written ({error.strerror}); {otherwise}"
         return None
-
-    def rename(self, folder: Path) -> None:
-        """Move the run to `folder`, with all its files closed. Raises UserError if that is not possible; then the run stays."""
-        own = self.folder
-        self._lock.release()  # Windows renames no folder with an open file
-        try:
-            os.rename(own, folder)  # fails if `folder` holds anything
-        except OSError as error:
-            problem = f"not renamed to {folder.name} ({error.strerror}); rename it by hand, and continue it with "
-            raise UserError(f"{shown(own)}: {problem}", Option("resume", True)) from None
-        else:
-            self.folder, self.checkpoint = folder, self.checkpoint and folder / self.checkpoint.name
-            with suppress(OSError):
-                sync_folder(folder.parent)
-        finally:
-            self._lock = _locked(self.folder)
 
     def name(self, checkpoints: Path) -> str:
         """What to call the run in a command."""
@@ -181,21 +173,8 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 
 
 def new_folder(name: str, checkpoints: Path) -> Path:
-    """The folder for a new run of that name.
-
-    Raises UserError if it already holds a run or anything else, or if runs that follow another one will have this name.
-    """
-    folder = check_free(folder_of(name, checkpoints), checkpoints)
-    student = folder.with_name(name_of_student(folder.name) or folder.name)
-    first = student.with_name(names_of_teachers(student.name)[0])
-    begun = next(filter(has_steps, (student, first)), None)
-    if begun is None or not _is_followed(begun):
-        return folder
-    own, other, free = (
-        path.name if path.parent == checkpoints else shown(path) for path in (student, begun, free_folder(student))
-    )
-    what = f"{shown(folder)}: this name is for the runs that follow {other}{_its_text(begun)}; continue with "
-    raise UserError(what, resuming(own), ", or ", *_another_name(free))
+    """The folder for a new run of that name. Raises UserError if it already holds a run or anything else."""
+    return check_free(folder_of(name, checkpoints), checkpoints)
 
 
 def check_free(folder: Path, checkpoints: Path) -> Path:
@@ -228,21 +207,14 @@ def _another_name(free: str = "") -> tuple[Words, ...]:
 def _what_trains_on(folder: Path) -> Option | None:
     """The setting with which the run in `folder` is trained on; None if it goes on without one, or cannot be read."""
     try:
-        state = read_state(steps(folder)[-1])
+        state = read_state(steps(stage_folder(folder, newest_stage(folder)))[-1])
     except CheckpointError:
         return None
     progress, train = state.progress, state.config.train
-    if not progress.is_finished(train) or train.student_minutes:  # with a student to follow, it goes on
+    if not progress.is_finished(train) or state.stage <= train.teachers:  # with another model to follow, it goes on
         return None
     is_early = progress.step < train.max_steps
     return Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
-
-
-def _is_followed(folder: Path) -> bool:
-    """Whether other runs follow the one in `folder`."""
-    with suppress(CheckpointError):
-        return read_state(steps(folder)[-1]).config.train.student_minutes > 0
-    return False
 
 
 def _its_text(folder: Path) -> str:
@@ -252,17 +224,6 @@ def _its_text(folder: Path) -> str:
         first = "standard input" if texts[:1] == ["-"] else shown(Path(texts[0]).name) if texts else ""
         return f", on {first}{' and others' if len(texts) > 1 else ''}" if first else ""
     return ""
-
-
-def names_of_teachers(name: str) -> list[str]:
-    """The names that the teachers of the run `name` may have: the first, the second and so on."""
-    return [f"{name}{TEACHER}", *(f"{name}{TEACHER}{number}" for number in range(2, MAX_TEACHERS + 1))]
-
-
-def name_of_student(name: str) -> str:
-    """The name of the run that learns from the run `name`; empty if that is not named like a teacher."""
-    found = NAMED_TEACHER.fullmatch(name)
-    return found[1] if found else ""
 
 
 def free_folder(folder: Path) -> Path:
@@ -279,22 +240,3 @@ def _names_beside(folder: Path) -> list[str]:
         return os.listdir(folder.absolute().parent)
     except OSError:
         return []
-
-
-def check_other_run(folder: Path) -> None:
-    """Raise UserError while another process trains a run that may become the teacher of the one in `folder`, or learn from it.
-
-    Each process locks its own folder before this, so that of two that begin together at least one notices the other.
-    """
-    path = folder.resolve()
-    student = name_of_student(path.name)
-    for name in [student] if student else names_of_teachers(path.name):
-        other = path.with_name(name)
-        try:
-            if (other / LOCK_NAME).is_file():
-                FolderLock(other, wait=False).release()
-        except BlockingIOError:
-            what = f"another process is training this run, which may need the name {shown(folder)}; "
-            raise UserError(f"{shown(other)}: {what}", *_another_name()) from None
-        except OSError:  # too long a name, or no permission: no run of this program is there
-            continue

@@ -6,7 +6,7 @@ import torch
 
 from chargpt.errors import UserError
 from chargpt.model import GPT
-from chargpt.runs.checkpoint import Checkpoint
+from chargpt.runs.checkpoint import Checkpoint, run_of
 from chargpt.runs.load import restore_model
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
@@ -61,4 +61,4 @@ def _listed(what: str, characters: list[str]) -> str:
 
 def name_of_start(source: Checkpoint) -> str:
     """The name of the start, or of the run, whose checkpoint this is."""
-    return source.path.resolve().parent.name
+    return run_of(source.path.resolve()).name

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from chargpt.config import Config
-from chargpt.runs.checkpoint import Checkpoint
+from chargpt.runs.checkpoint import Checkpoint, run_of
 from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator, Writer
 from chargpt.terminal import one_line
@@ -32,7 +32,7 @@ class LoadedRun:
     @property
     def run(self) -> str:
         """The name of the run."""
-        return self.path.resolve().parent.name
+        return run_of(self.path.resolve()).name
 
     def describe(self) -> str:
         """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""

@@ -7,7 +7,7 @@ import torch
 from chargpt.config import Config
 from chargpt.planning.clock import Clock
 from chargpt.runs.checkpoint_schema import Progress, SavedState
-from chargpt.session.student import decision_step, is_undecided
+from chargpt.session.stages import decision_step, is_undecided
 from chargpt.training.parallel import Group
 
 
@@ -15,9 +15,9 @@ from chargpt.training.parallel import Group
 class Due:
     """What is due at a moment between two steps. Each row of a table is enough, and the last row of it forbids.
 
-    decide_on_student
+    decide_on_teachers
                 the model has learned much, and the rate is about to fall
-              never: the settings have no student, or it is decided
+              never: the settings have one model, or it is decided
 
     evaluate    nothing has been evaluated yet
                 the last evaluation is as many steps ago as the settings say
@@ -51,8 +51,8 @@ class Due:
     group: Group
 
     @property
-    def decide_on_student(self) -> bool:
-        """Whether to decide now if a student follows."""
+    def decide_on_teachers(self) -> bool:
+        """Whether to decide now if other models follow."""
         return is_undecided(self.config) and self.progress.step >= decision_step(self.config)
 
     @property

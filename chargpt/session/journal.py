@@ -6,12 +6,13 @@ The journal never affects the training. Each number is recorded by `Metrics`, an
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 
 from chargpt.config import Config, to_dict
 from chargpt.errors import Words
+from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.run import Run
 from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
 from chargpt.terminal import LABEL, Notice, notice, one_line
@@ -49,16 +50,24 @@ class Journal:
     # Metrics and progress bar
 
     @contextlib.contextmanager
-    def recording(self, folder: Path | None, config: Config, *, step: int, is_new: bool) -> Iterator[None]:
-        """Record a run at `step` into `folder` in this block. If the run is not new, everything up to `step` is recorded.
+    def recording(self, run: Run | None, config: Config, *, progress: Progress, is_new: bool, name: str = "") -> Iterator[None]:
+        """Record a model of `run` in this block, as it is at `progress`. If it is not new, everything up to there is recorded.
 
-        Without a folder, in a process that is not the first one, nothing is recorded or shown.
+        The `name` is shown before its steps. Without a run, in a process that is not the first one, nothing is recorded or
+        shown.
         """
-        if folder is None:
+        if run is None:
             yield
             return
-        self._metrics = Metrics(folder, step=-1 if is_new else step, settings=compared_settings(config))
-        self._bar = ProgressBar(step=step, total=config.train.max_steps)
+        self._metrics = Metrics(
+            run.folder,
+            place=run.place,
+            stage=run.stage,
+            first_step=progress.first_step,
+            step=-1 if is_new else progress.step,
+            settings=compared_settings(config),
+        )
+        self._bar = ProgressBar(step=progress.step, total=config.train.max_steps, name=name)
         try:
             yield
         finally:

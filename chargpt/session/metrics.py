@@ -28,20 +28,31 @@ CHARTS = {
 
 
 class Metrics:
-    """The numbers and samples of one run, in its folder, each step once.
+    """The numbers and samples of a model of a run, each step once: its lines in the `folder` of the run, and its event file in
+    its `place`.
 
-    Continues a run whose checkpoint is of `step`; -1 is a new run. Entries after `step`, from before a crash, are dropped,
-    since the run logs them again. On a full disk or in a folder that has vanished, logging stops with one warning.
+    Continues a model whose checkpoint is of `step`; -1 is a new one. `first_step` is added to each step that is logged. Entries
+    after `step`, from before a crash, are dropped, since they are logged again. On a full disk or in a folder that has
+    vanished, logging stops with one warning.
     """
 
-    def __init__(self, folder: Path, *, step: int = -1, settings: Mapping[str, float | str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        place: Path | None = None,
+        stage: int = 1,
+        first_step: int = 0,
+        step: int = -1,
+        settings: Mapping[str, float | str] | None = None,
+    ) -> None:
         """With `settings`, TensorBoard gets the charts above and compares this run with others by its settings."""
-        self.folder = folder
+        self.folder, self.first_step = folder, first_step
         self.lines: MetricsFile | None = None
         self.events: EventFile | None = None  # None, like `lines`, once logging has stopped
         try:
-            self.lines = MetricsFile(folder, step=step)
-            self.events = EventFile(folder / event_file_name(), purge_step=step + 1)
+            self.lines = MetricsFile(folder, stage=stage, step=first_step + step)
+            self.events = EventFile((place or folder) / event_file_name(), purge_step=first_step + step + 1)
             if settings and step < 0:  # a resumed run has recorded them
                 self._describe(settings)
         except OSError as error:
@@ -54,6 +65,7 @@ class Metrics:
         """
         if self.lines is None or self.events is None:
             return
+        step += self.first_step
         try:
             for name, value in values.items():
                 if isinstance(value, str):

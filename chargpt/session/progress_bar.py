@@ -9,16 +9,16 @@ PLAIN_SECONDS = 10.0  # between plain lines that show only the training loss
 
 
 class ProgressBar:
-    """The progress of a run that is at `step` of `total`."""
+    """The progress of a run that is at `step` of `total`; with a `name` if it is that of one of several models."""
 
-    def __init__(self, *, step: int, total: int) -> None:
-        self._screen = screen()
+    def __init__(self, *, step: int, total: int, name: str = "") -> None:
+        self._screen, self._name = screen(), [name] * bool(name)
         self._step, self._total, self._first = step, total, step
         self._started = self._last_line = time.perf_counter()
         self._numbers: dict[str, float] = {}
         self._evaluated = 0  # the step of the last validation loss
         self._is_new = False  # whether no line has shown the last training loss yet
-        self._beside = ""  # the numbers beside the bar
+        self._beside = "".join(self._name)  # what stands beside the bar
         self._draw()
 
     def _draw(self) -> None:
@@ -48,7 +48,7 @@ class ProgressBar:
         if "val/loss" in values:
             self._evaluated = step
             words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
-        self._beside = ", ".join([*train, *self._last_evaluation(step)])
+        self._beside = ", ".join([*self._name, *train, *self._last_evaluation(step)])
         self._draw()
         now = time.perf_counter()
         is_due = (
@@ -62,7 +62,7 @@ class ProgressBar:
         if step > self._first:
             left = (now - self._started) / (step - self._first) * (self._total - step)
             words.append(f"{clock(left)} left")
-        self._screen.lines(wrapped(f"step {step:,}/{self._total:,}: " + ", ".join(words)))
+        self._screen.lines(wrapped(", ".join([*self._name, f"step {step:,}/{self._total:,}: "]) + ", ".join(words)))
 
     def _last_evaluation(self, step: int) -> list[str]:
         is_wide = self._screen.bar_width >= 60

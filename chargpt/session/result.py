@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import NamedTuple
 
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, Words, resuming
@@ -35,29 +34,23 @@ SHORTEST_SPLIT = 257
 MINUTES = 10
 
 
-class Result(NamedTuple):
-    """How a session ended."""
+def conclude(session: Session, interrupt: Interrupt) -> int:
+    """Tell how the training of a model ended; of the last one, write the report, and say what to type next.
 
-    code: int  # the exit code of the program, if nothing follows
-    may_go_on: bool  # whether the next session may follow
-
-
-def conclude(session: Session, interrupt: Interrupt) -> Result:
-    """Tell how the run ended, write its report, and say what to type next.
-
-    After a signal, the code is that of the signal; after one that comes only now, it is 0 unless a student waits.
+    Returns the exit code of the program if nothing follows: that of a signal, unless it comes only now, or 0.
     """
     trainer, run = session.trainer, session.run
     progress, train = trainer.progress, trainer.config.train
     if run is None:
-        return Result(interrupt.exit_code, may_go_on=not interrupt.agreed)
-    if interrupt.agreed:
-        again = resuming(run.name(session.checkpoints), verb="train")
-        notice("stopped", Message(f"at step {progress.step:,}, saved; continue with: ", again))
-        return Result(interrupt.exit_code, may_go_on=False)
+        return interrupt.exit_code
     name = run.name(session.checkpoints)
-    if train.sample_length:
-        screen().lines(f"\n{escape_controls(best_sample(session, run.folder, interrupt)).strip()}\n")
+    if interrupt.agreed:
+        again = resuming(name, verb="train")
+        notice("stopped", Message(f"at step {progress.step:,}, saved; continue with: ", again))
+        return interrupt.exit_code
+    is_last = session.stage > train.teachers
+    if train.sample_length and is_last:
+        screen().lines(f"\n{escape_controls(best_sample(session, interrupt)).strip()}\n")
     val_loss, _ = _losses(progress)
     bits = val_loss / math.log(2)
     per_item = ""
@@ -67,38 +60,37 @@ def conclude(session: Session, interrupt: Interrupt) -> Result:
             per_item = f", {bits * characters:.2f} per item"
     reached = f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best_of(progress, trainer.config)}"
     notice("done", f"{reached}{why_early(progress, trainer.config)}")
+    if not is_last:
+        return 0
     notice("result", what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss))
-    if not train.student_minutes and (better := better_way(session.options, trainer.config, session.corpus, progress)):
+    if better := better_way(session.options, trainer.config, session.corpus, progress):
         notice("better", better)
-    following = "second run" if train.student_teachers == 1 else "runs that follow"
-    second: list[Words] = [f"   (for the {following}: ", resuming(name, verb="train"), ")"] if train.student_minutes else []
     if not interrupt.came_here:
-        device, sample = str(trainer.runtime.device), Message(Command("sample", name), *second)
+        device, sample = str(trainer.runtime.device), Message(Command("sample", name))
         ends = screen().spelled(Message("stopped while the report was written: the run is complete; write text with: ", sample))
         notice(*write_final_report(run.folder, session.corpus, device=device, if_stopped=ends))
-    is_stopped = interrupt.came_here  # after this, a signal stops the run that follows
-    notice("sample", Message(Command("sample", name), *(second if is_stopped else [])))
-    code = interrupt.exit_code if is_stopped and train.student_minutes else 0
-    return Result(code, may_go_on=code == 0)
+    notice("sample", Message(Command("sample", name)))
+    return 0
 
 
-def give_up(session: Session, problem: NotFinite) -> Result:
+def give_up(session: Session, problem: NotFinite) -> int:
     """Tell what is saved of a run that ends with a step that was not finite, and what to do."""
     if session.run is not None:
         name = session.run.name(session.checkpoints)
         what_to_do = after_divergence(session.run.checkpoint, session.trainer.config, name=name)
         screen().error(Message(f"{problem}; ", what_to_do))
-    return Result(3, may_go_on=False)
+    return 3
 
 
-def best_sample(session: Session, folder: Path, interrupt: Interrupt) -> str:
+def best_sample(session: Session, interrupt: Interrupt) -> str:
     """The sample of the best checkpoint; if none was kept, it is written now."""
+    assert session.run is not None
     progress, device = session.trainer.progress, session.trainer.runtime.device
     if progress.best_sample:
         return progress.best_sample
     if progress.best_step == progress.step:
         return session.writer.write(session.trainer.model, interrupt)
-    model, _, _ = restore_model(best(folder)[0])
+    model, _, _ = restore_model(best(session.run.place)[0])
     return session.writer.write(model.to(device), interrupt)
 
 
@@ -164,8 +156,6 @@ def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> s
     losses, used = f"validation loss {val_loss:.2f}", ""
     if _has_risen(progress):
         losses, used = f"validation loss {best_loss:.2f} at best and {val_loss:.2f} at the end", f"; samples use {best}"
-    if config.train.student_minutes:
-        used = f"; {best}, is {'the' if config.train.student_teachers == 1 else 'a'} teacher"
     if progress.train_loss is not None:
         losses += f", training loss {progress.train_loss:.2f}"
     return f"the model knows its training text better than new text: {losses}{used}"

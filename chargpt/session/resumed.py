@@ -2,33 +2,27 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.config import COMMAND_LINE, Config, Tree, apply, difference
+from chargpt.config import COMMAND_LINE, Config, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Option, UserError
 from chargpt.planning.cli import TrainOptions
+from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import ignored
-from chargpt.planning.teachers import (
-    Teacher,
-    check_teachers,
-    find_teachers,
-    kept_teachers,
-    problem_of_teachers,
-    reopen_teachers,
-    teachers_that_ended,
-    warnings_about,
-)
+from chargpt.planning.teachers import check_teachers, models_of, teachers_of_stage, warnings_about
 from chargpt.planning.time_model import long_enough, longest_run, steps_in
-from chargpt.runs.checkpoint import Checkpoint, has_steps, newest
+from chargpt.runs.blank_model import blank_model
+from chargpt.runs.checkpoint import Checkpoint, has_steps, run_of
 from chargpt.runs.load import corpus_of, find_run, without_cache
-from chargpt.runs.run import TEACHER, Run, folder_of
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.run import Run, folder_of
+from chargpt.session.opening import Opening
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.sources import run_name
 from chargpt.text.tokenizer import UnknownCharacters
+from chargpt.training.parallel import Group, check_batch
+from chargpt.training.runtime import choose_runtime
 
 # Where a resumed run reads and writes its text; the text itself stays.
 PLACES = ("cache", "val_text")  # of section data
@@ -36,33 +30,18 @@ PLACES = ("cache", "val_text")  # of section data
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Resumed:
-    """What a run that continues has instead of a `Plan`."""
-
-    run: Run  # locked
-    checkpoint: Checkpoint  # the newest valid one
-    config: Config  # as the user has changed it
-    sources: dict[str, str]  # who set each setting that is no default
-    corpus: Corpus
-    teachers: tuple[Teacher, ...]
-    copies: Path | None  # the folder of the run's copies of its teachers; None if the teachers are read from train.teachers
-    seconds: float | None  # the time limit from the start of the program; None: no limit
-    is_extended: bool  # by --minutes, now or before it was stopped: then the rate follows the new length, and may rise again
-    has_new_length: bool
-    notices: tuple[Notice, ...]
-
-
-def read_resumed(options: TrainOptions, *, root: Path) -> Resumed:
+def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     """The run that `options` continue, as its newest valid checkpoint left it, with the settings that they change.
 
-    If the student of NAME has not begun, NAME is its last teacher. Raises UserError if there is none, if another
-    process trains it, or if it cannot continue as the same run.
+    Raises UserError if there is none, if another process trains it, or if it cannot continue as the same run.
     """
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()
     notices = [Notice("warning", line) for line in skipped]
     saved, corpus = checkpoint.state, None
+    if saved.stage == 0:
+        what = f"{shown(run.folder)}: an earlier version began it as one of several runs, which are models of one run now; "
+        raise UserError(what, "it still writes text; start again with ", Option("run", "NAME"))
     if options.epochs is not None:
         corpus = _corpus_of(checkpoint, options, root=root)
         max_steps = steps_in(options.epochs, saved.config, characters=len(corpus.train))
@@ -70,61 +49,46 @@ def read_resumed(options: TrainOptions, *, root: Path) -> Resumed:
         options = dataclasses.replace(options, epochs=None, settings={**options.settings, "train": train})
     config, changes = _config_of(checkpoint, options)
     notices += changes
-    seconds, copies = saved.seconds_left if options.minutes is None else 60 * options.minutes, None
+    seconds = saved.seconds_left if options.minutes is None else 60 * options.minutes
     if options.minutes is None and options.gives("train.max_steps"):
         seconds = None
     config = long_enough(config, step=checkpoint.step, seconds=seconds)
-    if options.gives("train.teachers"):
-        config, teachers, warnings = find_teachers(config, root / "checkpoints")
-    else:
-        copies = kept_teachers(run.folder, saved.environment) if config.train.teachers else None
-        teachers, warnings = reopen_teachers(config, copies=copies)
-    notices += [*warnings, *warnings_about(teachers, saved.fingerprint)]
+    teachers = teachers_of_stage(run.folder, saved.stage, config, digest_of_all=saved.environment.get("teachers"))
+    notices += warnings_about(teachers, saved.fingerprint)
     corpus = corpus or _corpus_of(checkpoint, options, root=root)  # standard input can be read only once
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
     if options.gives("train.max_epochs"):
         longest = max(checkpoint.step, longest_run(config, characters=len(corpus.train)))
         train_config = dataclasses.replace(config.train, max_steps=min(config.train.max_steps, longest))
         config = dataclasses.replace(config, train=train_config)
+    check_batch(config.train.batch_size, group.size)
+    vocab_size, processes = corpus.tokenizer.vocab_size, group.size
+    check_memory(config, vocab_size=vocab_size, processes=processes, on_machine=group.local_size, has_begun=True)
     has_new_length = options.minutes is not None or config.train.max_steps != saved.config.train.max_steps
-    return Resumed(
-        run=run,
-        checkpoint=checkpoint,
-        config=config,
-        sources={**saved.sources, **{f"{section}.{key}": "user" for section, keys in options.settings.items() for key in keys}},
+    progress = dataclasses.replace(saved.progress.copy(), without_gain=0) if has_new_length else saved.progress.copy()
+    given = {f"{section}.{key}": Source.USER for section, keys in options.settings.items() for key in keys}
+    settings = Settings(config, {**saved.settings.sources, **given}, saved.settings.reasons)
+    worth_compiling, environment = saved.environment.get("compile") is True, saved.environment
+    return Opening(
+        state=dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress),
         corpus=corpus,
-        teachers=teachers,
-        copies=copies,
+        model=blank_model(config.model, vocab_size),
+        teachers=models_of(teachers),
+        saved=saved,
+        checkpoint=checkpoint,
+        run=run,
+        worth_compiling=worth_compiling,
+        runtime=choose_runtime(config, worth_compiling=worth_compiling, saved_environment=environment, group=group),
         seconds=seconds,
         is_extended=seconds is not None,
-        has_new_length=has_new_length,
         notices=tuple(notices),
     )
 
 
 def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> Path:
-    """The folder of the run to continue: by its name, by its texts, or the newest one. Raises UserError if there is none.
-
-    While a student has no checkpoint, its name means its last teacher: then the student, or another teacher, follows.
-    """
+    """The folder of the run to continue: by its name, by its texts, or the newest one. Raises UserError if there is none."""
     by_text = folder_of(run_name(texts), checkpoints)
-    if name is None and texts and (by_text.is_dir() or by_text.with_name(by_text.name + TEACHER).is_dir()):
-        name = str(by_text)
-    try:
-        return find_run(name, checkpoints)
-    except UserError:
-        if name is None:
-            raise
-        folder = folder_of(name, checkpoints)
-        first = folder.with_name(folder.name + TEACHER)
-        if not has_steps(first):
-            raise
-        try:
-            state = newest(first, training=False)[0].state
-        except CheckpointError as error:
-            raise UserError(error, "; remove that folder, and continue with another teacher, or start again") from None
-        others = reversed(teachers_that_ended(folder, count=state.config.train.student_teachers)[1:])
-        return next((other for other in others if not problem_of_teachers([other], state.fingerprint, again="")), first)
+    return find_run(str(by_text) if name is None and texts and by_text.is_dir() else name, checkpoints)
 
 
 def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> Corpus:
@@ -134,7 +98,7 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     is read and written.
     """
     config = apply(without_cache(checkpoint.state.config), _places(options), where=COMMAND_LINE)
-    state, folder = checkpoint.state, checkpoint.path.parent
+    state, folder = checkpoint.state, run_of(checkpoint.path)
     run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
     if not options.texts:
         try:
@@ -181,7 +145,8 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
         raise UserError(f"{what} cannot change in a run that has begun; start a new one with ", Option("run", "NAME"))
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
-        if change.key.startswith(FIXED) and not is_place:
+        fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED
+        if change.key.startswith(fixed) and not is_place:
             what = f"{change}: cannot change in a run that has begun; start a new one with "
             raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":
@@ -207,15 +172,3 @@ def _places(options: TrainOptions) -> Tree:
     """Those of the settings that say where a text is read and written."""
     places = {key: value for key, value in options.settings.get("data", {}).items() if key in PLACES}
     return {"data": places} if places else {}
-
-
-def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:
-    """A warning if a run whose environment was `before` cannot continue with the same bits here."""
-    if "teachers" not in before:  # of a version that did not save them
-        now = {key: value for key, value in now.items() if key != "teachers"}
-    before = {"processes": 1, **before}  # earlier versions did not save their number
-    changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    if not changes:
-        return []
-    what = f"the environment has changed ({', '.join(changes)}): the run continues, but not with the same bits"
-    return [Notice("warning", what)]

@@ -4,67 +4,43 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
 from chargpt.analysis.copies import longest_copy
 from chargpt.analysis.heads import draw_attention
-from chargpt.config import Config, TrainConfig, difference
-from chargpt.errors import Message, Option, UserError, Words, resuming
+from chargpt.config import Settings, TrainConfig
+from chargpt.errors import Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock
-from chargpt.planning.memory import check_memory
-from chargpt.planning.plan import Plan
-from chargpt.planning.teachers import (
-    check_teachers,
-    find_teachers,
-    keep_teachers,
-    models_of,
-    next_teacher_folder,
-    number_of,
-    one_more_run,
-    reopen_teachers,
-    seconds_of_another,
-    student_config,
-    student_folder,
-    teacher_folders,
-    teachers_that_ended,
-)
-from chargpt.planning.time_model import TimeModel, describe_training, long_enough, longest_run
-from chargpt.runs.blank_model import blank_model
-from chargpt.runs.checkpoint import TRAINING, check_tensors
-from chargpt.runs.checkpoint_schema import Progress, SavedState
-from chargpt.runs.run import DETAILS, Run, check_free, check_other_run
+from chargpt.planning.teachers import seconds_of_stage
+from chargpt.planning.time_model import TimeModel, describe_training, longest_run
+from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
+from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.run import DETAILS, Run
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
-from chargpt.session.student import (
+from chargpt.session.opening import Opening, for_others, joined, open_next_stage
+from chargpt.session.stages import (
     decided,
     describe_decision,
-    describe_next,
-    describe_place,
+    describe_stage,
     is_undecided,
     measure,
-    why_no_next_run,
+    name_of_stage,
 )
 from chargpt.terminal import Notice, clock, plural, screen, shown
-from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
+from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
-from chargpt.training.initialisation import initial_model
-from chargpt.training.parallel import Group, check_batch
-from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
+from chargpt.training.parallel import Group
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
-
-if TYPE_CHECKING:  # imported for a run that continues alone
-    from chargpt.session.resumed import Resumed
 
 # Returns to a checkpoint in a run, at most.
 MAX_ROLLBACKS = 3
@@ -72,20 +48,9 @@ MAX_ROLLBACKS = 3
 MAX_TOLD = 2
 
 
-class Decisions(NamedTuple):
-    """What the first of several processes decides, and the others begin with."""
-
-    state: SavedState
-    saved: Config | None  # the settings in the checkpoint that is resumed, before any were changed; None for a new run
-    worth_compiling: bool
-    seconds: float | None  # the time limit from the start of the program; None: no limit
-    copies: Path | None = None  # the folder of the run's own copies of its teachers; None where train.teachers is read
-    is_extended: bool = False  # by --minutes, with --resume
-
-
 @dataclass(kw_only=True)
 class Session:
-    """One run in training, in one of the processes that train it. All of them call the same methods in the same order."""
+    """One model of a run in training, in one of the processes that train it. All of them call the same methods in one order."""
 
     trainer: Trainer
     corpus: Corpus
@@ -93,7 +58,8 @@ class Session:
     saved: SavedState | None = None  # what the newest checkpoint holds; None while there is none
     journal: Journal
     options: TrainOptions  # what the user asked for
-    sources: dict[str, str] = field(default_factory=dict)  # who set each setting that is no default: section.key -> source
+    settings: Settings  # as the session began; those of `trainer.config` are the present ones
+    stage: int = 1  # which of the models of the run
     checkpoints: Path  # the folder in which runs are found by their names
     started: float  # when the time of the run began, on time.perf_counter
     seconds: float | None  # the time limit, as the user is told; None: no limit
@@ -122,197 +88,93 @@ class Session:
     # How a session begins
 
     @classmethod
-    def create(cls, plan: Plan, options: TrainOptions, *, root: Path, group: Group, started: float) -> "Session":
-        """A run at step 0, as `plan` says. `started` is when the program began, on time.perf_counter. Raises UserError."""
-        config, corpus, teachers = plan.config, plan.corpus, models_of(plan.teachers)
-        journal, checkpoints = Journal(verbose=options.verbose), root / "checkpoints"
-        journal.add(plan.notices)
-        if group.size > 1:
-            vocab_size = corpus.tokenizer.vocab_size
-            check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
-        worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
-        state = SavedState(
-            config=config,
-            tokenizer=corpus.tokenizer,
-            texts=corpus.texts,
-            fingerprint=corpus.fingerprint,
-            progress=Progress(),
-            environment={},
-        )
-        group.share(Decisions(state, saved=None, worth_compiling=worth_compiling, seconds=plan.seconds))
+    def open(
+        cls,
+        opening: Opening | None,
+        options: TrainOptions,
+        *,
+        root: Path,
+        group: Group,
+        started: float,
+        before: "Session | None" = None,
+    ) -> "Session":
+        """The session of a new model or of one that continues; in a process that is not the first one, without `opening`.
+
+        `started` is when its time began, on time.perf_counter; `before` is the session of the model before it. Raises
+        UserError, and SystemExit if the first process trains nothing.
+        """
+        shared: Opening | int = group.share(for_others(opening) if opening is not None else 0)
+        if isinstance(shared, int):
+            raise SystemExit(shared)
         with group.together():
-            runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
-            check_other_run(plan.folder)
-            run = Run(check_free(plan.folder, checkpoints))
-            check_free(plan.folder, checkpoints)  # both again, now that it is locked: another program may have made it
-            check_other_run(run.folder)
-            keep_teachers(plan.teachers, run.folder)
+            if opening is None:
+                corpus_, runtime = (before.corpus, before.trainer.runtime) if before else (None, None)
+                opening = joined(shared, root=root, group=group, corpus=corpus_, runtime=runtime)
+            corpus, config, run, checkpoint = opening.corpus, opening.config, opening.run, opening.checkpoint
+            journal = Journal(verbose=options.verbose)
+            journal.add(opening.notices)
             trainer = Trainer(
-                plan.model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers
+                opening.model,
+                corpus.train,
+                config,
+                runtime=opening.runtime,
+                marks=corpus.marks,
+                group=group,
+                teachers=opening.teachers,
             )
-            saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]
-            run.check_space(sum(tensor.nbytes for tensor in saved))
+            trainer.progress = opening.state.progress.copy()
+            if checkpoint is not None:
+                check_tensors(checkpoint.training, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
+                trainer.load(TrainerState(checkpoint.weights, checkpoint.training, trainer.progress))
+            elif run is not None and opening.state.stage == 1:
+                saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]
+                run.check_space(sum(tensor.nbytes for tensor in saved))
         trainer.share()
-        return cls(
+        session = cls(
             trainer=trainer,
             corpus=corpus,
             run=run,
+            saved=opening.saved,
             journal=journal,
             options=options,
-            checkpoints=checkpoints,
-            started=started,
-            seconds=plan.seconds,
-            steps=plan.steps,
-            time_model=plan.time_model,
-            sources={key: str(source) for key, source in plan.settings.sources.items()},
-            choices=[*plan.choices, *_about_processes(trainer)],
-        )
-
-    @classmethod
-    def resume(cls, resumed: "Resumed", options: TrainOptions, *, root: Path, group: Group, started: float) -> "Session":
-        """A run as its newest valid checkpoint left it. Raises UserError."""
-        from chargpt.session.resumed import what_differs
-
-        config, corpus, checkpoint, teachers = resumed.config, resumed.corpus, resumed.checkpoint, models_of(resumed.teachers)
-        journal = Journal(verbose=options.verbose)
-        journal.add(resumed.notices)
-        check_batch(config.train.batch_size, group.size)
-        vocab_size, processes = corpus.tokenizer.vocab_size, group.size
-        check_memory(config, vocab_size=vocab_size, processes=processes, on_machine=group.local_size, has_begun=True)
-        worth_compiling = checkpoint.state.environment.get("compile") is True
-        decisions = Decisions(
-            dataclasses.replace(checkpoint.state, config=config, texts=corpus.texts),
-            saved=checkpoint.state.config,
-            worth_compiling=worth_compiling,
-            seconds=resumed.seconds,
-            copies=resumed.copies and resumed.copies.resolve(),
-            is_extended=resumed.is_extended,
-        )
-        group.share(decisions)
-        with group.together():
-            saved_environment = checkpoint.state.environment
-            runtime = choose_runtime(config, worth_compiling=worth_compiling, saved_environment=saved_environment, group=group)
-            keep_teachers(resumed.teachers, resumed.run.folder)
-            model = blank_model(config.model, vocab_size)  # its weights come with the rest of the state
-            trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
-            check_tensors(checkpoint.training, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
-            trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
-            if resumed.has_new_length:
-                trainer.progress.without_gain = 0
-        trainer.share()
-        journal.add(what_differs(checkpoint.state.environment, trainer.environment))
-        steps_left = plural(config.train.max_steps - checkpoint.step, "step")
-        left = "no steps" if trainer.is_finished else steps_left if resumed.seconds is None else clock(resumed.seconds)
-        journal.notice("resumed", Message(f"{shown(checkpoint.path)}, {left} to go", *_how_to_go_on(trainer)))
-        screen().saved(resumed.run.folder)
-        journal.add(describe_place(config, resumed.run.folder))
-        journal.add([Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()])
-        return cls(
-            trainer=trainer,
-            corpus=corpus,
-            run=resumed.run,
-            saved=checkpoint.state,
-            journal=journal,
-            options=options,
-            sources=resumed.sources,
+            settings=opening.state.settings,
+            stage=opening.state.stage,
             checkpoints=root / "checkpoints",
             started=started,
-            seconds=resumed.seconds,
-            is_extended=resumed.is_extended,
-            choices=_about_processes(trainer),
+            seconds=opening.seconds,
+            steps=opening.steps,
+            time_model=opening.time_model,
+            is_extended=opening.is_extended,
+            choices=[*opening.choices, *_about_processes(trainer)],
         )
+        session._describe_opening(checkpoint)
+        return session
 
-    @classmethod
-    def join(cls, *, root: Path, group: Group, started: float) -> "Session":
-        """The session of a process that is not the first one: the first one has created or resumed the run.
+    def _describe_opening(self, checkpoint: Checkpoint | None) -> None:
+        """Say where a run continues, and which of several models begins or goes on."""
+        trainer, journal, corpus, config = self.trainer, self.journal, self.corpus, self.trainer.config
+        if checkpoint is not None and self.run is not None:
+            journal.add(what_differs(checkpoint.state.environment, trainer.environment))
+            steps_left = plural(config.train.max_steps - checkpoint.step, "step")
+            left = "no steps" if trainer.is_finished else steps_left if self.seconds is None else clock(self.seconds)
+            how = _how_to_go_on(trainer, self.stage)
+            journal.notice("resumed", Message(f"{shown(checkpoint.path)}, {left} to go", *how))
+            screen().saved(self.run.folder)
+            journal.add([Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()])
+        if checkpoint is not None or self.stage > 1:
+            journal.add(describe_stage(config, self.stage))
 
-        Raises UserError, and SystemExit if the first one trains nothing.
-        """
-        decisions: Decisions | int = group.share(0)
-        if isinstance(decisions, int):
-            raise SystemExit(decisions)
-        state, config, vocab_size = decisions.state, decisions.state.config, decisions.state.tokenizer.vocab_size
+    def next_stage(self) -> "Session | None":
+        """The model that follows this one, whose training has ended; None after the last one. Raises UserError."""
+        group, opening = self.trainer.group, None
+        if self.stage > self.trainer.config.train.teachers:
+            return None
         with group.together():
-            runtime = choose_runtime(
-                config, worth_compiling=decisions.worth_compiling, saved_environment=state.environment, group=group
-            )
-            corpus = cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
-            if corpus is None:  # on another machine
-                block_size = config.model.block_size
-                corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
-            if corpus.fingerprint != state.fingerprint:
-                raise UserError("TEXT: another text than that of the first process; give every machine the same one")
-            opened, _ = reopen_teachers(config, copies=decisions.copies)
-            check_teachers(opened, state.tokenizer, context=config.model.block_size)
-            model, teachers = blank_model(config.model, vocab_size), models_of(opened)
-            trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
-        trainer.share()
-        return cls(
-            trainer=trainer,
-            corpus=corpus,
-            saved=None if decisions.saved is None else dataclasses.replace(state, config=decisions.saved),
-            journal=Journal(),
-            options=TrainOptions(),
-            sources=state.sources,
-            checkpoints=root / "checkpoints",
-            started=started,
-            seconds=decisions.seconds,
-            is_extended=decisions.is_extended,
-        )
-
-    def next(self) -> "Session | None":
-        """The run that follows this one, which has ended: another teacher, or the student.
-
-        None if it is to have none, or cannot have one, which the user is told. Raises UserError.
-        """
-        train = self.trainer.config.train
-        if not train.student_minutes or self.run is None:
-            return None
-        own = self.run.folder
-        folder = student_folder(own) or own
-        count = max(train.student_teachers, number_of(own))  # fewer may be wanted now, but this one has ended
-        ended = teachers_that_ended(folder, count=count)
-        fingerprint, processes = self.corpus.fingerprint, self.trainer.group.size
-        problem = why_no_next_run(own, folder, ended, fingerprint=fingerprint, processes=processes)
-        if problem:
-            self.journal.notice("note", problem)
-            return None
-        is_student = len(ended) == count
-        config = one_more_run(self.trainer.config, teacher_folders(folder)[:count])
-        config = student_config(config, teachers=ended) if is_student else config
-        seconds: float | None = 60 * train.student_minutes
-        if not is_student:  # without a time limit, as many steps as the one before it
-            seconds = None if self.seconds is None else seconds_of_another(self.trainer.config)
-        config, teachers, warnings = find_teachers(long_enough(config, step=0, seconds=seconds), folder.parent)
-        check_teachers(teachers, self.corpus.tokenizer, context=config.model.block_size)
-        changed = {change.key: "chosen" for change in difference(self.trainer.config, config)}
-        journal = Journal(verbose=self.journal.verbose)
-        journal.add(warnings)
-        run = Run(check_free(folder, folder.parent))
-        journal.add([describe_next(config, shown(folder), ended, is_student=is_student)])
-        journal.add(notice for notice in self.corpus.describe() if notice.kind == "detail")  # the rest was told
-        torch.manual_seed(config.train.seed)
-        model = initial_model(config.model, self.corpus.tokenizer.vocab_size)
-        keep_teachers(teachers, run.folder)
-        trainer = Trainer(
-            model,
-            self.corpus.train,
-            config,
-            runtime=self.trainer.runtime,
-            marks=self.corpus.marks,
-            teachers=models_of(teachers),
-        )
-        return Session(
-            trainer=trainer,
-            corpus=self.corpus,
-            run=run,
-            journal=journal,
-            options=self.options,
-            sources={**self.sources, **changed},
-            checkpoints=self.checkpoints,
-            started=self.deadline or time.perf_counter(),  # what this run has not used is for the next one
-            seconds=seconds,
-        )
+            if self.run is not None:
+                opening = open_next_stage(self.run, self.state(), self.corpus, runtime=self.trainer.runtime)
+        # What this model has not used of its time is for the next one.
+        started, root = self.deadline or time.perf_counter(), self.checkpoints.parent
+        return Session.open(opening, self.options, root=root, group=group, started=started, before=self)
 
     # What is said and recorded
 
@@ -321,13 +183,14 @@ class Session:
         trainer, journal, run = self.trainer, self.journal, self.run
         with trainer.group.together():  # some steps are timed
             about = describe_training(trainer, self.corpus, seconds=self.seconds, time_model=self.time_model, steps=self.steps)
-        journal.add([*about, *self.choices])
-        if run is None:
+        follows = self.stage > 1 and self.saved is None
+        journal.add([notice for notice in about if notice.label == "training" or not follows])  # the rest was told
+        journal.add(self.choices)
+        if run is None or follows:
             return
         curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"
         journal.add([Notice("run", f"{shown(run.folder)}   (curves: {curves})", "detail")])
-        is_new = self.saved is None
-        for problem in (run.write_config(trainer.config), run.write_details(journal.lines) if is_new else None):
+        for problem in (run.write_config(trainer.config), None if self.saved else run.write_details(journal.lines)):
             if problem:
                 journal.notice("warning", problem)
         every_choice = f"{DETAILS} there" if (run.folder / DETAILS).is_file() else "--verbose"
@@ -337,8 +200,9 @@ class Session:
     def recording(self) -> Iterator[Clock]:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
         trainer, train = self.trainer, self.trainer.config.train
-        step, folder = trainer.progress.step, None if self.run is None else self.run.folder
-        with self.journal.recording(folder, trainer.config, step=step, is_new=self.saved is None):
+        step = trainer.progress.step
+        name = name_of_stage(trainer.config, self.stage)
+        with self.journal.recording(self.run, trainer.config, progress=trainer.progress, is_new=self.saved is None, name=name):
             self.clock = Clock(steps_left=train.max_steps - step, deadline=self.deadline, min_evaluations=train.min_evaluations)
             yield self.clock
 
@@ -370,8 +234,8 @@ class Session:
 
     # What is done between two steps
 
-    def decide_on_student(self, interrupt: Interrupt) -> None:
-        """Measure if the model memorises its text: then a student follows. A run without one gets the time of all runs.
+    def decide_on_teachers(self, interrupt: Interrupt) -> None:
+        """Measure if the model memorises its text: then others follow. A run of one model gets the time of all.
 
         A signal leaves this to a resumed run.
         """
@@ -381,9 +245,9 @@ class Session:
             return
         trainer.config = decided(losses, before)
         self.journal.add([describe_decision(losses, before)])
-        if self.deadline is not None and not trainer.config.train.student_minutes:
-            others = (before.train.student_teachers - 1) * seconds_of_another(before)
-            self.deadline = self.clock.deadline = self.deadline + others + 60 * before.train.student_minutes
+        if self.deadline is not None and not trainer.config.train.teachers:
+            others = sum(seconds_of_stage(before, stage) or 0.0 for stage in range(2, before.train.teachers + 2))
+            self.deadline = self.clock.deadline = self.deadline + others
             if not self.clock.is_unmeasured:
                 self.measure_speed(interrupt)
 
@@ -409,23 +273,27 @@ class Session:
             extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample, loss=loss)
         self.journal.record_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, extra_metrics=extra)
 
-    def save(self) -> None:
-        """Publish a checkpoint of finite weights, after everything recorded so far is on disk. Raises NotFinite, UserError."""
-        trainer, corpus, journal, run = self.trainer, self.corpus, self.journal, self.run
-        trainer.check_weights()
-        journal.flush()
-        weights, optimizer, progress = trainer.state()
-        state = SavedState(
-            config=trainer.config,
+    def state(self) -> SavedState:
+        """What a checkpoint of now holds besides weights and optimizer."""
+        trainer, corpus = self.trainer, self.corpus
+        return SavedState(
+            settings=dataclasses.replace(self.settings, values=trainer.config),
             tokenizer=corpus.tokenizer,
             texts=corpus.texts,
             fingerprint=corpus.fingerprint,
-            progress=progress,
+            progress=trainer.progress.copy(),
             environment=trainer.environment,
             seconds_left=self.clock.seconds_left(is_undecided=is_undecided(trainer.config)),
-            sources=self.sources,
-            stage=1 if self.saved is None else self.saved.stage,
+            stage=self.stage,
         )
+
+    def save(self) -> None:
+        """Publish a checkpoint of finite weights, after everything recorded so far is on disk. Raises NotFinite, UserError."""
+        trainer, journal, run = self.trainer, self.journal, self.run
+        trainer.check_weights()
+        journal.flush()
+        weights, optimizer, progress = trainer.state()
+        state = self.state()
         with trainer.group.together():
             if run is not None:
                 try:
@@ -469,7 +337,7 @@ class Session:
             return
         if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
             self.save()
-        if self.run is not None and (problem := self.run.write_config(trainer.config)):
+        if self.run is not None and self.stage == 1 and (problem := self.run.write_config(trainer.config)):
             journal.notice("warning", problem)
 
     def _is_news(self, seconds_per_step: float) -> bool:
@@ -480,7 +348,7 @@ class Session:
         self.told_speeds.append(seconds_per_step)
         return True
 
-    # How a run goes on or ends after a step that was not finite, and how it becomes a teacher
+    # How a run goes on after a step that was not finite
 
     @property
     def can_roll_back(self) -> bool:
@@ -502,21 +370,6 @@ class Session:
         if self.run is None and self.saved is not None:  # the same in every process, so that all save at the same steps
             self.saved = dataclasses.replace(self.saved, progress=self.trainer.progress.copy())
         self.trainer.progress.skipped = skipped
-
-    def rename_to_teacher(self, interrupt: Interrupt) -> None:
-        """If a student follows, the run NAME, which has ended, becomes NAME-teacher; the next run gets NAME.
-
-        If there are several teachers, the second one becomes NAME-teacher2, and so on.
-        """
-        if self.run is None or interrupt.agreed or not self.trainer.config.train.student_minutes:
-            return
-        if student_folder(self.run.folder) is not None:  # renamed before, or by an older version
-            return
-        try:
-            self.run.rename(next_teacher_folder(self.run.folder))
-            screen().saved(self.run.folder)
-        except UserError as problem:
-            self.journal.notice("warning", problem)
 
 
 def extra_metrics(
@@ -542,10 +395,10 @@ def extra_metrics(
     return metrics
 
 
-def _how_to_go_on(trainer: Trainer) -> list[Words]:
-    """What to add to the command of a run that is finished, and that no student follows; otherwise nothing."""
+def _how_to_go_on(trainer: Trainer, stage: int) -> list[Words]:
+    """What to add to the command of a run whose last model is finished; otherwise nothing."""
     train = trainer.config.train
-    if not trainer.is_finished or train.student_minutes:
+    if not trainer.is_finished or stage <= train.teachers:
         return []
     if trainer.progress.step < train.max_steps:
         return ["; to train on, add ", Option("train.patience", 0)]
@@ -560,3 +413,15 @@ def _about_processes(trainer: Trainer) -> list[Notice]:
     machines, each = group.size // group.local_size, trainer.config.train.batch_size // group.size
     shares = f"each computes {plural(each, 'window')} of a batch"
     return [Notice("processes", f"{group.size} on {plural(machines, 'machine')}; {shares}")]
+
+
+def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:
+    """A warning if a run whose environment was `before` cannot continue with the same bits here."""
+    if "teachers" not in before:  # of a version that did not save them
+        now = {key: value for key, value in now.items() if key != "teachers"}
+    before = {"processes": 1, **before}  # earlier versions did not save their number
+    changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
+    if not changes:
+        return []
+    what = f"the environment has changed ({', '.join(changes)}): the run continues, but not with the same bits"
+    return [Notice("warning", what)]

@@ -74,7 +74,7 @@ class Trainer:
 
     With `marks`, the ids are those of a list of items.
 
-    `teachers` are the models that `config.train.teachers` names, in the same order.
+    It learns from the predictions of `teachers` as well as from the text, if there are any.
 
     Each process of `group` computes its rows of a batch, and makes the same update from the sum of all gradients. All processes
     call the same methods in the same order.
@@ -91,7 +91,6 @@ class Trainer:
         group: Group = Group(),
         teachers: Sequence[GPT] = (),
     ) -> None:
-        assert len(teachers) == len(config.train.teacher_names), config.train.teachers
         self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
         self.environment = environment(runtime, teachers)

@@ -40,7 +40,7 @@ def memory(field: str) -> int:
 
 def make_runs(folder: Path) -> int:
     """A large and a tiny run for each kind of positions; returns the bytes of the large one's weights."""
-    from chargpt.config import Config, TrainConfig
+    from chargpt.config import Config, Settings, TrainConfig
     from chargpt.model import GPT, GPTConfig
     from chargpt.runs.checkpoint import mark_best, publish
     from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
@@ -52,7 +52,12 @@ def make_runs(folder: Path) -> int:
             shape = GPTConfig(positions=positions, **size)
             config = Config(model=shape, train=TrainConfig(batch_size=1))
             state = SavedState(
-                config=config, tokenizer=tokenizer, texts=[], fingerprint=NO_TEXT, progress=Progress(step=1), environment={}
+                settings=Settings(config),
+                tokenizer=tokenizer,
+                texts=[],
+                fingerprint=NO_TEXT,
+                progress=Progress(step=1),
+                environment={},
             )
             run = folder / f"{name}-{positions}"
             run.mkdir()

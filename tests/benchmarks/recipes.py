@@ -279,7 +279,7 @@ def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Con
     """The training that is chosen for a time, and so many other ones."""
 
     def chosen(*settings: str) -> Config:
-        settings = ("runtime.threads=1", "train.student_minutes=0", *settings)  # one run
+        settings = ("runtime.threads=1", "train.teachers=0", *settings)  # one run
         given = Settings().give(settings_in(settings), source=Source.USER, where=COMMAND_LINE)
         return choose(given, corpus, text_of(corpus), seconds=seconds, optimizer="muon").config
 

@@ -224,7 +224,7 @@ SEEDS = "regret-seeds"
 
 def recipes(chosen: Config, minutes: float) -> dict[str, list[str]]:
     """What to add to `train.py TEXT` for each recipe. `chosen` are the settings that are chosen for the time."""
-    time, one = [f"--minutes={minutes:g}"], "train.student_minutes=0"
+    time, one = [f"--minutes={minutes:g}"], "train.teachers=0"
     shape = (chosen.model.n_layer, chosen.model.n_embd)
     place = SHAPES.index(shape)
     ways = {

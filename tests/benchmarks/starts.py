@@ -183,7 +183,7 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     import safetensors.torch
     import torch
 
-    from chargpt.config import DataConfig
+    from chargpt.config import DataConfig, Settings
     from chargpt.runs.checkpoint import WEIGHTS
     from chargpt.runs.checkpoint_schema import FORMAT
     from chargpt.runs.load import corpus_of, find_checkpoint, restore_model
@@ -204,7 +204,7 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     assert len(data) <= LARGEST, f"{len(data):,} bytes; use a smaller model, at most {LARGEST:,}"
     named = [text.split(": ", 2) for text in texts]
     plain = dataclasses.replace(config, data=DataConfig(newlines=config.data.newlines, normalize=config.data.normalize))
-    state = dataclasses.replace(source.state, config=plain, texts=[found for found, _, _ in named], environment={})
+    state = dataclasses.replace(source.state, settings=Settings(plain), texts=[found for found, _, _ in named], environment={})
     card = {
         "language": language,
         "loss": round(losses[1], 4),

@@ -133,7 +133,7 @@ def test_another_number_of_processes_is_told(runs):
 
 def test_two_processes_read_the_copies_of_a_teacher_that_is_gone(runs):
     assert runs.begin("teacher", 1, "train.max_steps=4").codes == [0]
-    settings = ("train.max_steps=4", f"train.teachers={runs.folder}/teacher")
+    settings = ("train.max_steps=4", "--teacher", f"{runs.folder}/teacher")
     assert runs.begin("student", 2, *settings).codes == [0, 0]
     shutil.rmtree(runs.folder / "teacher")
     assert runs.resume("student", 2, "train.max_steps=6").codes == [0, 0]
@@ -181,8 +181,16 @@ def test_a_batch_that_is_chosen_is_a_multiple_of_the_processes(runs, text):
 def test_a_dry_run_describes_what_the_processes_would_do(runs):
     ended = runs.begin("dry", 2, "--dry-run")
     assert ended.codes == [0, 0] and "training" in ended.out[0] and not (runs.folder / "dry").exists()
-    ended = runs.begin("dry", 2, "--dry-run", "train.student_minutes=1")
-    assert len(ended.errors) == 1 and "two runs are made by one process" in ended.errors[0]
+
+
+def test_the_models_of_a_run_follow_each_other_in_all_processes(runs):
+    assert runs.begin("staged", 2, "train.teachers=1").codes == [0, 0]
+    whole = bits(runs.folder / "staged" / "stage-2"), logged_without_speed(runs.folder / "staged")
+    for path in (runs.folder / "staged" / "stage-2").glob("step-*"):
+        if path.name != "step-00000000":
+            shutil.rmtree(path)
+    assert runs.resume("staged", 2).codes == [0, 0]
+    assert (bits(runs.folder / "staged" / "stage-2"), logged_without_speed(runs.folder / "staged")) == whole
 
 
 def test_a_loss_that_is_not_finite_is_one_line_and_code_3(runs):

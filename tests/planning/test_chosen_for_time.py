@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ from chargpt.planning.law import (
     TWO_RUNS_FROM,
     TWO_RUNS_FROM_HARDER,
 )
-from chargpt.planning.teachers import find_teachers
+from chargpt.planning.teachers import find_teachers, seconds_of_stage, taught
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -63,17 +64,22 @@ def test_a_rate_with_which_no_second_step_can_be_taken_does_not_stop_the_measure
     assert training_speed(config, corpora[400]) > 0
 
 
-def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", processes: int = 1) -> Choice:
-    asked = given("runtime.threads=1", *settings)
-    config, teachers, _ = find_teachers(asked.values, Path())
+def choice_for(
+    corpus: Corpus,
+    *settings: str,
+    seconds: float = 20.0,
+    optimizer: str = "muon",
+    processes: int = 1,
+    teachers: Sequence[Path] = (),
+) -> Choice:
     return choose(
-        dataclasses.replace(asked, values=config),
+        given("runtime.threads=1", *settings),
         corpus,
         text_of(corpus),
         seconds=seconds,
         optimizer=optimizer,
         processes=processes,
-        teachers=teachers,
+        teachers=find_teachers(list(map(str, teachers)), Path())[0],
     )
 
 
@@ -159,7 +165,7 @@ def test_a_text_of_any_length_has_windows_in_both_parts(length, corpora):
 
 
 def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
-    choice = choice_for(corpora[3000], "train.student_minutes=0", seconds=7 * 24 * 3600)
+    choice = choice_for(corpora[3000], "train.teachers=0", seconds=7 * 24 * 3600)
     epochs = choice.config.train.max_steps * choice.config.chars_per_step / len(corpora[3000].train)
     assert epochs <= MAX_EPOCHS + 1 and choice.config.train.max_epochs == MAX_EPOCHS
     assert choice.seconds == 7 * 24 * 3600  # the ceiling
@@ -168,28 +174,29 @@ def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
 
 
 def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
-    text, one = corpora[3000], "train.student_teachers=1"
-    choice, alone = choice_for(text, one, seconds=120.0), choice_for(text, "train.student_minutes=0", seconds=120.0)
+    text, one = corpora[3000], "train.teachers=1"
+    choice, alone = choice_for(text, one, seconds=120.0), choice_for(text, "train.teachers=0", seconds=120.0)
     train, said = choice.config.train, said_by(choice.notices)
-    assert choice.seconds == 40 and train.student_minutes == pytest.approx(80 / 60, abs=0.001)
+    assert choice.seconds == 40 and seconds_of_stage(choice.config, 2) == pytest.approx(80, abs=0.1)
     assert train.student_gap == 0 and train.max_epochs == ENOUGH_EPOCHS, "it is sure that the first run memorises"
     assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
-    assert "two runs" in said and f"ends after {ENOUGH_EPOCHS} passes" in said["note"]
-    assert alone.config.train.student_minutes == 0 and "two runs" not in said_by(alone.notices)
+    assert "2 models" in said and f"ends after {ENOUGH_EPOCHS} passes" in said["note"]
+    assert alone.config.train.teachers == 0 and "2 models" not in said_by(alone.notices)
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
 def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(corpora, steady):
     """At 100,000 characters a second; a text of 300,000 characters has no time for more than one."""
     shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
-    for length, more, count in ((9000, [], 3), (9000, ["train.student_teachers=2"], 2), (300_000, [], 1)):
+    for length, more, count in ((9000, [], 3), (9000, ["train.teachers=2"], 2), (300_000, [], 1)):
         text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
         choice = choice_for(text, *shape, *more, seconds=180.0)
         train, said = choice.config.train, said_by(choice.notices)
-        assert train.student_teachers == count and train.student_minutes > 0
-        assert count * choice.seconds + 60 * train.student_minutes == pytest.approx(180, abs=0.1)
-        label = "two runs" if count == 1 else f"{count + 1} runs"
-        assert label in said and (count == 1 or f"{count - 1} run" in said[label])
+        assert train.teachers == count
+        others = sum(seconds_of_stage(choice.config, stage) for stage in range(2, count + 2))
+        assert choice.seconds + others == pytest.approx(180, abs=0.1)
+        label = f"{count + 1} models"
+        assert label in said and (count == 1 or f"{count - 1} model" in said[label])
         seen = train.max_steps * choice.config.chars_per_step
         assert seen == pytest.approx(ENOUGH_EPOCHS * length, rel=0.05) or count == 1
 
@@ -198,7 +205,7 @@ def test_no_more_teachers_than_one_if_it_is_not_sure_that_they_memorise(corpora,
     """A model of 25,000 parameters does not memorise 60,000 characters in 30 epochs."""
     text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, 60_000))
     train = choice_for(text, "model.n_layer=2", "model.n_embd=32", "train.eval_chars=100", seconds=600.0).config.train
-    assert (train.student_teachers, train.student_gap) == (1, STUDENT_GAP)
+    assert (train.teachers, train.student_gap) == (1, STUDENT_GAP)
 
 
 def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
@@ -209,7 +216,7 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
     for times, is_taught in ((0.9 * TWO_RUNS_FROM, False), (1.1 * TWO_RUNS_FROM, True)):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)))
         train = choice_for(repeated, *shape, seconds=120.0).config.train
-        assert (train.student_minutes > 0) == is_taught
+        assert (train.teachers > 0) == is_taught
         assert train.student_gap == is_taught * STUDENT_GAP, "a model this small may not memorise so long a text"
 
 
@@ -225,7 +232,7 @@ def test_a_text_with_a_harder_validation_split_gets_two_runs_sooner(corpora):
         (1.1 * TWO_RUNS_FROM_HARDER, corpus.val, False),
     ):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)), val=val)
-        assert (choice_for(repeated, *shape, seconds=120.0).config.train.student_minutes > 0) == is_taught
+        assert (choice_for(repeated, *shape, seconds=120.0).config.train.teachers > 0) == is_taught
 
 
 @pytest.mark.parametrize("lowest", [1.5, 0.3, 0.0])
@@ -237,22 +244,21 @@ def test_of_two_students_of_about_the_same_loss_the_smaller_one_is_chosen(lowest
     losses = {12 * layers * width**2: expected.get(width, 2.0) for layers, width in SHAPES}
     monkeypatch.setattr("chargpt.planning.law.expected_loss", lambda text, *, parameters, **more: losses[parameters])
     config = choice_for(corpora[100_000], seconds=120.0).config
-    assert config.train.student_minutes > 0 and config.model.n_embd == width
+    assert config.train.teachers > 0 and config.model.n_embd == width
 
 
 def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regularization(corpora, tmp_path, steady):
     corpus, shape = corpora[100_000], dataclasses.replace(SHAPE, block_size=48)
     teacher = publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape) / "step-00000500"
     short = dataclasses.replace(corpus, train=corpus.train[:10_000])
-    alone = choice_for(short, "train.student_minutes=0", seconds=120.0).config
-    taught = choice_for(short, f"train.teachers={teacher}", seconds=120.0).config
-    assert taught.train.student_minutes == 0
-    assert taught.model.block_size == 48 < alone.model.block_size
-    assert taught.model.dropout == 0 < alone.model.dropout
-    assert taught.optim.weight_decay == STUDENT_DECAY < alone.optim.weight_decay
-    without = apply_overrides(alone, ["optim.weight_decay=0", "model.dropout=0", f"train.teachers={teacher}"])
-    changed = regularized(Settings(without), text_of(short)).config
-    assert (changed.optim.weight_decay, changed.model.dropout) == (STUDENT_DECAY, 0)
+    alone = choice_for(short, "train.teachers=0", seconds=120.0).config
+    choice = choice_for(short, seconds=120.0, teachers=[teacher])
+    student = taught(choice.settings).values
+    assert student.train.teachers == 0
+    assert student.model.block_size == 48 < alone.model.block_size
+    assert student.model.dropout == 0 < alone.model.dropout
+    assert student.optim.weight_decay == STUDENT_DECAY < alone.optim.weight_decay
+    assert taught(given("optim.weight_decay=0.9", "model.dropout=0.2")).values.optim.weight_decay == 0.9
 
 
 def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, steady):
@@ -264,7 +270,7 @@ def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, stea
 
 def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(corpora, steady):
     """Of a long validation split, an evaluation covers train.eval_chars, and the time that this saves is for steps."""
-    shape = ["model.n_layer=1", "model.n_embd=32", "train.student_minutes=0"]
+    shape = ["model.n_layer=1", "model.n_embd=32", "train.teachers=0"]
     corpus = dataclasses.replace(corpora[100_000], val=np.tile(corpora[100_000].train, 6))
     few, every = (choice_for(corpus, *shape, f"train.eval_chars={count}").config for count in (1000, 0))
     assert few.train.max_steps * few.chars_per_step > 1.2 * every.train.max_steps * every.chars_per_step
@@ -275,7 +281,7 @@ def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatc
     monkeypatch.setattr(
         "chargpt.planning.chosen_for_time.training_speed", lambda config, *_: timed.append(config.model.n_embd) or 1e5
     )
-    considered = said_by(choice_for(corpora[3000], "train.student_minutes=0", seconds=100.0).notices)["considered"]
+    considered = said_by(choice_for(corpora[3000], "train.teachers=0", seconds=100.0).notices)["considered"]
     widths = {int(width) for width in re.findall(r"x (\d+)\)", considered)}
     assert len(widths) >= 2 and widths < set(timed)
 
@@ -290,7 +296,7 @@ def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_w
 def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corpora, steady):
     text = corpora[3000]
     config = choice_for(text, "train.max_epochs=3", seconds=300.0).config
-    assert config.train.max_epochs == 3 and config.train.student_minutes == 0
+    assert config.train.max_epochs == 3 and config.train.teachers == 0
     assert config.train.max_steps * config.chars_per_step <= 3 * len(text.train)
     assert config.model.dropout == 0 and config.train.patience == 0
 
@@ -311,24 +317,25 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
     if len(timed) == 3:  # the last one for the first of two runs, whose dropout takes time too
         assert dataclasses.replace(timed[-1].model, dropout=config.model.dropout) == config.model
         assert (timed[-1].model.dropout > 0) == (config.model.dropout > 0)
-    if config.train.student_minutes and "note" in said_by(notices):
+    if config.train.teachers and "note" in said_by(notices):
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
 
-@pytest.mark.parametrize("more", [{"seconds": 55.0}, {"optimizer": "adamw"}, {"processes": 2}])
-def test_little_time_adamw_and_several_processes_get_one_run(corpora, more):
-    assert choice_for(corpora[100_000], seconds=60.0).config.train.student_minutes > 0
+@pytest.mark.parametrize("more", [{"seconds": 55.0}, {"optimizer": "adamw"}])
+def test_little_time_and_adamw_get_one_model(corpora, more):
+    assert choice_for(corpora[100_000], seconds=60.0).config.train.teachers > 0
+    assert choice_for(corpora[100_000], seconds=60.0, processes=2).config.train.teachers > 0
     choice = choice_for(corpora[100_000], **{"seconds": 60.0, **more})
-    assert choice.config.train.student_minutes == 0 and "two runs" not in said_by(choice.notices)
+    assert choice.config.train.teachers == 0 and "2 models" not in said_by(choice.notices)
 
 
 def test_a_text_that_two_runs_see_often_in_less_than_a_minute_gets_both(corpora, steady):
     """At 100,000 characters a second, 30 passes over 9,000 characters take 3 seconds."""
     text = dataclasses.replace(corpora[3000], train=np.resize(corpora[3000].train, 9000))
-    config = choice_for(text, "train.student_teachers=1", seconds=50.0).config
-    assert config.train.student_minutes == pytest.approx(5 / 9, abs=0.001)
+    config = choice_for(text, "train.teachers=1", seconds=50.0).config
+    assert seconds_of_stage(config, 2) == pytest.approx(100 / 3, abs=0.1)
     assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * 9000, rel=0.05)
-    assert choice_for(text, seconds=18.0).config.train.student_minutes == 0
+    assert choice_for(text, seconds=18.0).config.train.teachers == 0
 
 
 def test_an_impossible_time_is_used_as_well_as_possible(corpora):

@@ -15,7 +15,6 @@ from chargpt.planning.law import (
     RARE_DECAY,
     SHAPES,
     SHORT_CONTEXT,
-    STUDENT_DECAY,
     Text,
     context_for,
     effective_characters,
@@ -69,13 +68,6 @@ def test_more_epochs_and_larger_models_are_never_regularized_less(text, epochs, 
         less = regularization(text, parameters=parameters, seen=epochs * text.characters)
         more = regularization(text, parameters=n, seen=seen)
         assert all(one <= other for one, other in zip(less, more))
-
-
-@given(texts, sizes, st.floats(1e3, 1e12))
-def test_a_model_with_teachers_needs_no_dropout_and_no_more_weight_decay(text, parameters, seen):
-    alone = regularization(text, parameters=parameters, seen=seen)
-    student = recipe_for(text, parameters=parameters, seen=seen, optimizer="muon", has_teachers=True)
-    assert student.dropout == 0 and student.weight_decay == min(alone[0], STUDENT_DECAY)
 
 
 @given(texts, sizes, st.floats(1e3, 1e12), st.sampled_from(["adamw", "muon"]))

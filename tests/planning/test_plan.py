@@ -51,10 +51,10 @@ def test_a_plan_prints_and_writes_nothing_and_leaves_random_states_alone(text, t
     [([], DEFAULT_SECONDS), (["--minutes", "1"], 60), (["train.max_steps=9"], None), (["--epochs", "2"], None)],
 )
 def test_a_run_without_a_length_has_a_time_limit_that_a_busy_machine_cannot_stretch(words, seconds, text, tmp_path, steady):
-    assert planned(text, tmp_path, *words, "train.student_minutes=0").seconds == seconds
+    assert planned(text, tmp_path, *words, "train.teachers=0").seconds == seconds
 
 
-@pytest.mark.parametrize("setting", ["model.n_head=3", "train.batch_size=0", "train.teachers=nobody", "optim.lr=1"])
+@pytest.mark.parametrize("setting", ["model.n_head=3", "train.batch_size=0", "train.teachers=10", "optim.lr=1"])
 def test_a_mistake_in_a_setting_is_said_before_that_a_run_of_this_name_exists(setting, text, tmp_path):
     (tmp_path / "run" / "step-00000000").mkdir(parents=True)
     with pytest.raises(UserError, match="run of this name exists"):
@@ -129,16 +129,12 @@ def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path,
         assert ("too good" in said(plan, "warning")) == (name != "same"), name
 
 
-def test_a_setting_that_does_not_hold_in_a_second_run_is_named(text, tmp_path, steady):
-    two_runs = ["--minutes", "5", "train.student_minutes=3"]
-    note = said(planned(text, tmp_path, *two_runs, "model.dropout=0.3", "train.seed=5"), "note")
-    assert "in a second run, model.dropout: 0.3 -> 0.0, train.seed: 5 -> 6;" in note and "train.student_minutes=0" in note
-    for words in (
-        two_runs,
-        [*two_runs, "optim.weight_decay=0.2"],
-        ["--minutes", "5", "train.student_minutes=0", "train.seed=5"],
-    ):
-        assert "in a second run" not in said(planned(text, tmp_path, *words), "note")
+def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path, steady):
+    several = ["--minutes", "5", "train.teachers=1"]
+    note = said(planned(text, tmp_path, *several, "model.dropout=0.3", "train.seed=5"), "note")
+    assert "for the last model, model.dropout: 0.3 -> 0.0;" in note and "train.teachers=0" in note
+    for words in (several, [*several, "optim.weight_decay=0.2"], ["--minutes", "5", "train.teachers=0", "model.dropout=0.3"]):
+        assert "for the last model" not in said(planned(text, tmp_path, *words), "note")
 
 
 def test_the_memory_that_is_free_is_what_torch_tells_of_each_kind_of_device(monkeypatch):

@@ -25,16 +25,44 @@ def test_a_state_comes_back_through_json():
         saved_state(40).progress, first_step=60, seconds=7.5, first_loss=4.0, best_sample="a\0\u2028中", train_loss=1.25
     )
     sources = {"optim.weight_decay": "chosen", "model.n_layer": "run", "train.max_steps": "user", "data.split": "preset"}
-    state = saved_state(40, progress=reached, sources=sources, stage=3)
+    settings = dataclasses.replace(saved_state(40).settings, sources=sources, reasons={"optim.weight_decay": "9 epochs"})
+    state = saved_state(40, progress=reached, settings=settings, stage=3)
     assert SavedState.from_json(json.loads(json.dumps(state.to_json()))) == state
     assert SavedState.from_json(plain()) == saved_state(40, seconds_left=12.5)
     fresh = saved_state(0, val_loss=None)
     assert SavedState.from_json(json.loads(json.dumps(fresh.to_json()))) == fresh
 
 
+def before_8(state: dict, **train: object) -> dict:
+    """The state as format 7 had it."""
+    older = json.loads(json.dumps({name: value for name, value in state.items() if name != "reasons"}))
+    several = {"teachers": "", "student_minutes": 0.0, "student_teachers": 1}
+    del older["config"]["train"]["teacher_minutes"]
+    older["config"]["train"] |= several | train
+    return older
+
+
+@pytest.mark.parametrize(
+    ("train", "environment", "stage"),
+    [
+        ({}, {}, 1),
+        ({"teachers": "/runs/a/step-00000005"}, {"teachers": "0123456789ab"}, 1),  # it has copies of its teachers
+        ({"teachers": "/runs/a/step-00000005"}, {}, 0),
+        ({"student_minutes": 2.0, "student_teachers": 3}, {}, 0),
+    ],
+)
+def test_format_7_is_still_read_and_a_run_that_another_one_was_to_follow_is_known(train, environment, stage):
+    older = before_8(plain(), **train)
+    older["environment"] |= environment
+    older["sources"] = {"train.teachers": "user", "train.student_minutes": "chosen", "train.max_steps": "user"}
+    state = SavedState.from_json(older, written_as=7)
+    assert (state.stage, state.config.train.teachers, state.config.train.teacher_minutes) == (stage, 0, 0.0)
+    assert state.settings.sources == {"train.max_steps": "user"} and not state.settings.reasons
+
+
 def before_7(state: dict) -> dict:
     """The state as format 6 had it."""
-    state = {name: value for name, value in state.items() if name not in ("sources", "stage")}
+    state = {name: value for name, value in before_8(state).items() if name not in ("sources", "stage")}
     new = ("first_step", "seconds", "first_loss", "best_sample", "train_loss")
     return {**state, "progress": {name: value for name, value in state["progress"].items() if name not in new}}
 
@@ -43,11 +71,11 @@ def test_format_6_is_still_read_and_what_is_no_default_was_set_by_the_user():
     older = before_7(plain())
     state = SavedState.from_json(older, written_as=6)
     changed = ("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.bias", "train.batch_size")
-    assert state.sources == dict.fromkeys(changed, "user")
-    assert state == dataclasses.replace(saved_state(40, seconds_left=12.5), sources=state.sources)
+    assert state.settings.sources == dict.fromkeys(changed, "user")
+    assert state == dataclasses.replace(saved_state(40, seconds_left=12.5), settings=state.settings)
     older["config"]["train"]["start"], older["config"]["model"]["dropout"] = "english", 0.25
     shape = {key for key in known_settings() if key.startswith("model.") and key != "model.dropout"}
-    found = SavedState.from_json(older, written_as=6).sources
+    found = SavedState.from_json(older, written_as=6).settings.sources
     assert {key for key, source in found.items() if source == "run"} == shape
     assert {key for key, source in found.items() if source == "user"} == {"model.dropout", "train.batch_size", "train.start"}
 
@@ -110,7 +138,7 @@ WRONG = {
     "seconds_left": [-1, "soon", 10**400, True],
     "progress": [None, [], {}],
     "sources": [None, [], {"model.heads": "user"}, {"model.n_layer": "default"}, {"model.n_layer": 1}, {"model": "user"}],
-    "stage": [None, 0, 11, True, 1.0, "1"],
+    "stage": [None, -1, 11, True, 1.0, "1"],
 }
 
 
@@ -156,8 +184,8 @@ def test_a_run_that_was_not_evaluated_has_reached_nothing(name, value):
 
 
 def test_a_source_keeps_up_with_the_name_of_its_setting():
-    state = plain() | {"sources": {"train.pupil_minutes": "chosen", "train.chunks": "user"}}
-    assert SavedState.from_json(state).sources == {"train.student_minutes": "chosen"}
+    state = plain() | {"sources": {"train.second_run_gap": "chosen", "train.chunks": "user"}}
+    assert SavedState.from_json(state).settings.sources == {"train.student_gap": "chosen"}
 
 
 def test_a_sample_too_long_to_be_kept_is_not_cut():

@@ -159,7 +159,7 @@ def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_fini
         ("begun", Progress(step=20), {"max_steps": 30}, "continue it with --resume --run begun, or choose .* begun-2$"),
         ("done", Progress(step=20), {"max_steps": 20}, "finished: choose .* done-2, or .* --run done train.max_steps=40$"),
         ("early", Progress(step=20, without_gain=3, **done), {"max_steps": 30, "patience": 3}, "train.patience=0$"),
-        ("first", Progress(step=20), {"max_steps": 20, "student_minutes": 1.0}, "continue it with --resume"),
+        ("first", Progress(step=20), {"max_steps": 20, "teachers": 1}, "continue it with --resume"),
     ):
         config = Config(model=SHAPE, train=TrainConfig(batch_size=1, **train))
         (tmp_path / name).mkdir()

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from helpers import apply_overrides, saved_state
 
-from chargpt.config import Config
+from chargpt.config import Config, Settings
 from chargpt.planning.clock import Clock
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.session.due import Due
@@ -38,7 +38,7 @@ PATIENT = with_settings("train.patience=2")
 
 def test_without_a_reason_nothing_is_due():
     asked = due()
-    assert not (asked.decide_on_student or asked.evaluate or asked.save or asked.record or asked.measure_speed)
+    assert not (asked.decide_on_teachers or asked.evaluate or asked.save or asked.record or asked.measure_speed)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_rows_of_evaluate(row):
 def test_rows_of_save(row):
     asked = due(**row)
     assert asked.save
-    same = dataclasses.replace(SAVED, progress=asked.progress, config=asked.config)
+    same = dataclasses.replace(SAVED, progress=asked.progress, settings=Settings(asked.config))
     assert not due(**{**row, "saved": same}).save  # the newest checkpoint has all of this
 
 

@@ -9,6 +9,8 @@ from session_helpers import opened
 import train
 from chargpt.config import Config
 from chargpt.kernels.compiler import how_to_install
+from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.run import Run
 from chargpt.session.journal import Journal, compared_settings
 from chargpt.training.trainer import Step
 
@@ -68,15 +70,16 @@ def test_a_resumed_run_says_few_lines_and_keeps_the_details_of_its_beginning(tex
 
 def test_losses_and_samples_are_recorded_once(tmp_path):
     journal = Journal()
-    with journal.recording(tmp_path, Config(), step=0, is_new=True):
+    with journal.recording(Run(tmp_path), Config(), progress=Progress(), is_new=True):
         journal.record_evaluation(0, 2.0, sample="text")
         journal.advance_bar()
         journal.record_training(20, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
         journal.record_evaluation(20, math.log(2), sample="", extra_metrics={"novelty/longest_copy": 7.0})
     first, second, third = logged(tmp_path)
-    assert first == {"step": 0, "val/loss": 2.0, "val/bits_per_char": 2.0 / math.log(2), "sample": "text"}
-    assert second == {"step": 20, "train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7}  # a speed that is not known yet is left out
-    assert third == {"step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0, "novelty/longest_copy": 7.0}
+    assert first == {"stage": 1, "step": 0, "val/loss": 2.0, "val/bits_per_char": 2.0 / math.log(2), "sample": "text"}
+    # A speed that is not known yet is left out.
+    assert second == {"stage": 1, "step": 20, "train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7}
+    assert third == {"stage": 1, "step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0, "novelty/longest_copy": 7.0}
 
 
 def test_runs_are_compared_by_what_decides_their_learning_and_never_changes():

@@ -72,7 +72,7 @@ def test_numbers_that_are_not_finite_leave_valid_json(tmp_path):
     metrics = Metrics(tmp_path)
     metrics.log(1, {"grad_norm": math.inf, "train/loss": math.nan})
     metrics.close()
-    assert lines(tmp_path) == [{"step": 1, "grad_norm": None, "train/loss": None}]
+    assert lines(tmp_path) == [{"stage": 1, "step": 1, "grad_norm": None, "train/loss": None}]
 
 
 def test_a_folder_cannot_forge_a_message(tmp_path, capsys):

@@ -69,11 +69,6 @@ def test_the_best_checkpoint_is_told_apart_from_the_lowest_loss():
     assert best_of(progress, config) == "best 1.2500 at step 5, whose sample is above"
 
 
-def test_the_first_of_two_runs_is_the_teacher():
-    line = said(1.7, 1.5, 400, config=Config(train=TrainConfig(student_minutes=1.0)))
-    assert "its best checkpoint, of step 400, is the teacher" in line
-
-
 def test_a_start_that_training_made_no_better_is_what_is_sampled():
     line = said(1.7, 1.5, 0, config=Config(train=TrainConfig(start="english")))
     assert "1.50" in line and "use the weights of the start" in line and "only rose" not in line

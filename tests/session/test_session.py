@@ -21,7 +21,7 @@ from chargpt.planning.time_model import longest_run
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, newest_state, publish
 from chargpt.runs.run import Run
-from chargpt.session.resumed import read_resumed, run_to_resume
+from chargpt.session.resumed import open_saved, run_to_resume
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -31,8 +31,8 @@ from chargpt.training.parallel import Group
 ROOT = Path(__file__).parents[2]
 FORMATS = ROOT / "tests" / "runs"
 # Runs on the same text with the same settings, stopped at step 20: the first one by commit 07e5f9e, from standard input; the
-# others by dd8d24b, 1cd45ff (before patience was counted), those before 220b771 (steps by torch) and 0e62634, and dda7510.
-OLDER = [FORMATS / f"format_{number}" for number in range(1, 7)]
+# others by dd8d24b, 1cd45ff (before patience was counted), those before 220b771 (steps by torch) 0e62634, dda7510 and 4ad7450.
+OLDER = [FORMATS / f"format_{number}" for number in range(1, 8)]
 TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
 
@@ -182,7 +182,7 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
         texts=[str(text)],
         seconds_left=seconds_left,
     )
-    found = read_resumed(parse_options(["--resume", "--run", str(run), settings]), root=project_root())
+    found = open_saved(parse_options(["--resume", "--run", str(run), settings]), root=project_root(), group=Group())
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
     assert (found.config.train.max_steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
     assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
@@ -201,10 +201,10 @@ def test_a_restart_knows_of_a_run_from_its_first_save_on(text, tmp_path):
     assert finish(session) == 0 and group.has_noted
 
 
-def test_a_text_names_its_run_also_while_the_student_of_it_has_not_begun(tmp_path):
-    for name in ("sea-teacher", "newer"):
+def test_a_text_names_its_run(tmp_path):
+    for name in ("sea", "newer"):
         publish_run(tmp_path / name)
-    assert run_to_resume(None, ["elsewhere/sea.txt"], tmp_path) == tmp_path / "sea-teacher"
+    assert run_to_resume(None, ["elsewhere/sea.txt"], tmp_path) == tmp_path / "sea"
     assert run_to_resume(None, ["other.txt"], tmp_path) == run_to_resume(None, [], tmp_path)
 
 
@@ -261,12 +261,13 @@ def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_setting
     checkpoint, _ = newest(tmp_path / "run")
     progress = checkpoint.state.progress
     assert progress.first_loss == logged(tmp_path / "run")[0]["val/loss"] and 0 < progress.seconds < 60
-    sources = {"train.max_steps": "user", "model.n_layer": "preset"}
-    edited = dataclasses.replace(checkpoint.state, sources=sources, stage=2)
+    sources, reasons = {"train.max_steps": "user", "model.n_layer": "chosen"}, {"model.n_layer": "the time"}
+    settings = dataclasses.replace(checkpoint.state.settings, sources=sources, reasons=reasons)
+    edited = dataclasses.replace(checkpoint.state, settings=settings)
     edited.progress.seconds, edited.progress.first_step = 1000.0, 60
     publish(tmp_path / "run", weights=checkpoint.weights, training=checkpoint.training, state=edited)
     assert finish(resumed(tmp_path / "run", "train.max_steps=24")) == 0
     state = newest_state(tmp_path / "run")
     given = {**sources, "data.cache": "user"}  # on the command line that continues it
-    assert (state.sources, state.stage, state.progress.first_step) == (given, 2, 60)
+    assert (state.settings.sources, state.settings.reasons, state.progress.first_step) == (given, reasons, 60)
     assert 1000 < state.progress.seconds < 1060 and state.progress.first_loss == progress.first_loss

@@ -61,10 +61,10 @@ def test_each_choice_is_told_with_its_reason_and_what_was_given_is_not(text, tmp
 def test_a_run_knows_who_set_its_settings_also_when_it_is_resumed(text, tmp_path):
     words = [str(text), *STEPS, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
     assert train.main([*words, f"{KEY}=0.25"]) == 0
-    first = newest(tmp_path / "run")[0].state.sources
+    first = newest(tmp_path / "run")[0].state.settings.sources
     assert first[KEY] == "user" and first["model.n_embd"] == "user" and "train.seed" not in first
     again = opened(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=4", "optim.grad_clip=0.5"])
-    assert again.sources == {**first, "optim.grad_clip": "user"}
+    assert again.settings.sources == {**first, "optim.grad_clip": "user"}
 
 
 def test_the_shape_of_a_model_that_a_run_begins_with_is_that_of_the_run(text, tmp_path):

@@ -1,0 +1,151 @@
+"""What a session begins with: made by a plan, by a saved run, by the model before, or by the first of several processes."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from chargpt.config import Config, Settings
+from chargpt.errors import UserError
+from chargpt.model import GPT
+from chargpt.planning.memory import check_memory
+from chargpt.planning.plan import Plan
+from chargpt.planning.teachers import (
+    Teacher,
+    another_seed,
+    check_teachers,
+    keep_teachers,
+    models_of,
+    seconds_of_stage,
+    student_settings,
+    teachers_of_stage,
+)
+from chargpt.planning.time_model import TimeModel, long_enough
+from chargpt.runs.blank_model import blank_model
+from chargpt.runs.checkpoint import Checkpoint
+from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.run import Run, check_free
+from chargpt.terminal import Notice
+from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
+from chargpt.training.initialisation import initial_model
+from chargpt.training.parallel import Group
+from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """One model of a run, before its first step in this process."""
+
+    state: SavedState  # its settings, vocabulary, progress and stage, as they are now
+    corpus: Corpus
+    model: GPT  # its weights, on the CPU; those of `checkpoint` replace them
+    teachers: Sequence[GPT] = ()
+    saved: SavedState | None = None  # what the newest checkpoint holds; None for a new model
+    checkpoint: Checkpoint | None = None  # that one; None in a process that is not the first one
+    run: Run | None = None  # where the first process writes
+    worth_compiling: bool
+    runtime: Runtime
+    seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
+    is_extended: bool = False  # by --minutes, with --resume
+    steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
+    time_model: TimeModel | None = None
+    notices: tuple[Notice, ...] = ()  # before the session begins
+    choices: tuple[Notice, ...] = ()  # after the model and the time are described
+
+    @property
+    def config(self) -> Config:
+        return self.state.config
+
+
+def open_plan(plan: Plan, *, checkpoints: Path, group: Group) -> Opening:
+    """The first model of a new run; its folder is made here. Raises UserError."""
+    config, corpus = plan.config, plan.corpus
+    if group.size > 1:
+        vocab_size = corpus.tokenizer.vocab_size
+        check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
+    worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
+    runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+    run = Run(check_free(plan.folder, checkpoints))
+    check_free(plan.folder, checkpoints)  # again, now that it is locked: another program may have made it
+    keep_teachers(plan.teachers, run.folder)
+    return Opening(
+        state=new_state(plan.settings, corpus),
+        corpus=corpus,
+        model=plan.model,
+        teachers=models_of(plan.teachers),
+        run=run,
+        worth_compiling=worth_compiling,
+        runtime=runtime,
+        seconds=plan.seconds,
+        steps=plan.steps,
+        time_model=plan.time_model,
+        notices=plan.notices,
+        choices=plan.choices,
+    )
+
+
+def new_state(settings: Settings, corpus: Corpus, *, stage: int = 1, first_step: int = 0) -> SavedState:
+    """The state of a model that has not taken a step."""
+    return SavedState(
+        settings=settings,
+        tokenizer=corpus.tokenizer,
+        texts=corpus.texts,
+        fingerprint=corpus.fingerprint,
+        progress=Progress(first_step=first_step),
+        environment={},
+        stage=stage,
+    )
+
+
+def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Runtime) -> Opening:
+    """The model that follows the one whose training ended in the state `before`. Raises UserError."""
+    stage, config = before.stage + 1, another_seed(before.config)
+    settings, teachers = dataclasses.replace(before.settings, values=config), tuple[Teacher, ...]()
+    if stage > config.train.teachers:
+        settings = student_settings(settings)
+        teachers = teachers_of_stage(run.folder, stage, config)
+        check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
+    seconds = seconds_of_stage(config, stage)
+    config = settings.values
+    config = config if seconds is None else long_enough(config, step=0, seconds=seconds)
+    run.begin_stage(stage)
+    torch.manual_seed(config.train.seed)
+    first_step = before.progress.first_step + before.progress.step
+    return Opening(
+        state=new_state(dataclasses.replace(settings, values=config), corpus, stage=stage, first_step=first_step),
+        corpus=corpus,
+        model=initial_model(config.model, corpus.tokenizer.vocab_size),
+        teachers=models_of(teachers),
+        run=run,
+        worth_compiling=runtime.compile,
+        runtime=runtime,
+        seconds=seconds,
+        notices=tuple(notice for notice in corpus.describe() if notice.kind == "detail"),  # the rest was told
+    )
+
+
+def for_others(opening: Opening) -> Opening:
+    """What the other processes get of the first one's `opening`: what it decided, without the text and the weights."""
+    own = dict.fromkeys(("corpus", "model", "runtime", "checkpoint", "run"))
+    return dataclasses.replace(opening, **own, notices=(), choices=())  # type: ignore[arg-type]  # `joined` fills them
+
+
+def joined(given: Opening, *, root: Path, group: Group, corpus: Corpus | None, runtime: Runtime | None) -> Opening:
+    """The opening of a process that is not the first one, from `for_others`; text and machine are those of the model before.
+
+    Raises UserError.
+    """
+    state, config = given.state, given.config
+    environment, worth_compiling = state.environment, given.worth_compiling
+    runtime = runtime or choose_runtime(config, worth_compiling=worth_compiling, saved_environment=environment, group=group)
+    corpus = corpus or cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
+    if corpus is None:  # on another machine
+        block_size = config.model.block_size
+        corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
+    if corpus.fingerprint != state.fingerprint:
+        raise UserError("TEXT: another text than that of the first process; give every machine the same one")
+    return dataclasses.replace(
+        given, corpus=corpus, runtime=runtime, model=blank_model(config.model, state.tokenizer.vocab_size)
+    )

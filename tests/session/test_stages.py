@@ -1,0 +1,353 @@
+"""The models of a run: others follow the first one if it memorises its text, in one folder, and a kill changes no bit."""
+
+import dataclasses
+import gc
+import math
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import (
+    TINY_FILE,
+    Clock,
+    apply_overrides,
+    bits,
+    logged,
+    logged_without_speed,
+    random_weights,
+    saved_state,
+)
+from session_helpers import clock_of_steps
+
+import train
+from chargpt.commands import runs
+from chargpt.config import Config
+from chargpt.interrupt import Interrupt
+from chargpt.runs import run as run_module
+from chargpt.runs.checkpoint import best, newest, publish, stage_folder, steps
+from chargpt.runs.load import find_checkpoint, find_run, restore_model
+from chargpt.runs.run import Run
+from chargpt.session.session import Session
+from chargpt.session.stages import (
+    STRETCHES,
+    Losses,
+    decided,
+    decision_step,
+    describe_decision,
+    is_undecided,
+    measure,
+    memorises,
+)
+from chargpt.terminal import UserError
+from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.training.distillation import digest
+from chargpt.training.initialisation import initial_model
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.trainer import Trainer
+
+UNDECIDED = ["train.teachers=1", "train.student_gap=0.1"]
+TINY = [
+    "--config",
+    TINY_FILE,
+    *"train.max_steps=40 train.eval_interval=20 checkpoint.interval=10 train.sample_length=0 runtime.threads=1".split(),
+]
+
+
+@pytest.fixture(scope="module")
+def corpus(text, tmp_path_factory) -> Corpus:
+    folder = tmp_path_factory.mktemp("corpus")
+    return load_corpus([str(text)], apply_overrides(Config(), [f"data.cache={folder}"]).data, root=folder, block_size=16)
+
+
+def new_trainer(corpus: Corpus, *settings: str) -> Trainer:
+    shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1", "model.block_size=16", "train.batch_size=8"]
+    config = apply_overrides(Config(), [*shape, "train.max_steps=100", "runtime.precision=float32", *UNDECIDED, *settings])
+    torch.manual_seed(0)
+    model = initial_model(config.model, corpus.tokenizer.vocab_size)
+    return Trainer(model, corpus.train, config, runtime=choose_runtime(config))
+
+
+def test_the_losses_are_those_of_equal_amounts_of_text_and_measuring_changes_nothing(corpus):
+    """A training split that repeats the validation split has the same loss, and one of other characters has not."""
+    trainer = new_trainer(corpus, "model.dropout=0.5")
+    same = dataclasses.replace(corpus, train=np.tile(corpus.val, 9), val=np.tile(corpus.val, STRETCHES))
+    before, randomness = trainer.weights.vector.clone(), torch.get_rng_state()
+    losses = measure(trainer, same, Interrupt())
+    assert losses.training == pytest.approx(losses.validation, abs=0.02) and losses == measure(trainer, same, Interrupt())
+    assert torch.equal(before, trainer.weights.vector) and torch.equal(randomness, torch.get_rng_state())
+    assert trainer.weights.working.training and trainer.progress.step == 0
+    trainer, counted = new_trainer(corpus, "runtime.step=torch"), []
+    trainer.weights.working.register_forward_hook(lambda model, inputs, _: counted.append(inputs[0].numel()))
+    measure(trainer, corpus, Interrupt())
+    assert sum(counted) - (len(corpus.val) - 1) == pytest.approx(len(corpus.val), rel=0.02)
+
+
+def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
+    names = [f"{label},{'abcde'[i % 5] * (i % 7 + 1)}{i}" for i, label in enumerate(["elf", "orc"] * 100)]
+    (tmp_path / "names.csv").write_text("race,name\n" + "\n".join(names))
+    settings = ["data.items=name", "data.label=race", f"data.cache={tmp_path}"]
+    data = apply_overrides(Config(), settings).data
+    corpus = load_corpus([f"{tmp_path}/names.csv"], data, root=tmp_path, block_size=16)
+    trainer = new_trainer(corpus)
+    same = measure(trainer, dataclasses.replace(corpus, train=np.tile(corpus.val, 3)), Interrupt())
+    assert same.training == same.validation > 1
+    longer = np.concatenate((corpus.train[:4], np.tile(corpus.train[4:6], 500), corpus.train))  # its first item is long
+    assert measure(trainer, dataclasses.replace(corpus, train=longer), Interrupt()).training > 1
+
+
+def test_a_model_that_knows_its_text_by_heart_becomes_a_teacher_and_one_that_does_not_goes_on(corpus):
+    short = dataclasses.replace(corpus, train=corpus.train[:120])
+    trainer = new_trainer(short, "optim.learning_rate=0.01", "optim.warmup_steps=5")
+    fresh = measure(trainer, short, Interrupt())
+    while not trainer.is_finished:
+        trainer.step()
+    trained = measure(trainer, short, Interrupt())
+    assert not memorises(fresh, trainer.config) and memorises(trained, trainer.config)
+    assert trained.training < 1.3 < 2 < trained.validation
+
+
+def test_the_decision_keeps_the_plan_or_makes_one_long_run():
+    config = apply_overrides(Config(), [*UNDECIDED, "train.max_epochs=30"])
+    taught, alone = decided(Losses(1.0, 1.1001), config), decided(Losses(1.0, 1.0999), config)
+    assert taught == apply_overrides(config, ["train.student_gap=0"])
+    assert alone == apply_overrides(config, ["train.student_gap=0", "train.teachers=0", "train.max_epochs=60"])
+    assert not is_undecided(taught) and not is_undecided(alone) and is_undecided(config)
+    assert decided(Losses(float("nan"), 1.0), config) == taught
+    said = [describe_decision(losses, config) for losses in (Losses(1.0, 1.2), Losses(1.0, 1.0))]
+    assert [notice.label for notice in said] == ["2 models", "one model"]
+    assert "1.00 on training text and 1.20 on validation text" in said[0][1] and "memorise" in said[0][1]
+    assert "goes on" in said[1][1]
+    for given in (0, 20):
+        assert decided(Losses(1.0, 1.0), apply_overrides(config, [f"train.max_epochs={given}"])).train.max_epochs == given
+
+
+@pytest.mark.parametrize(
+    ("settings", "step"),
+    [
+        (["optim.warmup_steps=10"], 45),
+        (["optim.decay_fraction=0.2"], 72),
+        (["optim.decay_fraction=1", "optim.warmup_steps=10"], 20),
+        (["optim.schedule=cosine", "optim.warmup_steps=30"], 30),
+    ],
+)
+def test_the_decision_comes_before_the_rate_falls(settings, step, corpus):
+    trainer = new_trainer(corpus, *settings)
+    assert math.ceil(decision_step(trainer.config)) == step
+
+
+def run(text: Path, folder: Path, name: str, *words: str) -> int:
+    return train.main([str(text), *TINY, "--run", f"{folder}/{name}", f"data.cache={folder}/cache", *words])
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    return clock_of_steps(monkeypatch, seconds=0.05)
+
+
+def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_path, capsys, clock):
+    words = [
+        "--minutes",
+        "0.1",
+        "train.teachers=1",
+        "train.teacher_minutes=0.1",
+        "train.student_gap=50",
+        "train.log_interval=1",
+    ]
+    started = clock.now
+    assert run(text, tmp_path, "whole", *words) == 0
+    took, out = clock.now - started, " ".join(capsys.readouterr().out.split())
+    assert "one model the loss is" in out and not (tmp_path / "whole" / "stage-2").exists()
+    config = newest(tmp_path / "whole")[0].state.config
+    assert config.train.teachers == config.train.teacher_minutes == config.train.student_gap == 0
+    rates = [line["lr"] for line in logged(tmp_path / "whole") if "lr" in line]
+    peak = rates.index(max(rates))
+    assert all(later <= rate for rate, later in zip(rates[peak:], rates[peak + 1 :]))
+    assert 14 < took <= 18  # all of the 18 seconds, but for what is kept back for the end
+    assert rates[-1] < 0.05 * max(rates)
+
+
+def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_path, capsys):
+    """The validation text has other words."""
+    (tmp_path / "other.txt").write_text("".join(reversed(text.read_text(encoding="utf-8")[:3000])), encoding="utf-8")
+    words = [*UNDECIDED, f"data.val_text={tmp_path}/other.txt"]
+    lines = tmp_path / "lines.txt"
+    lines.write_bytes(text.read_bytes().replace(b"\n", b"\r\n"))
+    assert run(lines, tmp_path, "both", *words) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("the setting data.newlines") == 1  # a note on the text is for both
+    assert "2 models the loss is" in out and "model 2 of 2 learns from the one before it" in out
+    assert out.count("\nreport ") <= 1 and steps(tmp_path / "both" / "stage-2")
+
+
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory) -> Path:
+    """The folder with the run `whole` of three teachers and their student, which keeps all checkpoints of the student."""
+    folder = tmp_path_factory.mktemp("stages")
+    regularized = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000", "checkpoint.keep=9"]
+    assert run(text, folder, "whole", "train.teachers=3", *regularized) == 0
+    return folder
+
+
+def resume(folder: Path, *words: str) -> int:
+    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *words])
+
+
+def test_the_last_model_learns_from_the_best_checkpoints_of_those_before_it(whole):
+    places = [stage_folder(whole / "whole", stage) for stage in range(1, 5)]
+    states = [newest(place, training=False)[0].state for place in places]
+    assert [state.config.train.seed for state in states] == [1337, 1338, 1339, 1340]
+    assert [state.stage for state in states] == [1, 2, 3, 4] and states[-1].progress.first_step == 120
+    student = states[-1].config
+    assert (student.model.dropout, student.optim.weight_decay, student.train.patience) == (0, 0.5, 0)
+    for place, state in zip(places[:-1], states):
+        (kept,) = steps(place)
+        assert int(kept.name[5:]) == state.progress.best_step and not (kept / "training.safetensors").exists()
+        assert state.config.model.dropout == 0.1 and "teachers" not in state.environment
+    assert states[-1].environment["teachers"] == digest([restore_model(best(place)[0])[0] for place in places[:-1]])
+    rows = logged(whole / "whole")
+    assert [(row["stage"], row["step"]) for row in rows] == sorted((row["stage"], row["step"]) for row in rows)
+    assert rows[-1]["stage"] == 4 and rows[-1]["step"] == 160
+    assert all(len([*place.glob("events.out.*")]) == 1 for place in places)
+
+
+def test_the_models_have_the_bits_of_runs_of_their_own(whole, text, tmp_path):
+    """A second teacher is a run with its seed; the student is a run that was given its teachers."""
+    words = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000", f"data.cache={tmp_path}/cache"]
+    assert run(text, tmp_path, "second", *words, "train.seed=1338") == 0
+    kept = steps(whole / "whole" / "stage-2")[0]
+    assert (kept / "model.safetensors").read_bytes() == (tmp_path / "second" / kept.name / "model.safetensors").read_bytes()
+    named = [word for stage in (1, 2, 3) for word in ("--teacher", str(steps(stage_folder(whole / "whole", stage))[0]))]
+    assert run(text, tmp_path, "student", "optim.weight_decay=0.5", "train.seed=1340", *words[3:], *named) == 0
+    assert bits(tmp_path / "student") == bits(whole / "whole" / "stage-4")
+
+
+def copy_of(whole: Path, folder: Path, *, stage: int, step: int | None) -> Path:
+    """The run as a kill left it in the model `stage` after its checkpoint of `step`; None: before its first checkpoint.
+
+    The model before it is as it was then: with all its checkpoints, or at least with the state of its optimizer.
+    """
+    shutil.copytree(whole / "cache", folder / "cache")
+    shutil.copytree(whole / "whole", folder / "killed")
+    for later in range(stage, 5):
+        for path in stage_folder(folder / "killed", later).glob("step-*"):
+            if later > stage or step is None or int(path.name[5:]) > step:
+                shutil.rmtree(path)
+    return folder / "killed"
+
+
+@pytest.mark.parametrize("step", [0, 10, 30])
+def test_a_student_that_was_killed_goes_on_to_the_same_bits_in_any_folder(step, whole, tmp_path):
+    killed = copy_of(whole, tmp_path, stage=4, step=step)
+    assert resume(killed) == 0
+    assert bits(killed / "stage-4") == bits(whole / "whole" / "stage-4")
+    assert logged_without_speed(killed) == logged_without_speed(whole / "whole")
+
+
+class Killed(BaseException):
+    """The process ends at once."""
+
+
+BOUNDARIES = {
+    "before the first save of a model": (Run, "begin_stage", lambda run, stage: stage == 2),
+    "in the folder of a model": (Session, "save", lambda session: session.stage == 2),
+    "before the teacher is cleared": (run_module, "keep_best_weights", lambda folder: folder.name == "killed"),
+    "in the first step of a model": (Trainer, "step", lambda trainer: trainer.progress.first_step == 40),
+    "before the last one learns": (Session, "next_stage", lambda session: session.stage == 3),
+}
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_a_kill_at_any_boundary_of_the_models_changes_no_bit(boundary, whole, text, tmp_path, monkeypatch):
+    owner, name, is_there = BOUNDARIES[boundary]
+    real = getattr(owner, name)
+
+    def killing(*given: object, **named: object) -> object:
+        if is_there(*given):
+            raise Killed
+        return real(*given, **named)
+
+    monkeypatch.setattr(owner, name, killing)
+    words = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000", "checkpoint.keep=9", "train.teachers=3"]
+    with pytest.raises(Killed):
+        run(text, tmp_path, "killed", *words)
+    monkeypatch.undo()
+    gc.collect()  # the lock of the run
+    assert resume(tmp_path / "killed") == 0
+    assert bits(tmp_path / "killed" / "stage-4") == bits(whole / "whole" / "stage-4")
+    assert logged_without_speed(tmp_path / "killed") == logged_without_speed(whole / "whole")
+
+
+def test_a_run_always_has_a_model_that_has_learned(whole, tmp_path, capsys):
+    """Until the second model has taken a step, the first one is used, which says what it is."""
+    for step, stage in ((0, 1), (10, 2)):
+        folder = tmp_path / str(step)
+        killed = copy_of(whole, folder, stage=3, step=None)
+        shutil.rmtree(killed / "stage-2")
+        (killed / "stage-2").mkdir()
+        state = dataclasses.replace(saved_state(step), stage=2)
+        publish(killed / "stage-2", weights=random_weights(step), training={}, state=state)
+        found, warnings = find_checkpoint(str(killed), folder)
+        assert found.state.stage == stage and (f"model {stage} of 4, a teacher" in " ".join(map(str, warnings))) == (stage == 1)
+    assert find_run(str(whole / "whole" / "stage-4"), tmp_path) == whole / "whole"
+    runs.main([str(whole / "whole")])
+    assert "40 of 40, model 4 of 4" in capsys.readouterr().out
+
+
+def test_the_last_model_is_trained_longer_and_what_the_models_are_stays(whole, tmp_path):
+    killed = copy_of(whole, tmp_path, stage=4, step=40)
+    with pytest.raises(UserError, match="train.teachers: 3 -> 1: cannot change in a run that has begun"):
+        resume(killed, "train.teachers=1")
+    gc.collect()
+    assert resume(killed, "train.max_steps=50") == 0
+    assert steps(killed / "stage-4")[-1].name == "step-00000050" and not (killed / "stage-5").exists()
+
+
+def test_a_run_of_an_older_version_that_another_one_was_to_follow_is_one_line_and_stays(text, tmp_path):
+    assert run(text, tmp_path, "old") == 0
+    checkpoint, _ = newest(tmp_path / "old")
+    state = dataclasses.replace(checkpoint.state, stage=0)
+    publish(tmp_path / "old", weights=checkpoint.weights, training=checkpoint.training, state=state)
+    with pytest.raises(UserError, match="old: an earlier version began it as one of several runs.*; it still writes text"):
+        resume(tmp_path / "old")
+    assert find_checkpoint(str(tmp_path / "old"), tmp_path)[0].step == 40
+
+
+@pytest.mark.parametrize("killed_at", [10, 18])
+def test_a_run_that_was_killed_before_or_after_its_decision_decides_the_same(killed_at, text, tmp_path, capsys):
+    """The decision comes at step 18, and is saved at once."""
+    words = ["train.teachers=1", "train.student_gap=50", "checkpoint.keep=9"]
+    assert run(text, tmp_path, "whole", *words) == 0
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    for path in (tmp_path / "killed").glob("step-*"):
+        if path.name > f"step-{killed_at:08d}":
+            shutil.rmtree(path)
+    assert is_undecided(newest(tmp_path / "killed")[0].state.config) == (killed_at == 10)
+    said = [" ".join(capsys.readouterr().out.split())]
+    assert resume(tmp_path / "killed") == 0
+    said.append(" ".join(capsys.readouterr().out.split()))
+    assert ["one model the loss is" in lines for lines in said] == [True, killed_at == 10]
+    assert bits(tmp_path / "killed") == bits(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_a_signal_stops_any_model_after_saving_and_the_rest_of_the_time_is_kept(stage, text, tmp_path):
+    folder = tmp_path / "stopped"
+
+    def stop() -> None:
+        while not any(stage_folder(folder, stage).glob("step-00000010*")):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=stop, daemon=True)
+    watcher.start()
+    length = ["--minutes", "10", "train.max_steps=100000", "train.student_gap=50"] if stage == 1 else ["train.max_steps=300"]
+    assert run(text, tmp_path, "stopped", *length, "train.teachers=1", "train.teacher_minutes=5") == 130
+    watcher.join()
+    state = newest(stage_folder(folder, stage))[0].state
+    assert state.stage == stage and 400 < state.seconds_left < 600
