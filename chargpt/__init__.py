@@ -67,6 +67,7 @@ def train(
     start: str | None = None,
     init_from: str | os.PathLike[str] | None = None,
     vocab_from: str | os.PathLike[str] | None = None,
+    teacher: "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]" = (),
     device: str | None = None,
 ) -> "LoadedModel":
     """Train as `python train.py` does, with the same bits, and return the run as `load` does: its best checkpoint.
@@ -77,7 +78,7 @@ def train(
     (None: the newest one), and then there is no `text`. `config` is the name of a preset or a YAML file, and `settings` are
     single settings such as {"train.max_steps": 500}. `start` is the name of a model that comes with the program and knows a
     language; the new run begins with its weights. `init_from` and `vocab_from` are runs whose weights or vocabulary it begins
-    with.
+    with. It learns from the predictions of each `teacher`, a run or several, as well as from the text.
 
     The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
@@ -98,6 +99,7 @@ def train(
             start=start,
             init_from=init_from,
             vocab_from=vocab_from,
+            teacher=teacher,
             device=device,
         )
     return load(folder, device=device or "auto")

@@ -45,9 +45,9 @@ TIMING_SHARE = 0.015
 STEADY_SECONDS = 0.15
 # Step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates.
 STEP_TIME_EXPONENT = 0.8
-# Seconds from which two runs can be better than one; with less, their two starts take too large a share of the time, unless the
-# text is so short that both see it as often as helps.
-SHORTEST_TWO_RUNS = 60.0
+# Seconds of a run in which two models can be better than one; with less, two beginnings take too large a share of it, unless
+# the text is so short that both see it as often as helps.
+SHORTEST_FOR_TWO = 60.0
 # Time for the predictions of a teacher, as a share of the time of a step without teachers.
 TEACHER_TIME = 1 / 3
 # Nats above the expected loss of the next smaller model from which larger ones are not considered.
@@ -153,8 +153,8 @@ def choose(
     if is_limited and not teachers and (wanted or not is_given):
         students = [_student(candidate, text, seconds=seconds) for candidate in candidates]
         best = _best(students)
-        sees_often, most = best.seen >= law.STUDENT_SEES * text.two_runs_from, law.ENOUGH_EPOCHS * text.characters
-        if is_given or (sees_often and (seconds >= SHORTEST_TWO_RUNS or _have_time(best, most, seconds, teachers=1))):
+        sees_often, most = best.seen >= law.STUDENT_SEES * text.two_models_from, law.ENOUGH_EPOCHS * text.characters
+        if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
             return _several_models(smaller, students, corpus, text, seconds=seconds, processes=processes)
     best = _best(candidates)
@@ -178,7 +178,7 @@ def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candida
 
 
 def _student(candidate: Candidate, text: Text, *, seconds: float) -> Candidate:
-    """The same model as the last of several runs: after fewer characters, and with several teachers if there is time."""
+    """The same model as the last of several: after fewer characters, and with several teachers if there is time."""
     config, seen = candidate.config, int(law.STUDENT_SEES * candidate.seen)
     loss = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
     teachers, useful = max(1, config.train.teachers), int(_useful(candidate.settings, text))
@@ -236,7 +236,7 @@ def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
 
 
 def _have_time(candidate: Candidate, seen: float, seconds: float, *, teachers: int) -> bool:
-    """Whether `teachers` runs, and one that learns from them, see so many characters each in their shares of the `seconds`."""
+    """Whether `teachers` models, and one that learns from them, see so many characters each in their shares of `seconds`."""
     share = law.teacher_share(teachers)
     known = candidate.time_model
     first = candidate.speed * known.in_steps(share * seconds)
@@ -353,7 +353,7 @@ def _is_expected(settings: Settings) -> bool:
 
 
 def _described(best: Candidate, candidates: list[Candidate], text: Text) -> list[Notice]:
-    """What was chosen and, if everything was, the loss that the law expects of the run, or of the last of several runs."""
+    """What was chosen and, if everything was, the loss that the law expects of the run, or of its last model."""
     config, model = best.config, best.config.model
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     parameters = f"{parameter_count(model, text.vocabulary):,} parameters"

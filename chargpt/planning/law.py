@@ -76,12 +76,12 @@ LARGE_VOCABULARY = 1000
 # How many times the parameters then count for dropout, because this happens much sooner.
 EMBEDDING_MEMORISES = 100
 
-# --- Two runs: a student learns from the run before it -------------------------------------------------------------------
+# --- Several models: the last one learns from those before it --------------------------------------------------------------
 
-# Epochs of one run from which two runs of the same time reach a lower loss.
-TWO_RUNS_FROM = 16
+# Epochs of one model from which two models in the same time reach a lower loss.
+TWO_MODELS_FROM = 16
 # The same if the validation split is a harder kind of text: what a run memorises is of less use there.
-TWO_RUNS_FROM_HARDER = 6
+TWO_MODELS_FROM_HARDER = 6
 # Epochs of each of two or more runs, at most.
 ENOUGH_EPOCHS = 30
 # How many runs teach the last one if there is time for so many. More gain little.
@@ -92,7 +92,7 @@ SEVERAL_SHARE = 0.98
 STUDENT_SEES = 0.5
 # The highest weight decay of a student. It memorises the text late, and needs no dropout.
 STUDENT_DECAY = 0.5
-# Nats by which the loss on training text must be lower than on validation text for a second run, while the rate is at its peak.
+# Nats by which the loss on training text must be lower than on validation text for a second model, at the peak of the rate.
 # A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
 STUDENT_GAP = 0.02
 
@@ -151,9 +151,9 @@ class Text(NamedTuple):
     is_split_harder: bool = False  # whether the validation split is a harder kind of text than the training split
 
     @property
-    def two_runs_from(self) -> float:
-        """If one run sees this many characters or more, two runs of the same time reach a lower loss."""
-        return (TWO_RUNS_FROM_HARDER if self.is_split_harder else TWO_RUNS_FROM) * self.characters
+    def two_models_from(self) -> float:
+        """If one model sees this many characters or more, two models in the same time reach a lower loss."""
+        return (TWO_MODELS_FROM_HARDER if self.is_split_harder else TWO_MODELS_FROM) * self.characters
 
 
 class Recipe(NamedTuple):

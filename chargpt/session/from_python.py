@@ -26,7 +26,7 @@ from chargpt.terminal import Screen, number, one_line, shown
 from chargpt.text.sources import DEFAULT
 
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
-ARGUMENTS = ("text", "minutes", "epochs", "run", "resume", "config", "start", "init_from", "vocab_from", "device")
+ARGUMENTS = ("text", "minutes", "epochs", "run", "resume", "config", "start", "init_from", "vocab_from", "teacher", "device")
 # The child's own sys.path begins with the folder of the package, whatever is in the current folder.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"
 NOTEBOOK = 120  # columns of the bar in a notebook
@@ -191,6 +191,7 @@ def options_for(
     minutes: object,
     epochs: object,
     device: str | None,
+    teacher: PathLike | Sequence[PathLike] = (),
     **options: object,
 ) -> TrainOptions:
     """These arguments as train.py has them; what is None is not given. Raises UserError."""
@@ -207,6 +208,7 @@ def options_for(
         settings=typed_values(with_same_settings(tree, {"device": device}), where=COMMAND_LINE),
         minutes=_number("minutes", minutes, as_minutes),
         epochs=_number("epochs", epochs, number),
+        teachers=[os.fspath(run) for run in ([teacher] if isinstance(teacher, (str, os.PathLike)) else teacher)],
         **cast(dict[str, Any], paths),
     )
     check_options(asked)

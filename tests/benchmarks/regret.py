@@ -231,9 +231,8 @@ def recipes(chosen: Config, minutes: float) -> dict[str, list[str]]:
         CHOSEN: time,
         "one run": [*time, one],
         "two runs": [
-            f"--minutes={minutes / 3:g}",
-            f"train.student_minutes={2 * minutes / 3:.4g}",
-            "train.student_gap=0",
+            *time,
+            "train.teachers=1",
             f"model.n_layer={shape[0]}",
             f"model.n_embd={shape[1]}",
         ],
@@ -262,11 +261,11 @@ class Machine:
         return self.worked
 
 
-def speed(config: Config) -> float:
-    """Characters a second of training."""
+def speed(config: Config, teachers: int = 0) -> float:
+    """Characters a second of training, with so many teachers."""
     parameters = blank_model(config.model, VOCABULARY).parameter_count()
     factor = 1.0 if config.optim.name == "muon" else 1 / MUON_SPEED
-    factor /= 1 + chosen_for_time.TEACHER_TIME * len(config.train.teacher_names)
+    factor /= 1 + chosen_for_time.TEACHER_TIME * teachers
     return factor * SPEED * (1e6 / parameters) ** SPEED_POWER
 
 
@@ -276,7 +275,8 @@ def simulated() -> Iterator[None]:
     machine, step, evaluate = Machine(), Trainer.step, Trainer.evaluate
 
     def timed_step(trainer: Trainer) -> Step:
-        machine.now += trainer.config.chars_per_step / speed(trainer.config)
+        teachers = 0 if trainer._expected is None else len(trainer._expected.__self__.teachers)  # its DistillationLoss
+        machine.now += trainer.config.chars_per_step / speed(trainer.config, teachers)
         return step(trainer)
 
     def timed_evaluate(trainer, ids, **more):  # type: ignore[no-untyped-def]
@@ -290,7 +290,9 @@ def simulated() -> Iterator[None]:
         stack.enter_context(mock.patch.object(Trainer, "step", timed_step))
         stack.enter_context(mock.patch.object(Trainer, "evaluate", timed_evaluate))
         for module in (chosen_for_time, adaptation):
-            stack.enter_context(mock.patch.object(module, "training_speed", lambda config, *_: speed(config)))
+            stack.enter_context(
+                mock.patch.object(module, "training_speed", lambda config, _, teachers=(): speed(config, len(teachers)))
+            )
         yield
 
 

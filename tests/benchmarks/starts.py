@@ -231,8 +231,7 @@ def measure(
     import regret
 
     import chargpt
-    from chargpt.planning.teachers import teachers_that_ended
-    from chargpt.runs.checkpoint import best
+    from chargpt.runs.load import find_checkpoint
 
     own = chargpt.load(start=start)
     for path, size, way, seed in itertools.product(paths, sizes, ways, seeds):
@@ -249,13 +248,13 @@ def measure(
             words = [*words, f"train.seed={seed}", *settings]
             if code := regret.train.main([*common, *words, f"--run={run}"]):
                 sys.exit(f"train.py {' '.join(words)}: ended with {code}")
-            checkpoint, runs = best(run)[0], 1 + len(teachers_that_ended(run))
+            checkpoint = find_checkpoint(str(run), run)[0]
             loss = chargpt.load(run).score(following, unknown="skip")
         config, val_loss = checkpoint.state.config, checkpoint.state.progress.best_loss
         row = {"table": "starts", "text": path.stem, "characters": size, "way": way, "seed": seed, "loss": round(loss, 3)}
         row |= {"start_loss": round(own.score(following, unknown="skip"), 3), "val_loss": val_loss and round(val_loss, 3)}
         row |= {name: float(found[1]) for name, pattern in PRINTED.items() if (found := pattern.search(said.getvalue()))}
-        row |= {"model": f"{config.model.n_layer}x{config.model.n_embd}", "runs": runs}
+        row |= {"model": f"{config.model.n_layer}x{config.model.n_embd}", "runs": checkpoint.state.stage}
         row |= {"seconds": round(time.perf_counter() - began), "commit": regret.commit()}
         print(json.dumps(row | {"command": f"train.py TEXT {' '.join(words)}"}), flush=True)
 

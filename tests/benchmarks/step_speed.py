@@ -61,7 +61,6 @@ def trainer(corpus: Corpus, shape: Sequence, *, has_teacher: bool = False, **set
     model = {"n_layer": layers, "n_head": heads, "n_embd": width, "block_size": context}
     settings = {f"model.{key}": value for key, value in model.items()} | settings
     fixed = {"train.batch_size": windows, "train.max_steps": 10**6, "runtime.device": "cpu"}
-    fixed |= {"train.teachers": "teacher"} if has_teacher else {}
     config = apply_words(Config(), [f"{key}={value}" for key, value in (settings | fixed).items()])
     gpt, *teachers = (GPT(config.model, corpus.tokenizer.vocab_size) for _ in range(1 + has_teacher))
     return Trainer(gpt, corpus.train, config, runtime=choose_runtime(config), teachers=teachers)

@@ -20,13 +20,13 @@ HEADINGS += ["What it copies", "What its heads look at", "Settings and machine"]
 OWN = re.compile(r"data:image/png;base64,|#run-\d+(-\d+)?$")  # what the page may show and link to
 HOSTILE = "</style></p><script>alert(1)</script><img src=//e.x>\x1b[31m\u202e'\"\0"
 LOG = MetricsLog(
-    {
+    curves={
         "val/loss": [(0, 4.0), (100, 2.0), (200, 1.5)],
         "train/loss": [(step, 4 - step / 80) for step in range(20, 201, 20)],
         "chars_per_second": [(step, 1000.0) for step in range(20, 201, 20)],
         "lr": [(step, 1e-3) for step in range(20, 201, 20)],
     },
-    [(0, "xq"), (100, "the se"), (200, "the sea")],
+    samples=[(0, "xq"), (100, "the se"), (200, "the sea")],
 )
 
 
@@ -35,7 +35,7 @@ def report(run, corpus):
     loaded = load_run(str(run), device="cpu")
     effort = Effort(characters=400, sample_length=60, sample_seconds=10)
     measured = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=effort)
-    return dataclasses.replace(measured, log=LOG)
+    return dataclasses.replace(measured, logs=[LOG])
 
 
 class Names(HTMLParser):
@@ -76,8 +76,8 @@ def test_several_runs_share_the_charts(report):
 
 
 def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
-    log = MetricsLog({"chars_per_second": [(1, 100.0), (2, 4000.0), (3, 2000.0)]})  # the first step is slow
-    changed = dataclasses.replace(report, val_loss=1.5, ngram_loss=1.75, log=log, parameters=12345, step=200)
+    log = MetricsLog(curves={"chars_per_second": [(1, 100.0), (2, 4000.0), (3, 2000.0)]})  # the first step is slow
+    changed = dataclasses.replace(report, val_loss=1.5, ngram_loss=1.75, logs=[log], parameters=12345, step=200)
     (row,) = comparison([changed])
     assert row.cells == ["1.5000 (2.164)", "1.7500", "12,345", f"200 of {report.config.train.max_steps:,}", "2,000"]
     content = report_page([changed, changed])
@@ -134,11 +134,11 @@ def test_the_settings_that_differ_are_a_table(report):
 
 def test_hostile_text_stays_text(report):
     plain = Names(report_page([report]))
-    log = MetricsLog(LOG.curves, [(0, HOSTILE), (200, HOSTILE)])
+    log = MetricsLog(curves=LOG.curves, samples=[(0, HOSTILE), (200, HOSTILE)])
     lines = [dataclasses.replace(line, text=HOSTILE.ljust(len(line.text))[: len(line.text)]) for line in report.worst]
     copies = dataclasses.replace(report.copies, samples=[HOSTILE], passages=[(5, 1, HOSTILE)])
     confused = [dataclasses.replace(row, character=HOSTILE, prediction=HOSTILE) for row in report.losses.confused]
-    changes = {"name": HOSTILE, "texts": [HOSTILE], "excerpt": HOSTILE, "log": log, "worst": lines, "best": lines}
+    changes = {"name": HOSTILE, "texts": [HOSTILE], "excerpt": HOSTILE, "logs": [log], "worst": lines, "best": lines}
     changes |= {"opening": lines, "copies": copies, "environment": {HOSTILE: HOSTILE}, "missing": [HOSTILE], "engine": HOSTILE}
     changes |= {
         "losses": dataclasses.replace(report.losses, confused=confused),
@@ -151,9 +151,19 @@ def test_hostile_text_stays_text(report):
         assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)
 
 
+def test_each_model_of_a_run_has_its_curve_and_the_rest_is_about_the_last_one(report):
+    later = [(200 + step, loss / 2) for step, loss in LOG.curve("val/loss")]
+    second = MetricsLog(stage=2, curves={"val/loss": later}, samples=[(200, "ab"), (400, "abc")])
+    progress = dataclasses.replace(report.progress, first_step=200, best_sample="")
+    staged = dataclasses.replace(report, logs=[LOG, second], stage=2, progress=progress, step=200)
+    assert staged.log.curve("val/loss") == [(0, 2.0), (100, 1.0), (200, 0.75)] and staged.log.samples[-1] == (200, "abc")
+    content = report_page([staged])
+    assert all(f"model {stage}, validation" in content for stage in (1, 2)) and "abc" in content
+
+
 def test_a_run_that_logged_nothing_has_a_page(report):
     bare = dataclasses.replace(
-        report, log=MetricsLog(), losses=None, copies=None, heads=None, ngram_loss=None, missing=["reason"]
+        report, logs=[MetricsLog()], losses=None, copies=None, heads=None, ngram_loss=None, missing=["reason"]
     )
     content = report_page([bare])
     assert "Nothing was logged" in content and "Not shown: reason" in content

@@ -7,7 +7,7 @@ import torch
 from chargpt.analysis.heads import Heads, measure_heads
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
-from chargpt.config import Config, TrainConfig
+from chargpt.config import Config, Settings, TrainConfig
 from chargpt.pages.report_page import coloured, duration, maps_of, report_page, result, tiles
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsLog
@@ -25,7 +25,8 @@ def test_the_level_of_a_character_is_its_surprise():
 
 def report(**changes: object) -> RunReport:
     facts = {"name": "a", "step": 500, "val_loss": 1.5, "parameters": 1, "engine": "", "texts": [], "config": Config()}
-    return RunReport(**{**facts, "environment": {}, "progress": Progress(step=600), "log": MetricsLog(), **changes})
+    more = {"environment": {}, "settings": Settings(), "progress": Progress(step=600), "logs": [MetricsLog()]}
+    return RunReport(**{**facts, **more, **changes})
 
 
 def test_the_time_of_the_steps_and_the_loss_before_them_are_what_the_run_has_kept():
@@ -63,7 +64,10 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
             {"progress": Progress(step=950, evaluated=900, val_loss=2.1)},
             ["At step 500 it was 1.50; it rose to 2.10 after"],
         ),
-        ({"log": MetricsLog({"train/loss": [(0, 4.0), (480, 0.5), (900, 0.1)]})}, ["training loss is 0.50", "memorised"]),
+        (
+            {"logs": [MetricsLog(curves={"train/loss": [(0, 4.0), (480, 0.5), (900, 0.1)]})]},
+            ["training loss is 0.50", "memorised"],
+        ),
     ],
 )
 def test_the_result_says_what_the_numbers_say(changes, said):

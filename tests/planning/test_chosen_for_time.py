@@ -30,8 +30,8 @@ from chargpt.planning.law import (
     SHAPES,
     STUDENT_DECAY,
     STUDENT_GAP,
-    TWO_RUNS_FROM,
-    TWO_RUNS_FROM_HARDER,
+    TWO_MODELS_FROM,
+    TWO_MODELS_FROM_HARDER,
 )
 from chargpt.planning.teachers import find_teachers, seconds_of_stage, taught
 from chargpt.terminal import Notice, UserError
@@ -213,7 +213,7 @@ def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
     long = dataclasses.replace(corpus, train=np.tile(corpus.train, 100))
     config = choice_for(long, *shape, seconds=120.0).config
     seen = config.train.max_steps * config.chars_per_step
-    for times, is_taught in ((0.9 * TWO_RUNS_FROM, False), (1.1 * TWO_RUNS_FROM, True)):
+    for times, is_taught in ((0.9 * TWO_MODELS_FROM, False), (1.1 * TWO_MODELS_FROM, True)):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)))
         train = choice_for(repeated, *shape, seconds=120.0).config.train
         assert (train.teachers > 0) == is_taught
@@ -227,9 +227,9 @@ def test_a_text_with_a_harder_validation_split_gets_two_runs_sooner(corpora):
     config = choice_for(dataclasses.replace(corpus, train=np.tile(corpus.train, 100)), *shape, seconds=120.0).config
     seen = config.train.max_steps * config.chars_per_step
     for times, val, is_taught in (
-        (0.9 * TWO_RUNS_FROM_HARDER, mixed, False),
-        (1.1 * TWO_RUNS_FROM_HARDER, mixed, True),
-        (1.1 * TWO_RUNS_FROM_HARDER, corpus.val, False),
+        (0.9 * TWO_MODELS_FROM_HARDER, mixed, False),
+        (1.1 * TWO_MODELS_FROM_HARDER, mixed, True),
+        (1.1 * TWO_MODELS_FROM_HARDER, corpus.val, False),
     ):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)), val=val)
         assert (choice_for(repeated, *shape, seconds=120.0).config.train.teachers > 0) == is_taught

@@ -155,8 +155,7 @@ def test_steps_obey_the_rules_of_cuda_graphs(replay, monkeypatch, positions, pre
 
 
 def test_steps_with_a_teacher_are_captured_once_and_equal_the_eager_ones(replay):
-    config = dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, teachers="one"))
-    eager, compiled = (make_trainer(config, compiled=choice, teachers=1) for choice in (False, True))
+    eager, compiled = (make_trainer(CONFIG, compiled=choice, teachers=1) for choice in (False, True))
     assert run(eager) == run(compiled)
     assert torch.equal(eager.weights.vector, compiled.weights.vector)
     assert len(replay.graphs) == 2

@@ -129,7 +129,7 @@ def test_a_step_learns_from_what_counts_alone(taught):
     ids, _ = list_of(60, has_labels=True)
     config = Config(
         model=SHAPE,
-        train=TrainConfig(max_steps=3, batch_size=4, teachers="a" if taught else ""),
+        train=TrainConfig(max_steps=3, batch_size=4),
         optim=OptimConfig(grad_clip=0.0, warmup_steps=0),
         runtime=RuntimeConfig(device="cpu", precision="float32", threads=1),
     )

@@ -110,8 +110,7 @@ def logits_loss(model: GPT, idx: torch.Tensor, targets: torch.Tensor) -> torch.T
 @pytest.mark.parametrize("taught", [False, True], ids=["alone", "with a teacher"])
 def test_steps_by_the_kernel_are_those_of_torch(native, taught):
     """Losses and gradients, without dropout, whose masks are others."""
-    train = dataclasses.replace(native.train, teachers="a" if taught else "")
-    config = dataclasses.replace(native, model=dataclasses.replace(native.model, dropout=0.0), train=train)
+    config = dataclasses.replace(native, model=dataclasses.replace(native.model, dropout=0.0))
     teachers = [GPT(config.model, 7)] * taught
     by_kernel = make_trainer(config, teachers=teachers)
     by_torch = make_trainer(dataclasses.replace(config, runtime=CONFIG.runtime), teachers=teachers)
