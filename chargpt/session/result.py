@@ -49,7 +49,8 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         notice("stopped", Message(f"at step {progress.step:,}, saved; continue with: ", again))
         return interrupt.exit_code
     is_last = session.stage > train.teachers
-    if train.sample_length and is_last:
+    shows = train.sample_length > 0 and is_last
+    if shows:
         screen().lines(f"\n{escape_controls(best_sample(session, interrupt)).strip()}\n")
     val_loss, _ = _losses(progress)
     bits = val_loss / math.log(2)
@@ -58,8 +59,9 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         split = validation_split(session.corpus.val, train.eval_chars)
         if characters := session.corpus.marks.characters_per_item(split):
             per_item = f", {bits * characters:.2f} per item"
-    reached = f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best_of(progress, trainer.config)}"
-    notice("done", f"{reached}{why_early(progress, trainer.config)}")
+    which = ", whose sample is above" if shows and progress.best_step != progress.step else ""
+    best = f"{best_of(progress, trainer.config)}{which}{why_early(progress, trainer.config)}"
+    notice("done", f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best}")
     if not is_last:
         return 0
     notice("result", what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss))
@@ -97,8 +99,7 @@ def best_sample(session: Session, interrupt: Interrupt) -> str:
 def best_of(progress: Progress, config: Config) -> str:
     """The loss of the best checkpoint, and the lowest loss if that is another one, for a message."""
     best_loss, lowest_loss = _losses(progress)[1], progress.lowest_loss
-    sample = ", whose sample is above" if config.train.sample_length and progress.best_step != progress.step else ""
-    best = f"best {best_loss:.4f} at step {progress.best_step:,}{sample}"
+    best = f"best {best_loss:.4f} at step {progress.best_step:,}"
     if lowest_loss is None or f"{lowest_loss:.4f}" == f"{best_loss:.4f}":
         return best
     why = "but checkpoint.best is last" if config.checkpoint.best == "last" else "before checkpoint.best was changed"

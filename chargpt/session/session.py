@@ -183,7 +183,11 @@ class Session:
         trainer, journal, run = self.trainer, self.journal, self.run
         with trainer.group.together():  # some steps are timed
             about = describe_training(trainer, self.corpus, seconds=self.seconds, time_model=self.time_model, steps=self.steps)
-        follows = self.stage > 1 and self.saved is None
+        name, follows = name_of_stage(trainer.config, self.stage), self.stage > 1 and self.saved is None
+        if name:  # the time is that of this model
+            about = [
+                said._replace(text=Message(f"{name}: ", said.text)) if said.label == "training" else said for said in about
+            ]
         journal.add([notice for notice in about if notice.label == "training" or not follows])  # the rest was told
         journal.add(self.choices)
         if run is None or follows:

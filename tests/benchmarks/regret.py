@@ -56,10 +56,11 @@ from chargpt.planning import adaptation, chosen_for_time, clock  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
 from chargpt.planning.plan import Plan, make_plan  # noqa: E402
-from chargpt.planning.teachers import teachers_that_ended  # noqa: E402
 from chargpt.runs.blank_model import blank_model  # noqa: E402
-from chargpt.runs.checkpoint import best  # noqa: E402
-from chargpt.runs.load import restore_model  # noqa: E402
+from chargpt.runs.load import (
+    find_checkpoint,  # noqa: E402
+    restore_model,  # noqa: E402
+)
 from chargpt.session import session  # noqa: E402
 from chargpt.terminal import plural  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
@@ -363,14 +364,14 @@ def trained(run: list[str], plan: Plan, folder: Path, *, following: str) -> dict
     """Train, and return what a row says of it."""
     if code := train.main(run):
         raise RuntimeError(f"{run}: ended with {code}")
-    config, (checkpoint, _) = plan.config, best(folder)
+    config, (checkpoint, _) = plan.config, find_checkpoint(str(folder), folder)
     model, tokenizer, _ = restore_model(checkpoint)
     ids, _ = tokenizer.encode_known(following)
     return {
         "loss": round(float(checkpoint.state.progress.best_loss or math.nan), 4),
         **({"following": round(float(evaluate(model, ids) or math.nan), 4)} if following else {}),
         "model": f"{config.model.n_layer}x{config.model.n_embd}, context {config.model.block_size}",
-        "runs": 1 + len(teachers_that_ended(folder)),
+        "runs": checkpoint.state.stage,
         "rate": config.optim.learning_rate,
         "weight_decay": config.optim.weight_decay,
         "dropout": config.model.dropout,

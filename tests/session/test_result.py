@@ -66,7 +66,7 @@ def test_the_best_checkpoint_is_told_apart_from_the_lowest_loss():
     assert best_of(progress, config) == "best 1.2600 at step 10; an earlier one had 1.2500, but checkpoint.best is last"
     assert best_of(progress, Config()).endswith("an earlier one had 1.2500, before checkpoint.best was changed")
     progress.best_loss, progress.best_step = 1.25, 5
-    assert best_of(progress, config) == "best 1.2500 at step 5, whose sample is above"
+    assert best_of(progress, config) == "best 1.2500 at step 5"
 
 
 def test_a_start_that_training_made_no_better_is_what_is_sampled():
