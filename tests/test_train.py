@@ -1,5 +1,6 @@
 """The training program: what a run leaves behind, that resumed means identical, and what a mistake is told."""
 
+import gc
 import json
 import os
 import re
@@ -234,12 +235,28 @@ def test_what_a_run_has_been_cannot_change(trainer, tmp_path, capsys, setting):
     assert setting.split("=")[0] in fails(["--resume", "--run", f"{tmp_path}/run", setting], capsys)
 
 
-def test_a_text_that_changed_is_noticed(tmp_path, text, capsys):
-    copy = tmp_path / "copy.txt"
-    copy.write_text(text.read_text())
-    assert train.main([str(copy), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
-    copy.write_text(text.read_text().replace("stone", "river"))
-    assert "changed" in fails(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=50"], capsys)
+@pytest.mark.parametrize("change", ["edited", "a new character", "gone"])
+def test_a_run_goes_on_with_the_text_that_it_began_with(change, tmp_path, text, capsys):
+    """As long as the cache has it; the one that is there now may begin another run."""
+    copy, whole = tmp_path / "copy.txt", text.read_text(encoding="utf-8") + "The stone is edited.\n"  # in no other cache
+    for name in ("run", "whole"):
+        copy.write_text(whole, encoding="utf-8")
+        assert train.main([str(copy), *TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/cache"]) == 0
+    longer = ["train.max_steps=50", f"data.cache={tmp_path}/cache"]
+    assert train.main(["--resume", "--run", f"{tmp_path}/whole", *longer]) == 0
+    if change == "gone":
+        copy.unlink()
+    else:
+        copy.write_text(whole + "A last line.\n" + "żółw" * (change == "a new character"), encoding="utf-8")
+    capsys.readouterr()
+    for words in ([], [str(copy)] * (change != "gone")):  # the text of the run is the same if it is given again
+        assert train.main([*words, "--resume", "--run", f"{tmp_path}/run", *longer]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "the run goes on with the text that it began with" in said and "--init-from" in said
+    assert bits(tmp_path / "run") == bits(tmp_path / "whole")
+    shutil.rmtree(tmp_path / "cache")
+    said = fails(["--resume", "--run", f"{tmp_path}/run", *longer], capsys)
+    assert "not there any more" in said if change == "gone" else "it has changed" in said and "--init-from" in said
 
 
 def test_a_validation_text_that_has_moved_is_given_again_and_no_other_one(tmp_path, text, capsys):
@@ -251,8 +268,9 @@ def test_a_validation_text_that_has_moved_is_given_again_and_no_other_one(tmp_pa
     assert train.main([str(text), *TINY, *run[1:], cache, f"data.val_text={first}"]) == 0
     first.rename(moved)
     capsys.readouterr()
-    assert fails([*run, cache], capsys).endswith("/run data.val_text=TEXT")
     fails([*run, cache, f"data.val_text={other}"], capsys)
+    gc.collect()  # the lock of the run that failed
+    assert train.main([*run, cache, "train.max_steps=40"]) == 0 and "val.txt: it is not there" in capsys.readouterr().out
     assert train.main([*run, cache, f"data.val_text={moved}", "train.max_steps=41"]) == 0
     assert train.main([*run, cache, "train.max_steps=42"]) == 0
 

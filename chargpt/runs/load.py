@@ -20,12 +20,10 @@ from chargpt.runs.checkpoint import (
     load,
     newest,
     newest_stage,
-    run_of,
     run_of_stage,
     stage_folder,
     steps,
 )
-from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.runs.starts import load_start, start_names
 from chargpt.terminal import shown
@@ -182,45 +180,3 @@ def corpus_in_cache(config: Config, tokenizer: Tokenizer, fingerprint: str, *, r
         if corpus is not None and corpus.tokenizer == tokenizer:
             return corpus
     return None
-
-
-def corpus_of(checkpoint: Checkpoint, config: Config, *, root: Path) -> "Corpus":
-    """The corpus that a run was trained on, by its settings. Raises UserError if its text has changed or is gone.
-
-    Standard input and pipes cannot be read again; their encoded copy is looked for in the cache of `config`, the default one
-    and the one that the run recorded.
-    """
-    from chargpt.text.corpus import cache_folders, cached_corpus, load_corpus
-    from chargpt.text.sources import can_be_read_again
-
-    state = checkpoint.state
-    if state.fingerprint == NO_TEXT:
-        run = shown(run_of(checkpoint.path))
-        raise UserError(
-            f"{run}: was imported without a text; start a new run from its weights with ",
-            Option("init_from", run),
-            ", or import it with a text",
-        )
-    texts = filter(None, [*state.texts, config.data.val_text])
-    once = [text for text in texts if text == "-" or (Path(text).exists() and not can_be_read_again(text))]
-    if not once:
-        block_size = config.model.block_size
-        corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
-    else:
-        found = cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
-        found = found or cached_corpus(state.texts, state.config.data, root=root, fingerprint=state.fingerprint)
-        if found is None:
-            folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
-            raise UserError(
-                f"{'standard input' if once[0] == '-' else once[0]}: cannot be read again, and its encoded copy is not in "
-                f"{folders}; restore it, or start a new run with ",
-                Option("run", "NAME"),
-            )
-        corpus = found
-    if corpus.fingerprint != state.fingerprint or corpus.tokenizer.to_json() != state.tokenizer.to_json():
-        run = shown(run_of(checkpoint.path))
-        raise UserError(
-            f"{run}: its text has changed or was removed after the run began; restore it, or start a new run with ",
-            Option("run", "NAME"),
-        )
-    return corpus

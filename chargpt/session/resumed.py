@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.config import COMMAND_LINE, Config, Settings, Source, Tree, apply, difference
-from chargpt.errors import Command, Option, UserError
+from chargpt.errors import Command, Message, Option, UserError
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import ignored
@@ -14,18 +14,21 @@ from chargpt.planning.teachers import check_teachers, models_of, teachers_of_sta
 from chargpt.planning.time_model import long_enough, longest_run, steps_in
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint, has_steps, run_of
-from chargpt.runs.load import corpus_of, find_run, without_cache
+from chargpt.runs.checkpoint_schema import NO_TEXT
+from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.run import Run, folder_of
 from chargpt.session.opening import Opening
 from chargpt.terminal import Notice, shown
-from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
-from chargpt.text.sources import run_name
+from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
+from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
 from chargpt.text.tokenizer import UnknownCharacters
 from chargpt.training.parallel import Group, check_batch
 from chargpt.training.runtime import choose_runtime
 
 # Where a resumed run reads and writes its text; the text itself stays.
 PLACES = ("cache", "val_text")  # of section data
+# Why standard input and pipes are not read.
+ONCE = "it cannot be read again"
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
 
@@ -38,12 +41,13 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()
     notices = [Notice("warning", line) for line in skipped]
-    saved, corpus = checkpoint.state, None
+    saved = checkpoint.state
     if saved.stage == 0:
         what = f"{shown(run.folder)}: an earlier version began it as one of several runs, which are models of one run now; "
         raise UserError(what, "it still writes text; start again with ", Option("run", "NAME"))
+    corpus, changes = _corpus_of(checkpoint, options, root=root)
+    notices += changes
     if options.epochs is not None:
-        corpus = _corpus_of(checkpoint, options, root=root)
         max_steps = steps_in(options.epochs, saved.config, characters=len(corpus.train))
         train = {**options.settings.get("train", {}), "max_steps": max_steps}
         options = dataclasses.replace(options, epochs=None, settings={**options.settings, "train": train})
@@ -55,7 +59,6 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     config = long_enough(config, step=checkpoint.step, seconds=seconds)
     teachers = teachers_of_stage(run.folder, saved.stage, config, digest_of_all=saved.environment.get("teachers"))
     notices += warnings_about(teachers, saved.fingerprint)
-    corpus = corpus or _corpus_of(checkpoint, options, root=root)  # standard input can be read only once
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
     if options.gives("train.max_epochs"):
         longest = max(checkpoint.step, longest_run(config, characters=len(corpus.train)))
@@ -91,42 +94,53 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
     return find_run(str(by_text) if name is None and texts and by_text.is_dir() else name, checkpoints)
 
 
-def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> Corpus:
-    """The corpus of a run that is resumed. Raises UserError if it is not the one that the run was trained on.
+def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> tuple[Corpus, list[Notice]]:
+    """The text of a run that is resumed, and a warning if it has changed since. Raises UserError.
 
-    Texts that the user gives are read in place of those that the run recorded: they may have moved. A cache that the user gives
-    is read and written.
+    If it has changed or is gone, the run goes on with the encoded copy in the cache. A text that the user gives is read in
+    place of the one that the run recorded, which may have moved. A cache that the user gives is read and written.
     """
-    config = apply(without_cache(checkpoint.state.config), _places(options), where=COMMAND_LINE)
     state, folder = checkpoint.state, run_of(checkpoint.path)
+    config = apply(without_cache(state.config), _places(options), where=COMMAND_LINE)
     run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
-    if not options.texts:
-        try:
-            return corpus_of(checkpoint, config, root=root)
-        except UserError:
-            places: dict[str, str | Option] = {text: "TEXT" for text in state.texts}
-            places[config.data.val_text] = Option("data.val_text", "TEXT")
-            gone = [text for text in places if os.path.isabs(text) and not os.path.exists(text)]
-            if not gone:
-                raise
-            again = Command("", Option("resume", True), Option("run", run), *(places[text] for text in gone))
-            what = f"{gone[0]}: the text of the run is not there any more; if it has moved, give its new place: "
-            raise UserError(what, again) from None
-    problem = UserError(
-        Option("text"),
-        f": {' '.join(options.texts)} given, which is not the text of the run {run}; leave ",
-        Option("text"),
-        " out, or train a new run on it from the weights of this one with ",
-        Command("", Option("init_from", run), Option("run", "NAME")),
-    )
-    try:
+    anew = Command("", Option("init_from", run), Option("run", "NAME"))
+    if state.fingerprint == NO_TEXT:
+        raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
+    is_same = not options.texts or [absolute_text(text) for text in options.texts] == state.texts
+    is_same = is_same and not options.gives("data.val_text")
+    texts, problem = list(state.texts if is_same else options.texts), ""
+    read = [text for text in (*texts, config.data.val_text) if text]
+    if any(text == "-" or (os.path.exists(text) and not can_be_read_again(text)) for text in read if is_same):
+        problem = ONCE
+    else:
         block_size = config.model.block_size
-        corpus = load_corpus(options.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
-    except UnknownCharacters:
-        raise problem from None
-    if corpus.fingerprint != state.fingerprint:
-        raise problem
-    return corpus
+        try:
+            corpus = load_corpus(texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
+            if corpus.fingerprint == state.fingerprint:
+                return corpus, []
+            problem = "it has changed since the run began"
+        except UnknownCharacters:
+            problem = "it has changed since the run began"
+        except UserError:
+            if not is_same:
+                raise
+            problem = "it is not there any more"
+    if not is_same:
+        what = f": {' '.join(texts)} given, which is not the text of the run {run}; leave "
+        raise UserError(Option("text"), what, Option("text"), " out, or train on it from the weights of this run with ", anew)
+    places: dict[str, str | Option] = {text: "TEXT" for text in state.texts}
+    places[config.data.val_text] = Option("data.val_text", "TEXT")
+    gone = [text for text in places if os.path.isabs(text) and not os.path.exists(text)]
+    name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
+    for settings in (config.data, state.config.data):
+        if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
+            again = Message(f"{name}: {problem}; the run goes on with the text that it began with; for another one, use ", anew)
+            return kept, [] if problem == ONCE else [Notice("warning", again)]
+    if gone:
+        moved = Command("", Option("resume", True), Option("run", run), *(places[text] for text in gone))
+        raise UserError(f"{name}: the text of the run is not there any more; if it has moved, give its new place: ", moved)
+    folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
+    raise UserError(f"{name}: {problem}, and its encoded copy is not in {folders}; restore it, or begin with ", anew)
 
 
 def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, list[Notice]]:

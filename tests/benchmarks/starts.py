@@ -186,14 +186,16 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     from chargpt.config import DataConfig, Settings
     from chargpt.runs.checkpoint import WEIGHTS
     from chargpt.runs.checkpoint_schema import FORMAT
-    from chargpt.runs.load import corpus_of, find_checkpoint, restore_model
+    from chargpt.runs.load import find_checkpoint, restore_model
     from chargpt.runs.starts import CARD, LARGEST, STARTS
+    from chargpt.text.corpus import load_corpus
     from chargpt.training.evaluation import evaluate
 
     source, warnings = find_checkpoint(run, ROOT / "checkpoints")
     print(*warnings, sep="\n", end="")
     model, _, config = restore_model(source)
-    corpus, losses = corpus_of(source, config, root=ROOT), list[float]()
+    data, own, losses = config.data, source.state, list[float]()
+    corpus = load_corpus(own.texts, data, root=ROOT, block_size=config.model.block_size, tokenizer=own.tokenizer)
     rounded = {key: tensor.to(torch.float16) for key, tensor in source.weights.items()}
     for weights in (source.weights, {key: tensor.float() for key, tensor in rounded.items()}):
         model.load_state_dict(weights)

@@ -15,11 +15,12 @@ from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.runs.checkpoint import newest
-from chargpt.runs.load import corpus_of
 from chargpt.sampling.loaded_model import load_model
+from chargpt.session.resumed import open_saved
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.text.tokenizer import Tokenizer
+from chargpt.training.parallel import Group
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_without_a_text_it_is_sampled_from_and_started_from(tmp_path, root, make
     started = make_plan(options, root=root).model
     assert torch.equal(started.blocks[0].mlp.up.weight, loaded.model.blocks[0].mlp.up.weight)
     with pytest.raises(UserError, match="imported without a text"):
-        corpus_of(newest(root / "checkpoints" / "new")[0], again.config, root=root)
+        open_saved(parse_options(["--resume", "--run", "new"]), root=root, group=Group())
 
 
 def test_the_next_steps_are_those_that_nanogpt_would_take(root, nanogpt, text):

@@ -158,7 +158,7 @@ def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(prog
 
 def moved(text: Path, tmp_path: Path) -> Path:
     """A run of 20 steps whose text has moved to new.txt, without its encoded copy."""
-    (tmp_path / "old.txt").write_bytes(text.read_bytes())
+    (tmp_path / "old.txt").write_bytes(text.read_bytes() + b"The stone moved to another place.\n")  # in no other cache
     run = tmp_path / "run"
     assert train.main([str(tmp_path / "old.txt"), *TINY, "--run", str(run), f"data.cache={tmp_path}/cache"]) == 0
     (tmp_path / "old.txt").rename(tmp_path / "new.txt")
