@@ -108,7 +108,7 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
         raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
     is_same = not options.texts or [absolute_text(text) for text in options.texts] == state.texts
     is_same = is_same and not options.gives("data.val_text")
-    texts, problem = list(state.texts if is_same else options.texts), ""
+    texts, problem = list(options.texts or state.texts), ""
     read = [text for text in (*texts, config.data.val_text) if text]
     if any(text == "-" or (os.path.exists(text) and not can_be_read_again(text)) for text in read if is_same):
         problem = ONCE
