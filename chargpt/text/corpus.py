@@ -19,14 +19,14 @@ from chargpt.errors import Message, Option, UserError, Words, join
 from chargpt.files import SyncedFile
 from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
-from chargpt.text.encoding import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.facts import TextFacts, facts_of
+from chargpt.text.formats import fields_of, may_have_fields, read_head, recognised, warnings_about
+from chargpt.text.ids import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.items import TAB
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TRAIN, VAL, TextReader, with_split
-from chargpt.text.source_bytes import Sources
+from chargpt.text.source import Sources
 from chargpt.text.sources import absolute_text, run_name, select_sources
-from chargpt.text.structure import fields_of, may_have_fields, read_head, recognised, warnings_about
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 
 if TYPE_CHECKING:  # the modules for lists are imported for lists alone

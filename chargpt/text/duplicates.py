@@ -5,7 +5,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from chargpt.text.source_bytes import Source
+from chargpt.text.source import Source
 
 CHUNK = 2**20  # bytes read at a time
 HEAD = 2**16  # bytes that are compared first

@@ -16,15 +16,15 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, shell_word
 from chargpt.terminal import plural
-from chargpt.text.encoding import notes_of
-from chargpt.text.formats import plain_name
+from chargpt.text.compression import plain_name
+from chargpt.text.formats import fields_of, read_head
+from chargpt.text.ids import notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader
 from chargpt.text.records import decoded, labelled
 from chargpt.text.shuffle import random_numbers
-from chargpt.text.source_bytes import Source, Sources
+from chargpt.text.source import Source, Sources
 from chargpt.text.sources import select_sources
-from chargpt.text.structure import fields_of, read_head
 from chargpt.text.tokenizer import Tokenizer, character_name
 
 LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field

@@ -12,7 +12,7 @@ from text_helpers import text_of
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError, notice_line
 from chargpt.text.corpus import absolute_paths, cached_corpus
-from chargpt.text.encoding import BLOCKS, MARGIN
+from chargpt.text.ids import BLOCKS, MARGIN
 from chargpt.text.tokenizer import UnknownCharacters
 
 TOO_SHORT = {

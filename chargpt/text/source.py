@@ -1,5 +1,6 @@
 """The bytes of one source: a file (unpacked, if it is compressed), a copy of a pipe, or bytes in memory."""
 
+import codecs
 import gzip
 import hashlib
 import io
@@ -14,8 +15,15 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from chargpt.errors import UserError
-from chargpt.text.formats import is_compressed, open_unpacked
+from chargpt.text.compression import is_compressed, open_unpacked
 
+MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginning of that of UTF-32-LE
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
 HIDDEN = "hidden files and folders skipped"  # a line of the report on a folder
@@ -179,3 +187,8 @@ def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str]
             skipped[BROKEN] += 1
         elif entry.is_file():
             yield Path(entry.path)
+
+
+def byte_order_mark(head: bytes) -> tuple[bytes, str]:
+    """The byte-order mark at the beginning of `head` and the encoding that it names; (b"", "utf-8") if there is none."""
+    return next(((mark, encoding) for mark, encoding in MARKS if head.startswith(mark)), (b"", "utf-8"))

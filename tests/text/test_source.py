@@ -14,7 +14,7 @@ import pytest
 from text_helpers import aged, entries_in, text_of
 
 from chargpt.terminal import UserError
-from chargpt.text.source_bytes import BROKEN, HIDDEN, Source, walk
+from chargpt.text.source import BROKEN, HIDDEN, Source, walk
 
 
 def bytes_read() -> int:
