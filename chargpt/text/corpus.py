@@ -36,6 +36,7 @@ SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not wo
 MAKE_ROOM = "free some space there, or name another folder in data.cache"
 FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; the setting data.newlines can keep them"
 BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
+MAX_VOCAB = 2**17  # ids of a new vocabulary without data.max_vocab
 FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
 
 
@@ -340,6 +341,9 @@ def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tok
             f"data.min_count: {config.min_count:,} given, but no character occurs more than {counts.max():,} times; use a "
             "smaller number"
         )
+    if (distinct := np.count_nonzero(counts >= config.min_count)) > MAX_VOCAB and not config.max_vocab:
+        what = f"{distinct:,} distinct characters are more than any language has, and too many to learn; add "
+        raise UserError(what, Option("data.max_vocab", 10_000), ", or check that this is a text")
     return Tokenizer.fit(counts, normalizer=normalizer, min_count=config.min_count, max_vocab=config.max_vocab, known=known)
 
 

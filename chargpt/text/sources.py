@@ -33,10 +33,10 @@ DEFAULT = "python-docs"
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+MAX_NAMED = 3  # files that a note names
 MAX_DOWNLOAD = 2**24  # bytes
 READ_ONCE = "files that are the same as another file, read once"
 HELD_OUT = "files removed from the training text because they are validation text"
-OTHERS = "files left out that do not match {pattern} (data.pattern chooses which are read)"
 CHUNK = 2**20  # bytes read at a time
 RUN_STEP = re.compile(r"step-[0-9]{8,15}(\.[0-9]+)?")  # the name of a checkpoint in the folder of a run
 
@@ -174,24 +174,25 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
 def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:
     """The files anywhere below `folder` that match `pattern`, sorted."""
     files = list(walk(folder, skipped=skipped))
-    matching = [path for path in files if fnmatch.fnmatch(plain_name(path), pattern)]
+    matching = [path for path in files if fnmatch.fnmatchcase(plain_name(path).name.lower(), pattern.lower())]
     if not matching:
         refuse_checkpoint(folder)
         raise UserError(f"{shown(folder)}: ", _no_match(files, pattern))
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
-    if len(matching) < len(files):
-        skipped[OTHERS.format(pattern=pattern)] += len(files) - len(matching)
+    if others := [shown(path.relative_to(folder)) for path in files if path not in set(matching)]:
+        names = ", ".join(others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
+        skipped[f"files left out that do not match {pattern} ({names}; data.pattern chooses which are read)"] += len(others)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 
 
 def _no_match(files: list[Path], pattern: str) -> Words:
     if not files:
         return "an empty folder; give a folder with texts"
-    suffix, count = Counter(plain_name(path).suffix for path in files).most_common(1)[0]
-    if what := DOCUMENTS.get(suffix.lower()):
-        document = next(path for path in files if path.suffix == suffix)
+    suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
+    if what := DOCUMENTS.get(suffix):
+        document = next(path for path in files if path.suffix.lower() == suffix)
         what = what.format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
         return f"none of its {len(files):,} files matches {pattern}, {count:,} match *{suffix}: each is {what}"
     wanted = f"*{suffix}" if suffix else "*"
