@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +19,14 @@ from chargpt.errors import Option, UserError, shell_word
 from chargpt.terminal import one_line, plural
 from chargpt.text.compression import plain_name
 from chargpt.text.formats import fields_of, read_head
-from chargpt.text.ids import notes_of
+from chargpt.text.ids import Stretches, TextCounts, notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader
 from chargpt.text.records import decoded, labelled
 from chargpt.text.shuffle import random_numbers
 from chargpt.text.source import Source, Sources
 from chargpt.text.sources import select_sources
-from chargpt.text.tokenizer import Tokenizer, character_name
+from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, character_name, code_points
 
 LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
 FASTA = (".fa", ".fasta", ".fna", ".faa", ".ffn")  # names of sequences in records that begin with >
@@ -50,10 +51,19 @@ class ItemList:
     digest: str  # of the content that was read
     notes: list[str]
 
-    def streams(self) -> tuple[str, str]:
+    def pieces(self) -> list[tuple[int, str]]:
         """The training and the validation split as text."""
-        train, val = ("".join(f"{line}{self.end}" for line in lines) for lines in (self.train, self.val))
-        return train, val
+        return [
+            (split, "".join(f"{line}{self.end}" for line in lines)) for split, lines in ((TRAIN, self.train), (VAL, self.val))
+        ]
+
+    def counted(self) -> TextCounts:
+        """What the first pass over any other text finds."""
+        (_, train), (_, val) = self.pieces()
+        counts = np.bincount(code_points(train + val), minlength=CODE_POINTS)
+        stretches: Stretches = [(sys.maxsize, TRAIN)]  # what validates is a text of its own
+        sizes = {"n_train": len(train), "n_val": len(val)}
+        return TextCounts(counts=counts, **sizes, stretches=stretches, digest=self.digest, notes=self.notes)
 
 
 def reading_of_items(config: DataConfig) -> DataConfig:

@@ -1,9 +1,14 @@
 """What a fingerprint follows: pinned ones, by which runs of earlier programs find their text, and each setting on its own."""
 
+import dataclasses
 import hashlib
 import json
 
 import pytest
+
+from chargpt.config import DataConfig
+from chargpt.text.corpus import request_for
+from chargpt.text.tokenizer import Tokenizer
 
 TEXT = "Un été à la mer: the sea and the stone.\r\nLe café du théâtre.\n\n" * 40
 TABLE = "race,name,body\n" + "".join(f'{"elf" if n % 3 else "orc"},name{n},"the sea, {n}"\n' for n in range(60))
@@ -62,3 +67,69 @@ def test_a_text_keeps_the_fingerprint_and_the_ids_by_which_runs_find_it(
     corpus = load(*(files / name for name in names.split()), **{"val_fraction": 0.1, **settings, **paths})
     digest = hashlib.sha256(corpus.train.tobytes() + b"|" + corpus.val.tobytes()).hexdigest()
     assert (corpus.fingerprint[:16], digest[:12]) == (fingerprint, ids)
+
+
+# Another value of each setting.
+OTHER = {
+    "val_fraction": 0.2, "split": "blocks", "val_text": "b.txt", "pattern": "*.md", "encoding": "cp1252", "field": "body",
+    "format": "text", "shuffle": "lines", "items": "line", "label": "file", "separator": "--", "newlines": "keep",
+    "normalize": "NFC", "lowercase": True, "vocabulary": "bytes", "min_count": 2, "max_vocab": 9,
+}  # fmt: skip
+NEEDS = {"label": {"items": "line"}}
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(DataConfig)])
+def test_every_setting_but_the_place_of_the_cache_asks_for_another_text(name, tmp_path):
+    plain = DataConfig(**NEEDS.get(name, {}))
+    if name == "cache":
+        assert request_for(["x"], dataclasses.replace(plain, cache="x"), None, "") == request_for(["x"], plain, None, "")
+    else:
+        assert request_for(["x"], dataclasses.replace(plain, **{name: OTHER[name]}), None, "") != request_for(
+            ["x"], plain, None, ""
+        )
+
+
+def test_files_and_vocabulary_ask_for_another_text():
+    vocabularies = [(None, ""), (None, "ab"), (Tokenizer("ab"), ""), (Tokenizer("abc"), ""), (Tokenizer("ab", folded=True), "")]
+    requests = [request_for([file], DataConfig(), *vocabulary) for file in "xy" for vocabulary in vocabularies]
+    assert len({*requests}) == len(requests) == 10 and not request_for(None, DataConfig(), None, "")
+
+
+# Texts and settings of which no two give the same ids, split, labels and vocabulary, but for those of one row.
+DIFFERENT = [
+    [("a.txt", {}), ("a.txt", {"pattern": "*.md"}), ("a.txt", {"newlines": "fold"}), ("a.txt", {"format": "text"})],
+    [("a.txt", {"val_fraction": 0.11})],
+    [("a.txt", {"newlines": "keep"})],
+    [("a.txt", {"lowercase": True})],
+    [("a.txt", {"vocabulary": "bytes"})],
+    [("a.txt", {"min_count": 50})],
+    [("a.txt", {"max_vocab": 20})],
+    [("a.txt", {"split": "blocks"})],
+    [("b.txt", {}), ("copy.txt", {})],
+    [("b.txt", {"shuffle": "lines"})],
+    [("b.txt", {"items": "line"}), ("copy.txt", {"items": "line"})],
+    [("b.txt", {"items": "line", "label": "file"})],
+    [("a.txt b.txt", {})],
+    [("b.txt a.txt", {})],
+    [("a.txt b.txt", {"separator": "--"})],
+    [("t.csv", {})],
+    [("t.csv", {"field": "name", "format": "fields"})],
+    [("t.csv", {"items": "name"})],
+    [("t.csv", {"items": "name", "label": "race"})],
+    [("t.csv", {"items": "name", "label": "body"})],
+    [("two.csv", {"items": "name", "label": "one"})],
+    [("two.csv", {"items": "name", "label": "two"})],
+]
+
+
+def test_texts_have_one_fingerprint_exactly_if_ids_split_labels_and_vocabulary_are_the_same(load, files):
+    (files / "copy.txt").write_text(FILES["b.txt"])
+    rows = "".join(f"{'ab'[n % 2]},{'ba'[n % 2]},name{n}\n" for n in range(60))
+    (files / "two.csv").write_text("one,two,name\n" + rows)  # two labels of the same characters
+    seen: dict[str, tuple[int, tuple[object, ...]]] = {}
+    for row, cases in enumerate(DIFFERENT):
+        for names, settings in cases:
+            corpus = load(*(files / name for name in names.split()), **{"val_fraction": 0.1, **settings})
+            content = (corpus.train.tobytes(), corpus.val.tobytes(), json.dumps(corpus.tokenizer.to_json()), corpus.marks)
+            assert seen.setdefault(corpus.fingerprint, (row, content)) == (row, content)
+    assert len(seen) == len({content for _, content in seen.values()}) == len(DIFFERENT)
