@@ -15,6 +15,7 @@ SAMPLE = 8192  # bytes in which an encoding is looked for
 MAX_NUL_SHARE = 1 / 4  # of a text
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # text in them holds many zeros
 MAX_ODD = 0.01  # share of characters that no text has, above which bytes are not a text in such an encoding
+MAX_BLOCKS = 8  # blocks of 256 characters in such a text
 SHOWN = 40  # characters of a text as an encoding reads it
 # Characters beyond ASCII that are frequent in some languages, and the encodings of texts in them, the most frequent one first.
 # Several encodings may decode the same bytes without an error; these characters tell which one is right. A list is no longer
@@ -27,6 +28,7 @@ LATIN = (  # languages in which most letters are ASCII
     ("ãçáéíóúâêõà", WESTERN),
     ("èàùòéì", WESTERN),
     ("åäöæøé", WESTERN),
+    ("áéíóúýþæöð", WESTERN),
     ("ąęłśżźćńó", CENTRAL),
     ("ěščřžýáíéúůťďňľô", CENTRAL),
     ("áéíóöőúüű", CENTRAL),
@@ -41,7 +43,7 @@ LATIN = (  # languages in which most letters are ASCII
 OTHER = (
     ("оеаинтсрвлмы", "cp1251 koi8_r cp866 iso8859_5 mac_cyrillic"),
     ("оаинтсрвлмії", "cp1251 koi8_u"),
-    ("αοιετσνηυρκπλμςάίόέή", "cp1253 cp737 iso8859_7"),
+    ("αοιετσνηυρκς", "cp1253 cp737 iso8859_7"),
     ("יוהלאתמברנש", "cp1255 cp862"),
     ("اليمنورتبةعدسفكهی", "cp1256 iso8859_6 cp720"),
     ("านรอกเงมยลวดสตะปบ่้ัี", "cp874"),
@@ -64,9 +66,9 @@ def check_utf8(head: bytes, label: str, *, path: Path | None = None) -> None:
     if what := binary_format(head, path=path):
         raise UserError(f"{label}: {what}")
     sample = head[:SAMPLE]
+    if 0 in sample and (guess := likely_encoding(sample)):
+        raise perhaps(f"{label}: not utf-8 text", guess, sample)
     if sample.count(0) > len(sample) * MAX_NUL_SHARE:
-        if guess := likely_encoding(sample):
-            raise perhaps(f"{label}: not utf-8 text", guess, sample)
         raise UserError(f"{label}: most of it is NUL bytes, so it is not text; give a text file")
 
 
@@ -145,8 +147,9 @@ def _is_wide_text(sample: bytes, encoding: str) -> bool:
     """Whether `sample` is text in one of WIDE. Token ids, for example, give characters that no text has."""
     text = _decoded(sample, encoding) or ""
     odd = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\n\r\f" for c in text)
-    in_blocks = len({ord(c) >> 8 for c in text})  # a language needs few of the 256 blocks of 256 characters
-    return bool(text) and odd <= MAX_ODD * len(text) and (in_blocks <= 8 or text.count(" ") > len(text) / 20)
+    blocks = {min(ord(c), 0xFFFF) >> 8 for c in text}  # of 256 characters, of which a language needs few, but for these two
+    blocks = {0x4E if 0x30 <= block < 0xA0 else 0xAC if 0xAC <= block < 0xD8 else block for block in blocks}
+    return bool(text) and odd <= MAX_ODD * len(text) and len(blocks) <= MAX_BLOCKS
 
 
 def _likelihoods(sample: bytes) -> Iterator[tuple[float, str]]:

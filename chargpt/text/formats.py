@@ -97,6 +97,10 @@ def _without(pattern: str) -> str:
     return f"import re, sys; print(re.sub(r'{pattern}', '', {READ}))"
 
 
+def _lines(pattern: str) -> str:
+    return rf"import re, sys; print('\n'.join(re.findall(r'{pattern}', re.sub(r'\{{[^}}]*\}}', '', {READ}))))"
+
+
 # The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.
 CUES = _without(
     r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?|^\{\d+\}\{\d+\}"
@@ -104,8 +108,6 @@ CUES = _without(
 )
 HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\\n', {READ}))))"
 XML_TEXT = r"import sys, xml.etree.ElementTree as tree; print('\n'.join(tree.parse(sys.argv[1]).getroot().itertext()))"
-LINES = r"(?m)^Dialogue:(?:[^,\n]*,){9}(.*)"
-ASS_TEXT = rf"import re, sys; print('\n'.join(re.findall(r'{LINES}', re.sub(r'\{{[^}}]*\}}', '', {READ}))))"
 LRC_TEXT = _without(r"(?m)^\[[a-z#]+:.*\]\s*$\n?|\[\d+:\d+[.:]?\d*\] ?|<\d+:\d+[.:]?\d*> ?")
 MARKUP = (
     Markup("HTML", (".html", ".htm", ".xhtml"), r"(?i)(<\?xml[^>]*>\s*)?<(!doctype\s+html|html)\b", HTML_TEXT),
@@ -114,9 +116,10 @@ MARKUP = (
     Markup("SRT", (".srt",), r"\d+[ \t]*\r?\n\d+:\d\d:\d\d[,.]\d{1,3} --> \d+:\d\d:\d\d", CUES),
     Markup("SBV subtitles", (".sbv",), r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s", CUES),
     Markup("MicroDVD subtitles", (), r"\{\d+\}\{\d+\}.*\r?\n\{\d+\}\{\d+\}", CUES),
-    Markup("ASS subtitles", (".ass", ".ssa"), r"\[Script Info\]", ASS_TEXT),
+    Markup("ASS subtitles", (".ass", ".ssa"), r"\[Script Info\]", _lines(r"(?m)^Dialogue:(?:[^,\n]*,){9}(.*)")),
     Markup("LRC", (".lrc",), r"(\[[a-z#]+:[^\]\n]*\]\s*)*\[\d+:\d\d\.\d{2,3}\]", LRC_TEXT),
     Markup("PGN", (".pgn",), r"\[(Event|Site|White|FEN) \"", _without(r"(?m)^\[\w+ .*\]\s*$\n?")),
+    Markup("FASTQ", (".fastq", ".fq"), r"@[^\n]*\n[A-Za-z.]+\s*\n\+", _lines(r"(?m)^@.*\n(.*)\n\+")),
     Markup(FASTA, FASTA_NAMES, r">[^\n]*\n[A-Za-z*-]{10,}\s*\n([A-Za-z*-]+\s*\n|>)", ""),
 )
 
@@ -392,7 +395,10 @@ def _warning(source: Source, structure: Structure, count: int) -> Words:
     """What is read as it is, and what to do if that is not meant."""
     more = f" and {count - 1:,} more" if count > 1 else ""
     what = f"{source.label}{more}: {structure.kind}, read as plain text"
-    if structure.fields and (not structure.is_table or all(map(NAME.fullmatch, structure.fields))):
+    is_header = all(map(NAME.fullmatch, structure.fields)) and (
+        len(structure.fields) > 1 or " " not in "".join(structure.fields)
+    )
+    if structure.fields and (not structure.is_table or is_header):
         where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}"
         return Message(f"{what}; {where}; for the text of one alone, add ", Option("data.field", structure.longest or "NAME"))
     if structure.is_table:

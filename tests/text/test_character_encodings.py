@@ -141,6 +141,8 @@ LANGUAGES = {
     "Chinese": ("在河边的老房子里住着一个老人。冬天很安静。", "gb18030"),
     "Chinese of Taiwan": ("在河邊的老房子裡住著一個老人。冬天很安靜。", "big5"),
     "Japanese": ("古い家に川のそばで老人が住んでいました。", "shift_jis euc_jp"),
+    "Bulgarian": ("Къщата беше стара и студена.", "cp1251 cp866"),
+    "Icelandic": ("Þetta er gamalt hús við ána, það bíður.", "cp1252"),
     "Korean": ("강가의 오래된 집에 노인이 살고 있었다.", "euc_kr"),
     "quotes alone": ("He said “it’s late” — and left…", "cp1252 mac_roman"),
 }
@@ -154,6 +156,15 @@ def test_a_guess_reads_the_text_right_and_shows_how_it_reads_it(language, load, 
         shown = re.escape(text[:40].rstrip())
         with pytest.raises(UserError, match=f"perhaps it is .*, which reads “{shown}.*”; if that is right, add data.encoding="):
             load(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize("language", ["Russian", "Hebrew", "Chinese", "Korean", "French"])
+def test_text_of_two_or_four_bytes_without_a_mark_is_recognised(language, encoding, load, tmp_path):
+    text = LANGUAGES[language][0]
+    (tmp_path / "a.txt").write_bytes(f"{text}\n".encode(encoding) * 3)
+    with pytest.raises(UserError, match=f"perhaps it is {encoding}, which reads “{re.escape(text[:40].rstrip())}"):
+        load(tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize("dtype", ["<u2", ">u2", "<u4", "<i8"])

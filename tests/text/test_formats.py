@@ -46,6 +46,7 @@ TEXTS = {  # of files with markup: the suffix, the content, and the lines of the
     "PGN": ("pgn", PGN, ["1. e4 e5 2. Nf3", "1. d4 d5"]),
     "PGN without a name": ("txt", PGN, ["1. e4 e5 2. Nf3", "1. d4 d5"]),
     "SBV": ("txt", SBV, ["the sea", "the stone"]),
+    "FASTQ": ("fq", "@r1\nACGTACGT\n+\nII@II+II\n@r2\nGGGG\n+r2\n@III\n", ["ACGTACGT", "GGGG"]),
     "ASS": ("txt", ASS, ["the sea", "the stone"]),
     "MicroDVD": ("sub", "{10}{20}the sea\n{30}{40}the stone\n", ["the sea", "the stone"]),
 }
@@ -132,6 +133,8 @@ def test_the_command_that_a_warning_names_writes_the_text_alone(case, tmp_path):
 def test_sequences_with_headers_are_told_of_items(tmp_path):
     one, two = warnings(tmp_path, a_fasta=FASTA), warnings(tmp_path, a_txt=FASTA)
     assert one[0].endswith("one item each, add data.items=line") and "that ends in .fasta, and add data.items=line" in two[0]
+    (said,) = warnings(tmp_path, c_csv="the sea\nthe stone\n")
+    assert "add a first line with the names of the columns" in said
     assert not warnings(tmp_path, reading=DataConfig(items="line"), b_fasta=FASTA)
 
 
