@@ -395,10 +395,8 @@ def _warning(source: Source, structure: Structure, count: int) -> Words:
     """What is read as it is, and what to do if that is not meant."""
     more = f" and {count - 1:,} more" if count > 1 else ""
     what = f"{source.label}{more}: {structure.kind}, read as plain text"
-    is_header = all(map(NAME.fullmatch, structure.fields)) and (
-        len(structure.fields) > 1 or " " not in "".join(structure.fields)
-    )
-    if structure.fields and (not structure.is_table or is_header):
+    has_names = all(NAME.fullmatch(name) and (" " not in name or len(structure.fields) > 1) for name in structure.fields)
+    if structure.fields and (not structure.is_table or has_names):
         where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}"
         return Message(f"{what}; {where}; for the text of one alone, add ", Option("data.field", structure.longest or "NAME"))
     if structure.is_table:
