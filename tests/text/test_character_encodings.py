@@ -173,3 +173,10 @@ def test_token_ids_are_not_text(dtype, vocabulary, load, tmp_path):
     (tmp_path / "train.bin").write_bytes(np.random.default_rng(0).integers(0, vocabulary, 5000).astype(dtype).tobytes())
     with pytest.raises(UserError, match="NUL bytes, so it is (probably )?not text; give a text file"):
         load(tmp_path / "train.bin")
+
+
+def test_token_ids_that_are_letters_of_many_scripts_are_not_text(load, tmp_path):
+    letters = np.array([point for point in range(50257) if chr(point).isalpha() or not point % 256])
+    (tmp_path / "train.bin").write_bytes(np.random.default_rng(0).choice(letters, 5000).astype("<u2").tobytes())
+    with pytest.raises(UserError, match="NUL bytes, so it is (probably )?not text; give a text file"):
+        load(tmp_path / "train.bin")

@@ -183,10 +183,14 @@ def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
         ),
         ('[{"bodies": "a"}]', "did you mean data.field=bodies?"),
         ('[{"n": "1", "verse": "the sea"}]', "for example data.field=verse"),
+        (
+            '{"a": [{"body": "x"}], "b": [{"body": "y"}]}',
+            "line 1: no field 'body', .*: a.body, b.body; did you mean data.field=a.body",
+        ),
         ("[" * 10**5, "a.json: empty; give"),
         ('[{"body": ' + "[" * 10**5, "a.json: line 1: not JSON"),
     ],
-    ids=["cut", "no object", "deep", "misspelt", "other fields", "nothing", "nested"],
+    ids=["cut", "no object", "deep", "misspelt", "other fields", "two lists", "nothing", "nested"],
 )
 def test_json_errors_name_the_line(content, message, load, tmp_path):
     (tmp_path / "a.json").write_text(content)
