@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+from collections import Counter
 
 import pytest
 from helpers import bits, last_step, logged, logged_without_speed
@@ -96,6 +97,14 @@ def test_items_are_whole_and_of_the_label_that_is_asked_for(write):
     out, _ = write("--items", "60")
     assert {line.split("\t")[0] for line in out.splitlines()} == {*LETTERS}
     assert len(write()[0].splitlines()) == 10
+
+
+def test_labels_are_drawn_as_often_as_the_text_has_them(write, names):
+    wanted = Counter(line.partition(",")[0] for line in names.read_text().splitlines()[1:])
+    out, _ = write("--items", "600", "--max-length", "16")
+    drawn = Counter(line.partition("\t")[0] for line in out.splitlines())
+    for label, count in wanted.items():
+        assert abs(drawn[label] - count) < 4 * (count * (1 - count / 600)) ** 0.5, (drawn, wanted)
 
 
 def test_items_are_refused_by_what_is_asked_for(write, run, names):

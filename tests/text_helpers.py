@@ -5,7 +5,7 @@ from pathlib import Path
 
 from programs import Program, Programs
 
-from chargpt.text import source_bytes
+from chargpt.text import source
 from chargpt.text.corpus import Corpus
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +27,7 @@ def aged(path: Path, content: bytes | str | None = None) -> Path:
     """`path`, with `content`, once its times are old enough to be trusted (see Source.signature; RACY_NS is short in tests)."""
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-    while time.time_ns() - path.stat().st_ctime_ns < 1.2 * source_bytes.RACY_NS:
+    while time.time_ns() - path.stat().st_ctime_ns < 1.2 * source.RACY_NS:
         time.sleep(0.01)
     return path
 

@@ -31,7 +31,7 @@ from chargpt.errors import UserError
 from chargpt.planning.cli import settings_in, texts_and_settings
 from chargpt.project import project_root
 from chargpt.terminal import Parser, log, one_line, whole_number
-from chargpt.text.source_bytes import Source, Sources
+from chargpt.text.source import Source, Sources
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     import numpy as np
@@ -159,8 +159,8 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     from chargpt.analysis.baselines import Baselines, NgramBits
     from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, Total, describe_unknown, lines_of, score_pieces
     from chargpt.pages.score_page import Page
+    from chargpt.text.formats import fields_of, read_head
     from chargpt.text.report import MAX_OVERLAP
-    from chargpt.text.structure import fields_of, read_head
 
     size, tokenizer = loaded.model.config.block_size, loaded.tokenizer
     summary = Summary({"run": loaded.run, "step": loaded.step, "context": size, "stride": stride})

@@ -38,7 +38,7 @@ MAX_RUNS = 5
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
-    """The folder of the run `name`: one in `checkpoints`, or a path. None is the run with the newest checkpoint.
+    """The folder of the run `name`: one in `checkpoints`, its path, or a path into it. None: that with the newest checkpoint.
 
     Raises UserError when there is no such run.
     """
@@ -53,6 +53,8 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     for folder in candidates:
         if name and has_steps(folder):
             return run_of_stage(folder)
+        if name and folder.exists() and (inside := next(filter(has_steps, folder.absolute().parents), None)):
+            return run_of_stage(inside)  # a path into a run is that run
     if STEP_NAME.fullmatch(Path(name).name) and Path(name).parent.is_dir() and (found := steps(Path(name).parent)):
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
@@ -134,8 +136,10 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     """
     if start is not None:
         return load_start(start), []
-    if name and STEP_NAME.fullmatch(Path(name).absolute().name) and Path(name).is_dir():
-        return load(Path(name), training=False), []
+    if name and Path(name).exists():
+        path = Path(name).absolute()
+        if step := next((one for one in (path, *path.parents) if STEP_NAME.fullmatch(one.name)), None):
+            return load(step, training=False), []
     run = find_run(name, checkpoints)
     place = stage_folder(run, newest_stage(run, learned=True))
     checkpoint, problems = best(place)

@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from chargpt.files import publish_file
 METRICS = "metrics.jsonl"
 # A larger number is not a measurement, and would overflow in a chart.
 LARGEST = 1e30
+MAX_LINE = 2**20  # characters; samples are shorter
+MAX_READ = 2**28  # characters; a run of weeks writes less
 
 
 class MetricsFile:
@@ -51,12 +53,21 @@ def _cut(path: Path, last: tuple[int, int]) -> None:
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         raise OSError(f"{path.name} is not a regular file")
     kept: list[str] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+    for line in _lines(path):
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
             values = json.loads(line)
             if (values.get("stage", 1), values["step"]) <= last:
-                kept.append(line + "\n")
+                kept.append(line.removesuffix("\n") + "\n")
     publish_file(path, "".join(kept).encode())
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The first MAX_READ characters of a file that may be a stranger's, by line. A line longer than MAX_LINE comes in parts."""
+    left = MAX_READ
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        while left > 0 and (line := file.readline(MAX_LINE)):
+            left -= len(line)
+            yield line
 
 
 @dataclass(frozen=True)
@@ -80,21 +91,20 @@ def read_metrics(folder: Path) -> list[MetricsLog]:
     logs, path, last = [MetricsLog()], folder / METRICS, (0, -1)
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         return logs
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                values = json.loads(line)
-                stage, step = values.pop("stage", 1), values.pop("step")
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                continue
-            if type(step) is not int or not 0 <= step < 10**15 or type(stage) is not int or not last <= (stage, step) < (99, 0):
-                continue
-            if stage > logs[-1].stage:
-                logs.append(MetricsLog(stage))
-            last, log = (stage, step), logs[-1]
-            for name, value in values.items():
-                if name == "sample":
-                    log.samples.extend([(step, value)] if isinstance(value, str) else [])
-                elif type(value) in (int, float) and math.isfinite(value) and abs(value) < LARGEST:
-                    log.curves.setdefault(name, []).append((step, float(value)))
+    for line in _lines(path):
+        try:
+            values = json.loads(line)
+            stage, step = values.pop("stage", 1), values.pop("step")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+        if type(step) is not int or not 0 <= step < 10**15 or type(stage) is not int or not last <= (stage, step) < (99, 0):
+            continue
+        if stage > logs[-1].stage:
+            logs.append(MetricsLog(stage))
+        last, log = (stage, step), logs[-1]
+        for name, value in values.items():
+            if name == "sample":
+                log.samples.extend([(step, value)] if isinstance(value, str) else [])
+            elif type(value) in (int, float) and -LARGEST < value < LARGEST:
+                log.curves.setdefault(name, []).append((step, float(value)))
     return logs

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import shutil
-import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,15 +18,15 @@ from chargpt.errors import Message, Option, UserError, Words, join
 from chargpt.files import SyncedFile
 from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
-from chargpt.text.encoding import Stretches, TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.facts import TextFacts, facts_of
+from chargpt.text.formats import fields_of, may_have_fields, read_head, recognised, warnings_about
+from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.items import TAB
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.reading import TRAIN, VAL, TextReader, with_split
-from chargpt.text.source_bytes import Sources
+from chargpt.text.reading import TextReader, with_split
+from chargpt.text.source import Sources
 from chargpt.text.sources import absolute_text, run_name, select_sources
-from chargpt.text.structure import fields_of, may_have_fields, read_head, recognised, warnings_about
-from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
+from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # the modules for lists are imported for lists alone
     from chargpt.text.item_list import ItemList
@@ -36,6 +35,7 @@ SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not wo
 MAKE_ROOM = "free some space there, or name another folder in data.cache"
 FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; the setting data.newlines can keep them"
 BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
+MAX_VOCAB = 2**17  # ids of a new vocabulary without data.max_vocab
 FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
 
 
@@ -170,22 +170,26 @@ def absolute_paths(config: DataConfig) -> DataConfig:
 def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache) -> EncodedText:
     """The encoded text, from the cache if it is there."""
     signature = sources.signature()
-    settings = dataclasses.asdict(dataclasses.replace(config, cache=""))
-    vocabulary = [tokenizer and tokenizer.to_json(), *[known] * bool(known)]
-    request = signature and fingerprint_of(FORMAT, signature, settings, *vocabulary)
+    request = request_for(signature, config, tokenizer, known)
     if encoded := request and cache.find(request):
         return encoded
     try:
         with cache.locked():
             # The process that held the lock before may have encoded this text.
-            encode = _encode_items if config.items else _encode
-            encoded = (request and cache.find(request)) or encode(sources, config, tokenizer, known, cache, signature)
+            encoded = (request and cache.find(request)) or _encode(sources, config, tokenizer, known, cache, signature)
             if request and sources.signature() == signature:
                 cache.record(request, encoded.fingerprint)
     except OSError as error:
         where = shown(error.filename or cache.folder)
         raise UserError(f"{where}: {error.strerror or error}; name a folder that can be written to in data.cache") from None
     return encoded
+
+
+def request_for(signature: list[Any] | None, config: DataConfig, tokenizer: Tokenizer | None, known: str) -> str:
+    """A hash of everything that is known of a text before it is read; empty for a text without a `signature`."""
+    settings = dataclasses.asdict(dataclasses.replace(config, cache=""))
+    vocabulary = [tokenizer and tokenizer.to_json(), *[known] * bool(known)]
+    return "" if signature is None else fingerprint_of(FORMAT, signature, settings, *vocabulary)
 
 
 def _encode(
@@ -199,22 +203,16 @@ def _encode(
     """Read the text and encode it, unless the cache has the same content from other files. The caller holds the lock."""
     total = sources.size and 2 * sources.size
     with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-        is_open = config.newlines == "auto" and config.vocabulary == "characters"
-        found = count_characters(TextReader(sources, config, progress=progress), config, stop_at_return=is_open)
-        if found is None:
-            config = dataclasses.replace(config, newlines="fold")
-            progress.reset()
-            found = count_characters(TextReader(sources, config, progress=progress), config)
-            assert found is not None, "only a reader that stops early finds nothing"
-            found.notes.append(FOLDED_NOTE)
-        if found.n_train + found.n_val == 0:
-            what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
-            raise UserError(f"{sources.label}: {what}; give a file with text in it")
+        items: ItemList | None = None
+        if config.items:
+            from chargpt.text.item_list import read_items
+
+            items = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
+            found = items.counted()
+        else:
+            config, found = _count(sources, config, progress)
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known)
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
-        fingerprint = _fingerprint(found, config, tokenizer)
-        if encoded := cache.open(fingerprint):
-            return encoded
         meta: dict[str, Any] = {
             "tokenizer": tokenizer.to_json(),
             "n_train": found.n_train,
@@ -222,21 +220,49 @@ def _encode(
             "distinct": distinct,
             "notes": found.notes,
         }
+        if items is not None:
+            _check_marks(items, tokenizer, config)
+            meta["items"] = dataclasses.asdict(items.counts)
+        fingerprint = _fingerprint(found, config, tokenizer)
+        if encoded := cache.open(fingerprint):
+            return encoded
         copies = 1 if config.shuffle == "none" else 2
         size = copies * (found.n_train + found.n_val) * tokenizer.dtype.itemsize
-        # The ids must be those of the content that was hashed. If there is a signature, the second pass need not hash again.
-        reader = TextReader(sources, config, progress=progress, hashed=signature is None)
         with _publishing(cache, fingerprint, counts=counts, meta=meta, size=size) as (train, val):
-            if config.shuffle == "none":
-                write_ids(reader, tokenizer, train=train, val=val, stretches=found.stretches)
+            if items is not None:
+                write_ids(items.pieces(), tokenizer, train=train, val=val, stretches=found.stretches)
             else:
-                meta["n_train"] = write_shuffled_ids(
-                    reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder
-                )
-                meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
-            if sources.signature() != signature if signature else reader.digest() != found.digest:
-                raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
-    return _published(cache, fingerprint)
+                # The ids must be those of the content that was hashed. With a signature, it need not be hashed again.
+                reader = TextReader(sources, config, progress=progress, hashed=signature is None)
+                if config.shuffle == "none":
+                    write_ids(reader, tokenizer, train=train, val=val, stretches=found.stretches)
+                else:
+                    n_train, folder = found.n_train, cache.folder
+                    meta["n_train"] = write_shuffled_ids(
+                        reader, tokenizer, train=train, val=val, n_train=n_train, folder=folder
+                    )
+                    meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
+                if sources.signature() != signature if signature else reader.digest() != found.digest:
+                    raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
+    published = cache.open(fingerprint)
+    assert published is not None, fingerprint
+    return published
+
+
+def _count(sources: Sources, config: DataConfig, progress: Any) -> tuple[DataConfig, TextCounts]:
+    """The first pass over a text, and its settings: with data.newlines=auto, they fold the line ends of a text with \\r."""
+    is_open = config.newlines == "auto" and config.vocabulary == "characters"
+    found = count_characters(TextReader(sources, config, progress=progress), config, stop_at_return=is_open)
+    if found is None:
+        config = dataclasses.replace(config, newlines="fold")
+        progress.reset()
+        found = count_characters(TextReader(sources, config, progress=progress), config)
+        assert found is not None, "only a reader that stops early finds nothing"
+        found.notes.append(FOLDED_NOTE)
+    if found.n_train + found.n_val == 0:
+        what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
+        raise UserError(f"{sources.label}: {what}; give a file with text in it")
+    return config, found
 
 
 def _other_split(config: DataConfig, sources: Sources) -> str:
@@ -245,39 +271,6 @@ def _other_split(config: DataConfig, sources: Sources) -> str:
         return ""
     has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
     return "document" if has_documents else "blocks"
-
-
-def _encode_items(
-    sources: Sources,
-    config: DataConfig,
-    tokenizer: Tokenizer | None,
-    known: str,
-    cache: Cache,
-    signature: list[Any] | None,
-) -> EncodedText:
-    """The same for a list of items, which is read into memory."""
-    from chargpt.text.item_list import read_items
-
-    with tqdm(desc="encoding", total=sources.size, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-        found = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
-    train_text, val_text = found.streams()
-    points = np.bincount(code_points(train_text + val_text), minlength=CODE_POINTS)
-    sizes = {"n_train": len(train_text), "n_val": len(val_text)}
-    stretches: Stretches = [(sys.maxsize, TRAIN)]  # what validates is a text of its own
-    counted = TextCounts(counts=points, **sizes, stretches=stretches, digest=found.digest, notes=found.notes)
-    tokenizer = tokenizer or _fit_tokenizer(points, config, known=known)
-    counts, distinct = _counts_of_ids(points, tokenizer, sources.label)
-    _check_marks(found, tokenizer, config)
-    fingerprint = _fingerprint(counted, config, tokenizer)
-    if encoded := cache.open(fingerprint):
-        return encoded
-    meta = {"tokenizer": tokenizer.to_json(), **sizes, "distinct": distinct, "notes": found.notes}
-    meta["items"] = dataclasses.asdict(found.counts)
-    size = (len(train_text) + len(val_text)) * tokenizer.dtype.itemsize
-    with _publishing(cache, fingerprint, counts=counts, meta=meta, size=size) as (train, val):
-        pieces = [(TRAIN, train_text), (VAL, val_text)]
-        write_ids(pieces, tokenizer, train=train, val=val, stretches=stretches)
-    return _published(cache, fingerprint)
 
 
 def _check_marks(found: "ItemList", tokenizer: Tokenizer, config: DataConfig) -> None:
@@ -294,29 +287,16 @@ def _check_marks(found: "ItemList", tokenizer: Tokenizer, config: DataConfig) ->
 def _publishing(
     cache: Cache, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any], size: int
 ) -> Iterator[tuple[SyncedFile, SyncedFile]]:
-    """`Cache.publishing` of `size` bytes. Raises UserError, with what to do, if the cache cannot be written."""
-    _check_free_space(cache, size)
+    """`Cache.publishing` of `size` bytes. Raises UserError, with what to do, if the cache cannot be written or lacks space."""
+    free = shutil.disk_usage(cache.folder).free
+    if size > free:
+        what = f"the encoded text needs {size:,} bytes, but only {free:,} are free"
+        raise UserError(f"{shown(cache.folder)}: {what}; {MAKE_ROOM}")
     try:
         with cache.publishing(fingerprint, counts=counts, meta=meta) as files:
             yield files
     except OSError as error:
         raise UserError(f"{shown(cache.folder)}: {error.strerror}; {MAKE_ROOM}") from None
-
-
-def _published(cache: Cache, fingerprint: str) -> EncodedText:
-    """The encoded text that was just published."""
-    encoded = cache.open(fingerprint)
-    assert encoded is not None, fingerprint
-    return encoded
-
-
-def _check_free_space(cache: Cache, size: int) -> None:
-    """Raise UserError before anything is written if `size` bytes do not fit into the cache."""
-    free = shutil.disk_usage(cache.folder).free
-    if size > free:
-        raise UserError(
-            f"{shown(cache.folder)}: the encoded text needs {size:,} bytes, but only {free:,} are free; {MAKE_ROOM}"
-        )
 
 
 def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) -> str:
@@ -340,6 +320,9 @@ def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tok
             f"data.min_count: {config.min_count:,} given, but no character occurs more than {counts.max():,} times; use a "
             "smaller number"
         )
+    if (distinct := np.count_nonzero(counts >= config.min_count)) > MAX_VOCAB and not config.max_vocab:
+        what = f"{distinct:,} distinct characters are more than any language has, and too many to learn; add "
+        raise UserError(what, Option("data.max_vocab", 10_000), ", or check that this is a text")
     return Tokenizer.fit(counts, normalizer=normalizer, min_count=config.min_count, max_vocab=config.max_vocab, known=known)
 
 

@@ -1,17 +1,30 @@
-"""File formats: how compressed files are opened, and how files that are not text are recognised."""
+"""What a file is: no text at all, a table or JSON, a format with markup, or plain text; by its name and by how it begins.
 
-import bz2
-import contextlib
-import gzip
-import lzma
-import zlib
+A table, JSON lines and JSON have named fields, and `data.field` selects the one to train on. The other formats have no reader
+here: they are trained on as they are, with a warning that names a command which extracts their text. To add one, add a row to
+MARKUP; a file that is no text is a row of DOCUMENTS or MAGIC.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chargpt.errors import UserError, shell_word
+from chargpt.config import DataConfig
+from chargpt.errors import Message, Option, UserError, Words, shell_word
+from chargpt.files import WINDOWS
 from chargpt.project import command
 from chargpt.terminal import shown
+from chargpt.text.compression import first_block, plain_name
+from chargpt.text.source import Source, byte_order_mark
 
+if TYPE_CHECKING:
+    import _csv
+
+CHECKPOINT = "ckpt.pt"  # in the folder that nanoGPT's train.py writes
 # How to get the text of a document. {file} is its name and {text} that of the text.
 OFFICE = "in Word or LibreOffice, save it as plain text (UTF-8), or: pandoc {file} -t plain --wrap=none -o {text}"
 DOCUMENTS = {  # by the end of the name
@@ -44,9 +57,71 @@ ZIP_CONTENTS = {  # what the beginning of a zip archive contains if it is a docu
     b"word/": ".docx",
 }
 TAR_OFFSET = 257  # of the mark in the header of a tar archive
-CHECKPOINT = "ckpt.pt"  # in the folder that nanoGPT's train.py writes
 
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # how the name of a file ends that is read decompressed
+HEAD = 2**16  # bytes at the beginning of a file that are looked at
+MAX_NAMED = 12  # columns or fields that a message lists
+MAX_NAME = 60  # characters of each of them
+MAX_COMPARED = 10_000  # columns or fields among which a mistyped one is looked for
+MAX_DEPTH = 6  # objects and lists in each other whose fields a message names
+MAX_SNIFFED = 16  # files without a telling name that are looked into
+ROWS = 200  # rows of the head that are compared
+SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
+NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
+BETWEEN = re.compile(r"[\s,]*")  # what is between the objects of a list
+BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
+# Formats with fields, as messages name them.
+JSON_LINES, JSON, CSV, TSV = "JSON lines", "JSON", "CSV", "TSV"
+DELIMITERS = {CSV: ",;\t|", TSV: "\t"}
+FIELDS = {".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV, ".tsv": TSV, ".tab": TSV}
+FASTA = "FASTA"
+FASTA_NAMES = (".fa", ".fasta", ".fna", ".faa", ".ffn")  # by which items are read as sequences
+
+
+class Markup(NamedTuple):
+    """A format of texts with marks in them."""
+
+    name: str
+    suffixes: tuple[str, ...]  # of the names of its files
+    beginning: str  # a pattern of how it begins after white space
+    code: str  # Python that prints its text
+
+
+# Python runs each of these commands on every system. They have no double quotes, no exclamation marks and no pair of
+# backslashes, which a shell would change.
+READ = "open(sys.argv[1]).read()"
+TAGS = "'(?si)<(script|style).*?</(script|style)>|<[^>]*>'"
+BREAKS = "r'(?i)<br[^>]*>|</(p|div|h[1-6]|li|tr|pre)>'"  # tags of HTML that end a line
+
+
+def _without(pattern: str) -> str:
+    return f"import re, sys; print(re.sub(r'{pattern}', '', {READ}))"
+
+
+def _lines(pattern: str) -> str:
+    return rf"import re, sys; print('\n'.join(re.findall(r'{pattern}', re.sub(r'\{{[^}}]*\}}', '', {READ}))))"
+
+
+# The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.
+CUES = _without(
+    r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?|^\{\d+\}\{\d+\}"
+    r"|</?[A-Za-z\d][^>\n]*>|\{\W[^}\n]*\}"
+)
+HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\\n', {READ}))))"
+XML_TEXT = r"import sys, xml.etree.ElementTree as tree; print('\n'.join(tree.parse(sys.argv[1]).getroot().itertext()))"
+LRC_TEXT = _without(r"(?m)^\[[a-z#]+:.*\]\s*$\n?|\[\d+:\d+[.:]?\d*\] ?|<\d+:\d+[.:]?\d*> ?")
+MARKUP = (
+    Markup("HTML", (".html", ".htm", ".xhtml"), r"(?i)(<\?xml[^>]*>\s*)?<(!doctype\s+html|html)\b", HTML_TEXT),
+    Markup("XML", (".xml", ".ttml"), r"<\?xml\s", XML_TEXT),
+    Markup("WebVTT", (".vtt",), r"WEBVTT(\s|$)", CUES),
+    Markup("SRT", (".srt",), r"\d+[ \t]*\r?\n\d+:\d\d:\d\d[,.]\d{1,3} --> \d+:\d\d:\d\d", CUES),
+    Markup("SBV subtitles", (".sbv",), r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s", CUES),
+    Markup("MicroDVD subtitles", (), r"\{\d+\}\{\d+\}.*\r?\n\{\d+\}\{\d+\}", CUES),
+    Markup("ASS subtitles", (".ass", ".ssa"), r"\[Script Info\]", _lines(r"(?m)^Dialogue:(?:[^,\n]*,){9}(.*)")),
+    Markup("LRC", (".lrc",), r"(\[[a-z#]+:[^\]\n]*\]\s*)*\[\d+:\d\d\.\d{2,3}\]", LRC_TEXT),
+    Markup("PGN", (".pgn",), r"\[(Event|Site|White|FEN) \"", _without(r"(?m)^\[\w+ .*\]\s*$\n?")),
+    Markup("FASTQ", (".fastq", ".fq"), r"@[^\n]*\n[A-Za-z.]+\s*\n\+", _lines(r"(?m)^@.*\n(.*)\n\+")),
+    Markup(FASTA, FASTA_NAMES, r">[^\n]*\n[A-Za-z*-]{10,}\s*\n([A-Za-z*-]+\s*\n|>)", ""),
+)
 
 
 def refuse_checkpoint(path: Path) -> None:
@@ -57,68 +132,285 @@ def refuse_checkpoint(path: Path) -> None:
         raise UserError(f"{shown(path)}: a checkpoint of nanoGPT; make a run of it with {words}")
 
 
-def is_compressed(path: Path) -> bool:
-    """Whether the name of a file says that it is compressed."""
-    return path.suffix.lower() in COMPRESSED
-
-
-def open_unpacked(path: Path, *, packed: BinaryIO | None = None) -> IO[bytes] | gzip.GzipFile:
-    """A reader of the content of a file. `packed` is the same file, already open: its position tells how much was read.
-
-    Raises OSError, and UserError where this Python has no decompressor for it.
-    """
-    suffix, file = path.suffix.lower(), packed or path
-    if suffix == ".gz":
-        return gzip.open(file, "rb")
-    if suffix == ".xz":
-        return lzma.open(file, "rb")
-    if suffix == ".bz2":
-        return bz2.open(file, "rb")
-    return _open_zst(file, path.name) if suffix == ".zst" else open(path, "rb")
-
-
-def _open_zst(file: Path | BinaryIO, name: str) -> IO[bytes]:
-    try:
-        from compression import zstd  # Python 3.14
-    except ImportError:
-        try:
-            from backports import zstd
-        except ImportError:
-            what_to_do = "unpack it (zstd -d), or pip install backports.zstd"
-            raise UserError(f"{name}: this Python cannot read .zst; {what_to_do}") from None
-    return zstd.open(file, "rb")
-
-
-def plain_name(path: Path) -> Path:
-    """The name of a file without the suffix of its compression."""
-    return Path(path.stem if is_compressed(path) else path.name)
-
-
 def binary_format(head: bytes, *, path: Path | None = None) -> str | None:
     """What a file that begins with `head` is, and what to do about it; None if it may be text. `path` is for a command."""
-    what = _binary_format(head, "" if path is None else path.suffix.lower())
+    what, suffix = None, "" if path is None else path.suffix.lower()
+    if any(part[TAR_OFFSET:].startswith(b"ustar") for part in (head, first_block(head))):
+        what = "a tar archive, not text; unpack it and give the folder"
+    elif head.startswith(b"PK\x03\x04"):
+        contained = next((kind for content, kind in ZIP_CONTENTS.items() if content in head), "")
+        what = DOCUMENTS.get(suffix if suffix in ZIP_CONTENTS.values() else contained)
+    what = what or next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
     return what and what.format(file=shell_word(str(path or "FILE")), text=shell_word((path or Path("FILE")).stem + ".txt"))
-
-
-def _binary_format(head: bytes, suffix: str) -> str | None:
-    if any(part[TAR_OFFSET:].startswith(b"ustar") for part in (head, _unpacked(head))):
-        return "a tar archive, not text; unpack it and give the folder"
-    if head.startswith(b"PK\x03\x04"):
-        contained = next((kind for content, kind in ZIP_CONTENTS.items() if content in head), suffix)
-        suffix = suffix if suffix in ZIP_CONTENTS.values() else contained
-        if suffix in ZIP_CONTENTS.values():
-            return DOCUMENTS[suffix]
-    return next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
-
-
-def _unpacked(head: bytes) -> bytes:
-    """The first block of what is compressed in a file that begins with `head`; empty if it cannot be told."""
-    for decompressor in (zlib.decompressobj(wbits=31), lzma.LZMADecompressor(), bz2.BZ2Decompressor()):
-        with contextlib.suppress(zlib.error, lzma.LZMAError, OSError):
-            return decompressor.decompress(head, 512)
-    return b""
 
 
 def is_binary(head: bytes) -> bool:
     """Whether a file that begins with `head` is not text: a known format, or a NUL byte without a byte-order mark."""
     return binary_format(head) is not None or (b"\0" in head[:8192] and head[:2] not in (b"\xff\xfe", b"\xfe\xff"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Structure:
+    """The format of a file, and how to read it."""
+
+    kind: str
+    delimiter: str = ""  # between the fields of a table
+    quoted: bool = True  # whether a field of a table may be in quotes
+    fields: tuple[str, ...] = ()  # the names of columns, or the paths of the fields of JSON
+    longest: str = ""  # the field whose texts are longest, which is probably the one to train on
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it has rows and columns."""
+        return self.kind in DELIMITERS
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether `data.field` selects a part of it."""
+        return self.is_table or self.kind in (JSON, JSON_LINES)
+
+    @property
+    def tag(self) -> str:
+        """A text that is equal for two files which are read in the same way. Fingerprints of runs contain it."""
+        if self.is_table:
+            return f"table {self.delimiter!r} {self.quoted}"
+        return "True" if self.kind == JSON_LINES else self.kind
+
+
+def fields_of(source: Source, head: bytes, config: DataConfig) -> Structure | None:
+    """The structure by which `source`, which begins with `head`, is read; None if it is read as it is."""
+    structure = (
+        recognise(suffix_of(source), _decoded(head, config), field=config.field) if may_have_fields(source, config) else None
+    )
+    return structure if structure is not None and structure.has_fields else None
+
+
+def may_have_fields(source: Source, config: DataConfig) -> bool:
+    """Whether `source` is read by a field if it has fields; without looking into it."""
+    is_json_lines = FIELDS.get(suffix_of(source)) == JSON_LINES
+    return config.format == "fields" or (config.format == "auto" and is_json_lines)
+
+
+def recognised(source: Source, config: DataConfig) -> str:
+    """What `source` is, whatever `config` says about how to read it. Raises UserError if it cannot be read."""
+    structure = recognise(suffix_of(source), _decoded(read_head(source), config))
+    return "plain text" if structure is None else structure.kind
+
+
+def read_head(source: Source) -> bytes:
+    """The beginning of `source`. Raises UserError if it cannot be read."""
+    return next(source.chunks(HEAD), b"")
+
+
+def suffix_of(source: Source) -> str:
+    """The end of the name of `source` in small letters, without that of its compression."""
+    return "" if source.path is None else plain_name(source.path).suffix.lower()
+
+
+def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:
+    """A line for each structured format that is read as it is, with what to do about it. Raises UserError."""
+    if config.format == "text":
+        return []
+    known = {**FIELDS, **{suffix: markup.name for markup in MARKUP for suffix in markup.suffixes}}
+    first: dict[str, tuple[Source, Structure]] = {}
+    counts: dict[str, int] = {}
+    sniffed = 0
+    for source in sources:
+        kind = known.get(suffix_of(source))
+        structure = first[kind][1] if kind in first else None
+        if kind is None and (sniffed := sniffed + 1) > MAX_SNIFFED:
+            continue
+        if structure is None:
+            head = read_head(source)
+            if not fields_of(source, head, config):
+                structure = recognise(suffix_of(source), _decoded(head, config))
+        if structure and not (config.items and suffix_of(source) in FASTA_NAMES):
+            first.setdefault(structure.kind, (source, structure))
+            counts[structure.kind] = counts.get(structure.kind, 0) + 1
+    return [_warning(source, structure, counts[kind]) for kind, (source, structure) in first.items()]
+
+
+def named(fields: Iterable[str]) -> str:
+    """The names of fields for a message, the first ones if there are many."""
+    fields = list(fields)
+    more = f" and {len(fields) - MAX_NAMED:,} more" if len(fields) > MAX_NAMED else ""
+    return ", ".join(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..." for name in fields[:MAX_NAMED]) + more or "none"
+
+
+def recognise(suffix: str, head: str, *, field: str = "") -> Structure | None:
+    """The structure of a file whose name ends in `suffix` and which begins with `head`; None for plain text.
+
+    A file whose name says nothing is a table with a column `field` if its first line has that name.
+    """
+    start = head.lstrip("\ufeff \t\r\n")
+    kind = FIELDS.get(suffix)
+    if kind is None:
+        by_name = (markup for markup in MARKUP if suffix in markup.suffixes)
+        markup = next(by_name, None) or next((markup for markup in MARKUP if re.match(markup.beginning, start)), None)
+        if markup is not None:
+            return Structure(kind=markup.name)
+    if kind in (JSON, JSON_LINES) or (kind is None and start[:1] in ("{", "[")):
+        return _json(kind, start)
+    if kind is None:
+        return _unnamed_table(head, field)
+    tables = [_table(kind, head, delimiter) for delimiter in DELIMITERS[kind]]
+    alone = not set(field) & set(DELIMITERS[kind])  # not several names, which would be a header without a delimiter
+    return max(tables, key=lambda found: (alone and field in found[0].fields, len(found[0].fields) > 1, found[1]))[0]
+
+
+def _decoded(head: bytes, config: DataConfig) -> str:
+    mark, encoding = byte_order_mark(head)
+    return head[len(mark) : HEAD].decode(encoding if mark else config.encoding, "ignore")
+
+
+def _json(kind: str | None, start: str) -> Structure | None:
+    """JSON or JSON lines, by the values at the `start` of a file; None if it is neither, unless its name says so."""
+    values = list(_objects_at(start.removeprefix("[")))
+    if kind is None:
+        first, _, rest = start.partition("\n")
+        if not values and not re.match(r'\{\s*"[^"\n]*"\s*:\s*["\[{\d]', start):
+            return None
+        on_lines = next(_objects_at(first), None) and next(_objects_at(rest.lstrip().partition("\n")[0]), None)
+        kind = JSON_LINES if on_lines else JSON
+    texts = texts_in(values or _completed(start))
+    return Structure(kind=kind, fields=tuple(texts), longest=longest(texts))
+
+
+def _objects_at(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects at the beginning of `text`, up to the first thing that is not an object."""
+    at, decoder = 0, json.JSONDecoder()
+    for _ in range(ROWS):
+        at = end_of(BETWEEN, text, at)
+        try:
+            record, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(record, dict) or not record:
+            return
+        yield record
+
+
+def _completed(start: str) -> object:
+    """The JSON value that begins with `start`, up to the last object or list that is complete; None if that cannot be read."""
+    opened: list[str] = []
+    end, closing = 0, ""
+    for match in BRACKETS.finditer(start):
+        if match.group() in ("{", "["):
+            opened.append("}" if match.group() == "{" else "]")
+        elif match.group() in ("}", "]"):
+            if not opened or opened.pop() != match.group():
+                return None
+            end, closing = match.end(), "".join(reversed(opened))
+    try:
+        return json.loads(start[:end] + closing)
+    except (ValueError, RecursionError):
+        return None
+
+
+def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
+    """The path of each field in a JSON value or in the objects and lists in it, and the texts in this field.
+
+    A list adds no name to a path. A list that holds text is the text of its field.
+    """
+    texts: dict[str, list[str]] = {}
+    for record in value[:ROWS] if isinstance(value, list) else [value]:
+        for name, inner in record.items() if isinstance(record, dict) else ():
+            parts = [part for part in (inner if isinstance(inner, list) else [inner]) if isinstance(part, str)]
+            deeper = {} if parts or depth == 1 else texts_in(inner, depth=depth - 1)
+            for path, found in deeper.items():
+                texts.setdefault(f"{name}.{path}", []).extend(found)
+            if not deeper:
+                texts.setdefault(name, []).extend(["".join(parts)] * bool(parts))
+    return texts
+
+
+def longest(texts: Mapping[str, Sequence[str]]) -> str:
+    """The name whose texts are longest on average; empty if none has text."""
+    filled = {name: sum(map(len, some)) / len(some) for name, some in texts.items() if some}
+    return max(filled, key=filled.__getitem__, default="")
+
+
+def _table(kind: str, head: str, delimiter: str) -> tuple[Structure, float]:
+    """The table in `head`, if `delimiter` separates its fields, and the share of its rows that are as wide as the first."""
+    quoted = True
+    rows = _rows(head, delimiter, quoted=True)
+    if rows is None and delimiter == "\t":  # many programs write quotes into TSV as they are
+        quoted, rows = False, _rows(head, delimiter, quoted=False)
+    if not rows:  # its quotes are wrong, which its reader reports with the line
+        rows = _rows(head.partition("\n")[0], delimiter, quoted=False) or [[]]
+        return Structure(kind=kind, delimiter=delimiter, fields=tuple(name.strip() for name in rows[0])), 0.0
+    header = tuple(name.strip() for name in rows[0])
+    alike = [row for row in rows if len(row) == len(header)]
+    texts = dict(zip(header, zip(*alike[1:])))
+    return Structure(kind=kind, delimiter=delimiter, quoted=quoted, fields=header, longest=longest(texts)), len(alike) / len(
+        rows
+    )
+
+
+def _unnamed_table(head: str, field: str) -> Structure | None:
+    """The table in a text whose name does not say so: its header has `field`, or many rows agree in their width."""
+    first = head.partition("\n")[0]
+    for kind, delimiter in ((TSV, "\t"), (CSV, ","), (CSV, ";")):
+        if delimiter not in first and not (field and field == first.strip()):
+            continue
+        table, same_width = _table(kind, head, delimiter)
+        if field and field in table.fields:
+            return table
+        lines = [line for line in head.split("\n")[: ROWS + 1] if line.strip()]
+        is_wide = len(table.fields) >= (2 if kind == TSV else 3)
+        if not is_wide or same_width < 1 or len(lines) <= SURE_ROWS or any(line[0].isspace() for line in lines):
+            continue
+        has_header = all(map(NAME.fullmatch, table.fields)) and len(set(table.fields)) == len(table.fields)
+        if has_header or kind == TSV:  # TSV without a header: pairs of sentences, for example
+            return table
+    return None
+
+
+def _rows(head: str, delimiter: str, *, quoted: bool) -> list[list[str]] | None:
+    """The rows at the beginning of `head`, which may end inside a row; None if its quotes are not those of a table."""
+    rows: list[list[str]] = []
+    try:
+        lines = head.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        for row in csv_reader(lines, delimiter=delimiter, quoted=quoted):
+            rows += [row] if row else []
+            if len(rows) > ROWS:
+                break
+    except csv.Error as error:
+        return rows if "unexpected end" in str(error) else None
+    return rows[:-1] or rows
+
+
+def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> "_csv.Reader":
+    """A csv.reader of a table whose fields may be in quotes, or never are."""
+    return csv.reader(lines, delimiter=delimiter, strict=quoted, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+
+
+def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where the match of `pattern` ends that begins at index `at`; `at` if there is none."""
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+def _warning(source: Source, structure: Structure, count: int) -> Words:
+    """What is read as it is, and what to do if that is not meant."""
+    more = f" and {count - 1:,} more" if count > 1 else ""
+    what = f"{source.label}{more}: {structure.kind}, read as plain text"
+    has_names = all(NAME.fullmatch(name) and (" " not in name or len(structure.fields) > 1) for name in structure.fields)
+    if structure.fields and (not structure.is_table or has_names):
+        where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}"
+        return Message(f"{what}; {where}; for the text of one alone, add ", Option("data.field", structure.longest or "NAME"))
+    if structure.is_table:
+        what = f"{what}; for one column alone, add a first line with the names of the columns, and "
+        return Message(what, Option("data.field", "NAME"))
+    if structure.has_fields:
+        return Message(f"{what}; for the text in one field of its objects, add ", Option("data.field", "NAME"))
+    if structure.kind == FASTA:
+        rename = "" if suffix_of(source) in FASTA_NAMES else "give it a name that ends in .fasta, and "
+        return Message(
+            f"{what}, with its headers; for its sequences alone, one item each, {rename}add ", Option("data.items", "line")
+        )
+    name = "FILE" if source.path is None else str(source.path)
+    new = shell_word(Path(plain_name(Path(name))).stem + ".txt")
+    code = next(markup.code for markup in MARKUP if markup.name == structure.kind)
+    python = "py" if WINDOWS else "python3"
+    return f'{what}, with its markup; for its text alone: {python} -X utf8 -c "{code}" {shell_word(name)} > {new}'

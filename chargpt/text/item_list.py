@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,17 +16,17 @@ from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, shell_word
-from chargpt.terminal import plural
-from chargpt.text.encoding import notes_of
-from chargpt.text.formats import plain_name
+from chargpt.terminal import one_line, plural
+from chargpt.text.compression import plain_name
+from chargpt.text.formats import fields_of, read_head
+from chargpt.text.ids import Stretches, TextCounts, notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader
 from chargpt.text.records import decoded, labelled
 from chargpt.text.shuffle import random_numbers
-from chargpt.text.source_bytes import Source, Sources
+from chargpt.text.source import Source, Sources
 from chargpt.text.sources import select_sources
-from chargpt.text.structure import fields_of, read_head
-from chargpt.text.tokenizer import Tokenizer, character_name
+from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, character_name, code_points
 
 LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
 FASTA = (".fa", ".fasta", ".fna", ".faa", ".ffn")  # names of sequences in records that begin with >
@@ -34,6 +35,8 @@ HEADER = "header"  # and of sequences
 BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")  # between paragraphs
 MAX_LABELS = 10_000  # different ones; more are not labels, but names of single items
 MAX_LABEL = 250  # characters
+MAX_NAMED = 3  # items that a note names
+MAX_NAME = 30  # characters of each of them
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
 
 
@@ -48,10 +51,19 @@ class ItemList:
     digest: str  # of the content that was read
     notes: list[str]
 
-    def streams(self) -> tuple[str, str]:
+    def pieces(self) -> list[tuple[int, str]]:
         """The training and the validation split as text."""
-        train, val = ("".join(f"{line}{self.end}" for line in lines) for lines in (self.train, self.val))
-        return train, val
+        return [
+            (split, "".join(f"{line}{self.end}" for line in lines)) for split, lines in ((TRAIN, self.train), (VAL, self.val))
+        ]
+
+    def counted(self) -> TextCounts:
+        """What the first pass over any other text finds."""
+        (_, train), (_, val) = self.pieces()
+        counts = np.bincount(code_points(train + val), minlength=CODE_POINTS)
+        stretches: Stretches = [(sys.maxsize, TRAIN)]  # what validates is a text of its own
+        sizes = {"n_train": len(train), "n_val": len(val)}
+        return TextCounts(counts=counts, **sizes, stretches=stretches, digest=self.digest, notes=self.notes)
 
 
 def reading_of_items(config: DataConfig) -> DataConfig:
@@ -106,13 +118,18 @@ def read_items(
         longest_label=max(map(len, by_label), default=0),
         labels=dict(by_label.most_common()),
     )
+    digest = reader.digest()
     if config.val_text:
         held_out = {item_of[line] for line in found[VAL]}
         removed = sum(item_of[line] in held_out for line in found[TRAIN])
         notes += [f"items removed from the training text because they are validation items: {removed:,}"] * bool(removed)
         lines = [line for line in found[TRAIN] if item_of[line] not in held_out] + found[VAL]
     else:
-        held_out = _held_out(items, config.val_fraction)
+        held_out, passed_over = _held_out(items, config.val_fraction)
+        if passed_over:
+            digest += " without frequent items in the validation split"
+            names = ", ".join(f"{one_line(item)[:MAX_NAME]} ({items[item]:,} times)" for item in passed_over[:MAX_NAMED])
+            notes.append(f"too frequent to validate, so for training alone: {names}{', ...' * (len(passed_over) > MAX_NAMED)}")
     train, val = ([line for line in lines if (item_of[line] in held_out) == (split == VAL)] for split in (TRAIN, VAL))
     if not train or not val:
         raise UserError(f"{sources.label}: {plural(len(items), 'different item')}; give two or more, so that one can validate")
@@ -126,7 +143,7 @@ def read_items(
         val=_mixed(val),
         end=SEPARATOR if uses_separator else "\n",
         counts=counts,
-        digest=reader.digest(),
+        digest=digest,
         notes=notes,
     )
 
@@ -196,9 +213,10 @@ def _items_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
         )
         raise UserError(what, Option("data.items", "line"), ", paragraph or file")
     labels = [_place(name, origin, config.label) for name in config.label_fields]
-    parts = text.split("\n") if config.items == LINE else BLANK_LINES.split(text) if config.items == PARAGRAPH else [text]
-    if config.items == LINE and not parts[-1]:
-        parts.pop()  # the last line has a newline
+    parts = [text]
+    if config.items != FILE:  # neither the end of a file nor blank lines at its beginning are empty items
+        inside = text.strip("\n\t ")
+        parts = (inside.split("\n") if config.items == LINE else BLANK_LINES.split(inside)) if inside else []
     for part in parts:
         yield labelled(part, labels)
 
@@ -223,16 +241,23 @@ def _place(name: str, origin: Origin, given: str) -> str:
     return plain_name(path).stem if name == "file" else path.parent.name
 
 
-def _held_out(items: Counter[str], fraction: float) -> set[str]:
-    """Items for validation: about this `fraction` of all, those with the lowest hashes, but never all of them."""
-    wanted, held_out = max(1, round(fraction * items.total())), set[str]()
-    by_hash = sorted(items, key=lambda item: hashlib.blake2b(item.encode(), digest_size=8).digest())
-    for item in by_hash[:-1]:
-        if wanted <= 0:
-            break
-        held_out.add(item)
-        wanted -= items[item]
-    return held_out
+def _held_out(items: Counter[str], fraction: float) -> tuple[set[str], list[str]]:
+    """Items for validation, and those that are too frequent for it: with one of them, the split would have twice its share.
+
+    About this `fraction` of all, those with the lowest hashes; at least one, and never all of them.
+    """
+    wanted, size = max(1, round(fraction * items.total())), 0
+    held_out, passed_over = set[str](), list[str]()
+    for item in sorted(items, key=lambda item: hashlib.blake2b(item.encode(), digest_size=8).digest()):
+        if size < wanted and len(held_out) < len(items) - 1:
+            if size + items[item] > 2 * wanted:
+                passed_over.append(item)
+                continue
+            held_out.add(item)
+            size += items[item]
+    if not held_out and len(items) > 1:  # every item is frequent
+        held_out = {min(passed_over, key=items.__getitem__)}
+    return held_out, [item for item in passed_over if item not in held_out]
 
 
 def _mixed(lines: list[str]) -> list[str]:

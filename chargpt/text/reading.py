@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from chargpt.config import DataConfig
-from chargpt.errors import UserError
-from chargpt.text.charsets import byte_order_mark, undecodable, why_not_utf8
-from chargpt.text.formats import is_binary
+from chargpt.text.character_encodings import check_utf8, undecodable
+from chargpt.text.formats import Structure, fields_of, is_binary
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.source_bytes import Source, Sources
-from chargpt.text.structure import JSON, JSON_LINES, Structure, fields_of
+from chargpt.text.source import Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
@@ -141,8 +139,8 @@ class TextReader:
             mark, encoding = byte_order_mark(head)
             if mark:
                 self.byte_order_marks.add(encoding)
-            elif what := why_not_utf8(head, path=source.path):
-                raise UserError(f"{source.label}: ", what)
+            else:
+                check_utf8(head, source.label, path=source.path)
         pieces = _decode(source, chunks, encoding, skip=len(mark))
         if structure is None:
             return [(1, pieces)]
@@ -154,19 +152,9 @@ class TextReader:
         """The text in the field of each record, normalised: the line where the record begins, and its pieces."""
         field, label, labels = self.config.field, source.label, self.config.label_fields
         setting = "data.items" if self.config.items else "data.field"  # which names the field
-        # The readers of records are imported for them alone.
-        if structure.kind == JSON_LINES:
-            from chargpt.text.json_lines import json_documents
+        from chargpt.text.records import documents_in  # only a text with records needs it
 
-            documents = json_documents(pieces, field=field, label=label, labels=labels, setting=setting)
-        elif structure.kind == JSON:
-            from chargpt.text.json_lines import json_list_documents
-
-            documents = json_list_documents(pieces, field=field, label=label, labels=labels, setting=setting)
-        else:
-            from chargpt.text.tables import table_documents
-
-            documents = table_documents(pieces, field=field, structure=structure, label=label, labels=labels, setting=setting)
+        documents = documents_in(pieces, structure, field=field, label=label, labels=labels, setting=setting)
         for line, text in documents:
             self.records[structure.kind] += 1
             self.empty_records += not text

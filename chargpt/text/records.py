@@ -1,15 +1,295 @@
-"""What the readers of JSON and of tables share: the lines of a text that comes in pieces, and a text with its labels."""
+"""The records of JSON, JSON lines and tables: the text in a named field of each, with its labels.
 
+In JSON, a name such as `data.text` is that of a field, or of the field `text` in the object `data`, or in each object of the
+list `data`; these objects are then the records. A text may be a list of parts: Telegram and chats with pictures write it so.
+"""
+
+import csv
+import difflib
+import io
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
 
-from chargpt.errors import UserError
+from chargpt.errors import Option, UserError, Words
+from chargpt.text.formats import JSON, JSON_LINES, MAX_COMPARED, NAME, Structure, csv_reader, end_of, longest, named, texts_in
 
 MAX_LINE = 2**28  # characters, which must fit into memory
+MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
+MAX_COLUMNS = 2**20  # fields in a line; more would fill the memory, and are no table
+MAX_WITHOUT = 1000  # records at the beginning that may lack a field, before that is a mistake
+CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it means here
+    "unexpected end of data": "a field in quotes has no closing quote; close it",
+    "field larger than field limit": f"a field of more than {MAX_FIELD:,} characters; close its quote, or split it",
+    "expected after": "a quote inside a field in quotes; write it twice, as CSV does",
+}
+MISSING = object()  # in place of the value of a field that a record does not have
+KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an object"}
+BETWEEN = re.compile(r"[\s,\[\]]*")  # what is between the records of a list
+OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the beginning of an object
 
 
 def decoded(pieces: Iterable[bytes | str]) -> Iterator[str]:
     """The same pieces as str; bytes are ASCII, or whole characters of UTF-8."""
     return (piece if isinstance(piece, str) else piece.decode() for piece in pieces)
+
+
+def labelled(text: str, labels: Sequence[str]) -> str:
+    """A text with its `labels` before it, if there are any: joined by commas, each as one line, and a tab after the last."""
+    return f"{','.join(' '.join(label.split()) for label in labels)}\t{text}" if labels else text
+
+
+def documents_in(
+    pieces: Iterable[bytes | str],
+    structure: Structure,
+    *,
+    field: str,
+    label: str,
+    labels: Sequence[str] = (),
+    setting: str = "data.field",
+) -> Iterator[tuple[int, str]]:
+    """The line where each record of the text that `pieces` form begins, and the text in its `field`, which may be empty.
+
+    The values of the fields `labels` come before the text, see `labelled`. `label` names the file in errors, and `setting` what
+    `field` was given with. Raises UserError.
+    """
+    fields = [_Field(field, setting, label), *(_Field(name, "data.label", label) for name in labels)]
+    if structure.kind not in (JSON, JSON_LINES):
+        yield from _rows(decoded(pieces), structure, fields, label)
+        return
+    values = (_values_on_lines if structure.kind == JSON_LINES else _values)(decoded(pieces), label)
+    for line, value, source in values:
+        records = list(_records_in(value, field))
+        lines = {id(value): line}
+        if records and records[0][0] is not value:  # the records are inside it
+            lines |= zip(map(id, _objects_in(value)), _lines_of_objects(source, line))
+        for record, prefix in records:
+            where = lines.get(id(record), line)
+            text, *values_of_labels = (one.text_of(record, prefix, where) for one in fields)
+            yield where, labelled(text, values_of_labels)
+    for one in fields:
+        one.check_found()
+
+
+class _Field:
+    """A named field of the records of a JSON file. A record without it has an empty text; a file without it is a mistake."""
+
+    def __init__(self, name: str, setting: str, label: str) -> None:
+        self._name, self._setting, self._label = name, setting, label
+        self._without = 0  # records before the first one that has text in the field
+        self._problem: UserError | None = None  # the first of them
+        self._is_found = False
+
+    def text_of(self, record: object, prefix: str, line: int) -> str:
+        """The text of a `record` to which the `prefix` of the name leads. Raises UserError."""
+        where = f"{self._label}: line {line:,}"
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: not a JSON object; give an object with the text in a field in each line")
+        value = _value_of(record, self._name.removeprefix(prefix))
+        if self._setting == "data.label" and isinstance(value, (int, float)):  # true and false are numbers
+            value = json.dumps(value)
+        text = _joined(value) if isinstance(value, list) else value
+        if isinstance(text, (dict, int, float)):
+            raise UserError(f"{where}: field {self._name!r} is {KINDS[type(text)]}; ", *self._advice(record, prefix))
+        if not isinstance(text, str) or (isinstance(value, list) and value and not text):
+            if not self._is_found:
+                self._without += 1
+                if self._problem is None:
+                    what = f"no field {self._name!r}" if value is MISSING else f"no text in the field {self._name!r}"
+                    names = named(f"{prefix}{name}" for name in texts_in(record))
+                    self._problem = UserError(f"{where}: {what}, its fields are: {names}; ", *self._advice(record, prefix))
+                if self._without >= MAX_WITHOUT:
+                    raise self._problem
+            return ""
+        self._is_found = True
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            what = f"half a surrogate pair at character {error.start:,} of {self._name!r}"
+            raise UserError(f"{where}: {what}; correct that line") from None
+        return text
+
+    def check_found(self) -> None:
+        """Raise UserError if no record had text in this field, and some record was there."""
+        if self._problem is not None and not self._is_found:
+            raise self._problem
+
+    def column_in(self, header: list[str]) -> int:
+        """The number of the column of a table that has this name. Raises UserError."""
+        name, setting = self._name, self._setting
+        if header.count(name) == 1:
+            return header.index(name)
+        if name in header:
+            raise UserError(f"{self._label}: {header.count(name)} columns are named {name!r}; give each of them its own name")
+        close = difflib.get_close_matches(name, header[:MAX_COMPARED], n=1)
+        what_to_do: list[Words] = [f"name the one with the text in {setting}"]
+        if close:
+            what_to_do = ["did you mean ", Option(setting, close[0]), "?"]
+        if "," in name and set(name.split(",")) <= set(header):
+            what_to_do = ["give one alone, for example ", Option(setting, name.partition(",")[0])]
+        elif not close and not all(map(NAME.fullmatch, header)):
+            what_to_do.append(", or add a first line with the names of the columns if there is none")
+        raise UserError(f"{self._label}: no column {name!r}, its columns are: {named(header)}; ", *what_to_do)
+
+    def _advice(self, record: dict[str, Any], prefix: str) -> list[Words]:
+        texts = {f"{prefix}{name}": values for name, values in texts_in(record).items()}
+        inner = [name for name in texts if name.endswith(f".{self._name}")]
+        inside = {name: values for name, values in texts.items() if name.startswith(f"{self._name}.")}
+        close = inner[:1] or difflib.get_close_matches(
+            self._name, [name for name in texts if name != self._name][:MAX_COMPARED], n=1
+        )
+        if close and not inside:
+            return ["did you mean ", Option(self._setting, close[0]), "?"]
+        what_to_do: list[Words] = [f"name one with text in {self._setting}"]
+        if example := longest(inside) or longest(texts):
+            what_to_do += [", for example ", Option(self._setting, example)]
+        return what_to_do
+
+
+def _joined(parts: list[Any]) -> str:
+    """The text of a list: lines, if all of it is text, and otherwise the parts of one text, some of them in objects."""
+    if all(isinstance(part, str) for part in parts):
+        return "\n".join(parts)
+    texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _value_of(record: dict[str, Any], field: str) -> Any:
+    """The value of the field of that name, or of the one at the end of a path such as data.text; MISSING if there is none."""
+    if field in record:
+        return record[field]
+    value: Any = record
+    for name in field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return MISSING
+        value = value[name]
+    return value
+
+
+def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
+    """The records in a JSON value, and the part of the path `field` that leads to them.
+
+    They are the value itself if it has the field; or the objects of the list on the path; or, if the path begins elsewhere,
+    those of the only list in the value whose objects have the field.
+    """
+    rest = field.removeprefix(prefix)
+    if isinstance(value, dict) and _value_of(value, rest) is MISSING:
+        names = rest.split(".")
+        for count in range(1, len(names)):
+            head = ".".join(names[:count])
+            if isinstance(inner := _value_of(value, head), list):
+                for one in inner:
+                    yield from _records_in(one, field, f"{prefix}{head}.")
+                return
+        lists = [inner for inner in value.values() if isinstance(inner, list) and _has_field(inner, rest)]
+        if len(lists) == 1:
+            yield from ((one, prefix) for one in lists[0])
+            return
+    yield value, prefix
+
+
+def _has_field(values: list[Any], field: str) -> bool:
+    return all(isinstance(value, dict) for value in values) and any(_value_of(value, field) is not MISSING for value in values)
+
+
+def _objects_in(value: object) -> Iterator[object]:
+    """Every object in a JSON value, in the order in which they begin."""
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            yield inner
+            waiting += reversed(inner.values())
+        elif isinstance(inner, list):
+            waiting += reversed(inner)
+
+
+def _lines_of_objects(source: str, line: int) -> Iterator[int]:
+    """The line where each object in JSON begins, which begins itself on `line`."""
+    at = 0
+    for match in OBJECT.finditer(source):
+        if match.group() == "{":
+            line, at = line + source.count("\n", at, match.start()), match.start()
+            yield line
+
+
+def _values_on_lines(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:
+    """The number, the value and the text of each line that is not empty. Raises UserError."""
+    for number, line in enumerate(lines_in(pieces, label), 1):
+        if line and not line.isspace():
+            try:
+                yield number, json.loads(line), line
+            except (ValueError, RecursionError) as error:
+                what_to_do = "give one JSON object in each line, or a name that ends in .txt"
+                raise UserError(f"{label}: line {number:,}: not JSON ({error}); {what_to_do}") from None
+
+
+def _values(unread: Iterator[str], label: str) -> Iterator[tuple[int, Any, str]]:
+    """The line where each value of a list begins, the value and its JSON; values need not be in a list. Raises UserError."""
+    text, at, line, wanted = "", 0, 1, 1
+    decoder = json.JSONDecoder()
+    while True:
+        start = end_of(BETWEEN, text, at)
+        line += text.count("\n", at, start)
+        at, problem = start, ""
+        where = f"{label}: line {line:,}"
+        if at < len(text):
+            try:
+                value, end = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                problem = getattr(error, "msg", str(error))
+            else:
+                yield line, value, text[at:end]
+                line += text.count("\n", at, end)
+                at, wanted = end, 1
+                continue
+        text, at = text[at:], 0
+        if len(text) > MAX_LINE:
+            raise UserError(f"{where}: not JSON ({problem}), or a record longer than {MAX_LINE:,} characters; correct it")
+        more = list(islice(unread, wanted))
+        if not more:
+            if problem:
+                raise UserError(f"{where}: not JSON ({problem}); give a list of objects, or a name that ends in .txt")
+            return
+        text, wanted = text + "".join(more), 2 * wanted  # a long record is tried again only when it is twice as long
+
+
+def _rows(pieces: Iterable[str], structure: Structure, fields: Sequence[_Field], label: str) -> Iterator[tuple[int, str]]:
+    """The line where each record of a table begins, and the text in its columns `fields`; the first record is the header.
+
+    Empty lines are skipped. Line ends inside a field become newlines. Raises UserError.
+    """
+    csv.field_size_limit(MAX_FIELD)
+    rows = csv_reader(
+        _lines_of_table(pieces, structure.delimiter, label), delimiter=structure.delimiter, quoted=structure.quoted
+    )
+    header: list[str] = []
+    columns: list[int] = []
+    done = 0  # lines before the record
+    while True:
+        where = f"{label}: line {done + 1:,}"
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            known = next((what for text, what in CSV_PROBLEMS.items() if text in str(error)), f"not {structure.kind} ({error})")
+            raise UserError(f"{where}: {known}") from None
+        if row is None:
+            return
+        line, done = done + 1, rows.line_num
+        if not row:
+            continue
+        if not header:
+            header = [name.strip() for name in row]
+            columns = [one.column_in(header) for one in fields]
+            continue
+        if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
+            what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
+            count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
+            raise UserError(f"{where}: {count} (the separator is {structure.delimiter!r}); {what_to_do}")
+        text, *labels = (row[column] for column in columns)
+        yield line, labelled(text, labels)
 
 
 def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
@@ -29,6 +309,12 @@ def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
     yield "".join(held)
 
 
-def labelled(text: str, labels: Sequence[str]) -> str:
-    """A text with its `labels` before it, if there are any: joined by commas, each as one line, and a tab after the last."""
-    return f"{','.join(' '.join(label.split()) for label in labels)}\t{text}" if labels else text
+def _lines_of_table(pieces: Iterable[str], delimiter: str, label: str) -> Iterator[str]:
+    """The lines of a table, each with its end, which is a newline whatever it was. Raises UserError."""
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    translated = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, pieces), [""]))
+    for number, line in enumerate(lines_in(translated, label), 1):
+        if len(line) > MAX_COLUMNS and line.count(delimiter) > MAX_COLUMNS:
+            what = f"more than {MAX_COLUMNS:,} fields (the separator is {delimiter!r}); correct that line"
+            raise UserError(f"{label}: line {number:,}: {what}")
+        yield f"{line}\n"

@@ -10,10 +10,13 @@ import numpy as np
 from chargpt.errors import Message, Option, Words, join
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
-from chargpt.text.facts import COMPRESSED_SAMPLE
+from chargpt.text.facts import COMPRESSED_SAMPLE, TRAIN_SAMPLE, sample
+from chargpt.text.items import TAB, end_in
 from chargpt.text.tokenizer import character_name
 
 MAX_OVERLAP = 0.2  # of the validation split; code and reference texts repeat up to a tenth of their lines
+FORMS_MATTER = 1e-4  # share of the text that is written in the rarer of two forms, above which everybody is told
+LOOKS_DIFFERENT = ("<super>", "<sub>", "<circle>", "<square>", "<fraction>", "<font>")  # from what NFKC makes of it
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
 # Invisible characters that are part of correct text: what they do, and what a text contains that needs them.
@@ -30,10 +33,10 @@ HARMLESS = {
 
 
 def examine(corpus: Corpus) -> list[Notice]:
-    """Four notices on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
+    """Notices on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
 
-    Further ones warn of files that are read as they are although they have a structure, of a sorted list, and if too much of
-    the validation split is in the training split as well.
+    Further ones tell of characters that look the same, and warn of files that are read as they are although they have a
+    structure, of a sorted list, and if too much of the validation split is in the training split as well.
     """
     facts = corpus.facts
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
@@ -46,6 +49,7 @@ def examine(corpus: Corpus) -> list[Notice]:
     return [
         Notice("rarest", _rarest(corpus), "detail"),
         _odd(corpus),
+        *_forms(corpus),
         Notice("repeats", f"{facts.repeated:.1%} of the training split is repeated lines; {copies}{estimate}", "detail"),
         *(Notice("warning", warning) for warning in warnings),
         Notice("to beat", f"{bits}; as a loss, the n-gram model has {facts.ngram_loss:z.2f}{estimate}", "detail"),
@@ -77,7 +81,9 @@ def _rarest(corpus: Corpus) -> Words:
     if corpus.tokenizer.characters is None:
         return f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
     counts = corpus.counts[: len(corpus.tokenizer.characters)]
-    occurs = np.flatnonzero(counts if counts.any() else counts == 0)  # a vocabulary may have characters that the text lacks
+    own = [corpus.tokenizer.characters.find(mark) for mark in _own_marks(corpus)]
+    written = np.delete(np.arange(len(counts)), own)
+    occurs = written[counts[written] > 0] if counts[written].any() else np.arange(len(counts))  # it may lack some characters
     rarest = int(occurs[counts[occurs].argmin()])
     named = f"{character_name(corpus.tokenizer.characters[rarest])}, {_times(counts[rarest])}"
     rare = (counts > 0) & (counts < 3)
@@ -96,7 +102,7 @@ def _odd(corpus: Corpus) -> Notice:
     """Characters that are rarely intended: the model spends effort on them, and they often come from an earlier mistake."""
     if corpus.tokenizer.characters is None:
         return Notice("odd", "not checked with a vocabulary of bytes", "detail")
-    counts = {character: count for character, count in zip(corpus.tokenizer.characters, corpus.counts.tolist()) if count}
+    counts = _counts(corpus)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     harmless: Counter[str] = Counter()
     for character, count in counts.items():
@@ -104,7 +110,7 @@ def _odd(corpus: Corpus) -> Notice:
         does, needed_by = HARMLESS.get(character, ("", ()))
         if any(pattern.search(corpus.tokenizer.characters) for pattern in needed_by):
             harmless[does] += count
-        elif kind and character not in "\t\n\r":
+        elif kind and character not in "\t\n\r" + _own_marks(corpus):
             kinds[kind][character] += count
     found: list[Words] = [f"{of_kind.total():,} {kind} ({_named(of_kind)})" for kind, of_kind in kinds.items()]
     if replaced := counts.get("\ufffd"):
@@ -122,6 +128,58 @@ def _odd(corpus: Corpus) -> Notice:
     well = [f"{count:,} invisible that {does} (harmless)" for does, count in harmless.items()]
     said = join("; ", [join(", ", found or ["no odd characters"]), *well])
     return Notice("odd", said, "line" if found else "detail")
+
+
+def _counts(corpus: Corpus) -> dict[str, int]:
+    """How often each character occurs, without those that do not."""
+    return {character: count for character, count in zip(corpus.tokenizer.characters or "", corpus.counts.tolist()) if count}
+
+
+def _own_marks(corpus: Corpus) -> str:
+    """The characters that the program itself has put between items and labels."""
+    return "" if corpus.items is None else end_in(corpus.tokenizer) + TAB * bool(corpus.items.labels)
+
+
+def _forms(corpus: Corpus) -> list[Notice]:
+    """A notice on characters that look the same: for a model they are as different as any two."""
+    counts, rarer = _counts(corpus), 0
+    by_form: dict[str, list[str]] = {}
+
+    def add(mend: str, one: str, other: str, count: int) -> None:
+        nonlocal rarer
+        rarer += min(count, counts[other])
+        by_form.setdefault(mend, []).append(f"{count:,} {one} beside {counts[other]:,} {_code_point(other)}")
+
+    for character, count in counts.items():
+        for form in ("NFC", "NFKC"):
+            same = unicodedata.normalize(form, character)
+            looks_same = not unicodedata.decomposition(character).startswith(LOOKS_DIFFERENT)
+            if same != character and looks_same and (same in counts or (same.isalpha() and set(same) <= counts.keys())):
+                add(form, _code_point(character), same[0], count)
+                break
+    combining = "".join(character for character in counts if unicodedata.combining(character))
+    if combining:  # a letter of two characters: only the text has how often it occurs
+        text = "".join(corpus.tokenizer.decode(sample(ids, TRAIN_SAMPLE)) for ids in (corpus.train, corpus.val))
+        for letter, count in Counter(re.findall(f"[^\\W\\d_][{combining}]+", text)).items():
+            same = unicodedata.normalize("NFC", letter)
+            if len(same) == 1 and same in counts:
+                add("NFC", " ".join(f"U+{ord(c):04X}" for c in letter), same, count)
+    for curly, straight in zip("“”‘’", "\"\"''"):
+        if straight in counts and curly in counts:
+            add("", _code_point(curly), straight, counts[curly])
+    if not by_form:
+        return []
+    said: list[Words] = []
+    for mend, found in by_form.items():
+        listed = ", ".join(found[:MAX_NAMED]) + (f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else "")
+        advice = Message(Option("data.normalize", mend), " makes them one") if mend else "write them in one way in the text"
+        said.append(Message(f"{listed} (", advice, ")"))
+    is_much = rarer > FORMS_MATTER * corpus.characters
+    return [Notice("alike", join("; ", said), "line" if is_much else "detail")]
+
+
+def _code_point(character: str) -> str:
+    return f"{character} U+{ord(character):04X}" if character.isprintable() and character != " " else f"U+{ord(character):04X}"
 
 
 def _named(counts: Counter[str]) -> str:

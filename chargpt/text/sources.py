@@ -7,6 +7,7 @@ knows compressed and binary files, `structure.py` files whose records have field
 import difflib
 import fnmatch
 import hashlib
+import mmap
 import os
 import re
 import shutil
@@ -16,27 +17,28 @@ import sysconfig
 import tempfile
 import unicodedata
 import urllib.request
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from chargpt.errors import Message, Option, UserError, Words, shell_word
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.terminal import log, shown
-from chargpt.text.duplicates import duplicates
-from chargpt.text.formats import CHECKPOINT, DOCUMENTS, plain_name, refuse_checkpoint
-from chargpt.text.source_bytes import Source, Sources, walk
+from chargpt.text.compression import plain_name
+from chargpt.text.formats import CHECKPOINT, DOCUMENTS, refuse_checkpoint
+from chargpt.text.source import Source, Sources, walk
 
 DEFAULT = "python-docs"
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+MAX_NAMED = 3  # files that a note names
 MAX_DOWNLOAD = 2**24  # bytes
 READ_ONCE = "files that are the same as another file, read once"
 HELD_OUT = "files removed from the training text because they are validation text"
-OTHERS = "files left out that do not match {pattern} (data.pattern chooses which are read)"
 CHUNK = 2**20  # bytes read at a time
+HEAD = 2**16  # bytes of two files that are compared first
 RUN_STEP = re.compile(r"step-[0-9]{8,15}(\.[0-9]+)?")  # the name of a checkpoint in the folder of a run
 
 
@@ -64,6 +66,43 @@ def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: P
         raise UserError(f"data.val_text: {val_text} is the training text as well; give another, or use data.val_fraction")
     files = [f"{len(train) + len(val):,} files"] if len(train) + len(val) > 1 else []
     return Sources(train=train, val=val, notes=files + [f"{what}: {count:,}" for what, count in skipped.items()])
+
+
+def duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
+    """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared.
+
+    Files are equal if they are the same file on the disk or have the same content. The whole content is read only where size
+    and beginning are equal. Raises UserError if a source cannot be read.
+    """
+    found: dict[Source, Source] = {}
+    for group in _alike(sources, lambda source: source.identity or source):
+        found |= dict.fromkeys(group[1:], group[0])
+    groups = [[source for source in sources if source not in found and source.size != 0]]
+    are_sizes_known = all(source.size is not None for source in groups[0])  # that of a compressed text is not
+    for key in ([lambda source: source.size] if are_sizes_known else []) + [_digest_of_head, _digest]:
+        groups = [alike for group in groups for alike in _alike(group, key)]
+    return found | {source: group[0] for group in groups for source in group[1:]}
+
+
+def _alike(sources: Iterable[Source], key: Callable[[Source], Hashable]) -> list[list[Source]]:
+    """The sources with equal keys, in groups of two or more."""
+    by_key: dict[Hashable, list[Source]] = defaultdict(list)
+    for source in sources:
+        by_key[key(source)].append(source)
+    return [group for group in by_key.values() if len(group) > 1]
+
+
+def _digest_of_head(source: Source) -> bytes:
+    return hashlib.sha256(next(source.chunks(HEAD), b"")).digest()
+
+
+def _digest(source: Source) -> Hashable:
+    """A hash of the content; for an empty source a value that no other source has."""
+    digest, size = hashlib.sha256(), 0
+    for chunk in source.chunks(CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+    return digest.digest() if size else source
 
 
 def run_name(texts: Sequence[str]) -> str:
@@ -156,41 +195,43 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
     what_to_do = "free some space there, or name another folder in data.cache"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        copy = tempfile.TemporaryFile(dir=folder)  # it has no name: the system removes it when the process ends
         size, limit = 0, shutil.disk_usage(folder).free // 2
-        while chunk := stream.read(CHUNK):
-            size += len(chunk)
-            if size > limit:
-                copy.close()
-                raise UserError(f"{label}: more than {limit:,} bytes, half of the free space in {shown(folder)}; {what_to_do}")
-            copy.write(chunk)
-        copy.flush()
+        with tempfile.TemporaryFile(dir=folder) as copy:  # it has no name: the system removes it when nothing uses it any more
+            while chunk := stream.read(CHUNK):
+                size += len(chunk)
+                if size > limit:
+                    what = f"more than {limit:,} bytes, half of the free space in {shown(folder)}"
+                    raise UserError(f"{label}: {what}; {what_to_do}")
+                copy.write(chunk)
+            copy.flush()
+            content = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
     except OSError as error:
         raise UserError(f"{label}: {error.strerror} while copying it to {shown(folder)}; {what_to_do}") from None
-    return Source(label=label, copy=copy)
+    return Source(label=label, content=content)
 
 
 def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:
     """The files anywhere below `folder` that match `pattern`, sorted."""
     files = list(walk(folder, skipped=skipped))
-    matching = [path for path in files if fnmatch.fnmatch(plain_name(path), pattern)]
+    matching = [path for path in files if fnmatch.fnmatchcase(plain_name(path).name.lower(), pattern.lower())]
     if not matching:
         refuse_checkpoint(folder)
         raise UserError(f"{shown(folder)}: ", _no_match(files, pattern))
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
-    if len(matching) < len(files):
-        skipped[OTHERS.format(pattern=pattern)] += len(files) - len(matching)
+    if others := [shown(path.relative_to(folder)) for path in files if path not in set(matching)]:
+        names = ", ".join(others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
+        skipped[f"files left out that do not match {pattern} ({names}; data.pattern chooses which are read)"] += len(others)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 
 
 def _no_match(files: list[Path], pattern: str) -> Words:
     if not files:
         return "an empty folder; give a folder with texts"
-    suffix, count = Counter(plain_name(path).suffix for path in files).most_common(1)[0]
-    if what := DOCUMENTS.get(suffix.lower()):
-        document = next(path for path in files if path.suffix == suffix)
+    suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
+    if what := DOCUMENTS.get(suffix):
+        document = next(path for path in files if path.suffix.lower() == suffix)
         what = what.format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
         return f"none of its {len(files):,} files matches {pattern}, {count:,} match *{suffix}: each is {what}"
     wanted = f"*{suffix}" if suffix else "*"

@@ -15,7 +15,8 @@ from chargpt.text.normalization import TextNormalizer
 
 CODE_POINTS = 0x110000  # the number of code points in Unicode
 FOLDED = "\N{REPLACEMENT CHARACTER}"  # the id of folded characters decodes to this
-LOOK_ALIKES = str.maketrans("‘’‚‛“”„‐‑‒–—―−×•·\t\r\u2028\u2029", "''''\"\"\"-------x** \n\n\n")
+# Characters that look alike, or stand for each other where one of them is not at hand; the plain one is the first.
+LOOK_ALIKES = ('"“”„‟″«»', "'’‘‚‛′ʼ`´", "-‐‑‒–—―−", " \t", "\n\r\u2028\u2029", "x×", "*•·")
 MAX_LISTED = 8  # unknown characters that an error message describes
 
 
@@ -193,8 +194,9 @@ class Tokenizer:
     def nearest(self, character: str) -> str | None:
         """A known character similar to `character`: its other case, base letter, plain look-alike, or one of its category."""
         known = self.characters or ""
-        plain = unicodedata.normalize("NFKD", character)[0].translate(LOOK_ALIKES)
-        for candidate in (character.swapcase(), plain, plain.swapcase()):
+        base = unicodedata.normalize("NFKD", character)[0]
+        group = next((group for group in LOOK_ALIKES if base in group), base)
+        for candidate in (character.swapcase(), base, *group, base.swapcase()):
             if candidate in known and len(candidate) == 1:
                 return candidate
         category = unicodedata.category(character)

@@ -83,3 +83,15 @@ def test_a_huge_line_comes_in_parts(monkeypatch):
     assert [(line.number, len(line.text)) for line in lines] == [(1, 10), (1, 10), (1, 6), (2, 10), (2, 1)]
     raw = ("a" * 9 + "中" * 3).encode()
     assert [line.text for line in lines_of([(raw, np.zeros(len(raw)))])] == ["a" * 9, "中中中"]
+
+
+@pytest.mark.parametrize("longest", [4, 5, 6, 7, 11])
+def test_a_long_line_of_bytes_is_never_cut_inside_a_character(longest, monkeypatch):
+    monkeypatch.setattr(scored_text, "LONGEST", longest)
+    text = "aé中\U0001f600" * 9 + "\n" + "\U0001f600中éa" * 7
+    for start in range(4):
+        raw = (text[start:]).encode()
+        for cut in range(0, 12):
+            lines = list(lines_of([(raw[:cut], np.zeros(cut)), (raw[cut:], np.zeros(len(raw) - cut))]))
+            assert "".join(line.text for line in lines) == text[start:]
+            assert sum(len(line.bits) for line in lines) == len(text[start:])

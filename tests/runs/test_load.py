@@ -33,6 +33,20 @@ def test_a_run_is_found_by_name_by_path_and_by_being_the_newest(tmp_path, monkey
     assert find_run("old", tmp_path) == old
 
 
+def test_a_path_into_a_run_is_that_run(run, tmp_path, monkeypatch):
+    for inside in ("step-00001000", "step-00001000/model.safetensors", "step-00001000/", "config.yaml", "best.json"):
+        (run / "best.json").touch()
+        (run / "config.yaml").touch()
+        assert find_run(str(run / inside), tmp_path) == run
+    assert find_checkpoint(str(run / "step-00001000" / "model.safetensors"), Path())[0].step == 1000
+    assert find_checkpoint(str(run / "config.yaml"), Path())[0].step == 500
+    monkeypatch.chdir(run / "step-00000500")
+    assert find_run("state.json", tmp_path) == find_run("..", tmp_path) == run
+    for unknown in ("nothing", str(run / "nothing"), str(tmp_path / "nothing")):
+        with pytest.raises(UserError, match="no run of that name or path"):
+            find_run(unknown, tmp_path)
+
+
 def test_a_run_writes_with_its_best_checkpoint_and_a_step_folder_with_its_own(run):
     assert find_checkpoint(str(run), Path())[0].step == 500
     assert find_checkpoint(f"{run}/step-00001000/", Path())[0].step == 1000

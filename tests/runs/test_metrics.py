@@ -38,7 +38,7 @@ def test_damage_is_left_out(tmp_path):
     lines = ['{"step": 5, "a": 1}', '{"step": 3, "a": 2}', '{"step": true, "a": 3}', "[]", '{"a": 4}', '{"step": 6, "a": "x"}']
     lines += [
         '{"stage": "x", "step": 7}',
-        '{"step": 7, "a": 1e300, "b": NaN, "c": false, "sample": 3}',
+        '{"step": 7, "a": 1e300, "b": NaN, "c": false, "sample": 3, "d": 1' + "0" * 400 + "}",
         '{"step": 8, "a": 9}',
         "[" * 100_000,
         '{"step": 9',
@@ -46,6 +46,16 @@ def test_damage_is_left_out(tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode() + b"\xff\0")
     (log,) = read_metrics(tmp_path)
     assert log.curves == {"a": [(5, 1.0), (8, 9.0)]} and log.samples == []
+
+
+def test_a_log_of_a_stranger_is_read_in_little_memory_and_time(tmp_path):
+    """A file of 30 GB that holds nothing, and a line without an end."""
+    with open(tmp_path / "metrics.jsonl", "w") as file:
+        file.write('{"step": 1, "a": 2}\n' + "[" * 10**6 + '\n{"step": 2, "a": 3}\n')
+        file.truncate(30 * 10**9)
+    assert read_metrics(tmp_path)[0].curves == {"a": [(1, 2.0), (2, 3.0)]}
+    MetricsFile(tmp_path, step=1).close()
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "a": 2}\n'
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

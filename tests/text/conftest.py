@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chargpt.config import DataConfig
-from chargpt.text import source_bytes
+from chargpt.text import source
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 
@@ -14,7 +14,7 @@ from chargpt.text.tokenizer import Tokenizer
 @pytest.fixture(autouse=True)
 def short_time_of_doubt(monkeypatch) -> None:
     """A file is trusted to be unchanged a tenth of a second after its last change."""
-    monkeypatch.setattr(source_bytes, "RACY_NS", 100_000_000)
+    monkeypatch.setattr(source, "RACY_NS", 100_000_000)
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def test_two_runs_that_start_at_once_share_one_encoding(programs, load, tmp_path
 @pytest.mark.parametrize("racy", [0, 10**12])
 def test_a_cache_that_cannot_be_written_to_says_so(load, tmp_path, monkeypatch, racy):
     """Also for a text that was not changed just now, which is looked for in the cache first."""
-    monkeypatch.setattr("chargpt.text.source_bytes.RACY_NS", racy)
+    monkeypatch.setattr("chargpt.text.source.RACY_NS", racy)
     (tmp_path / "text.txt").write_text("the sea and the stone")
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file.*; name a folder that can be written to in data.cache"):

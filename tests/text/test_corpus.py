@@ -12,7 +12,7 @@ from text_helpers import text_of
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError, notice_line
 from chargpt.text.corpus import absolute_paths, cached_corpus
-from chargpt.text.encoding import BLOCKS, MARGIN
+from chargpt.text.ids import BLOCKS, MARGIN
 from chargpt.text.tokenizer import UnknownCharacters
 
 TOO_SHORT = {
@@ -30,6 +30,14 @@ def test_a_text_that_is_too_short_says_in_one_line_what_to_do(content, message, 
     with pytest.raises(UserError, match=message) as error:
         load(path, block_size=64)
     assert "\n" not in str(error.value)
+
+
+def test_more_characters_than_a_language_has_are_refused_with_the_setting(load, tmp_path, monkeypatch):
+    monkeypatch.setattr("chargpt.text.corpus.MAX_VOCAB", 100)
+    (tmp_path / "a.txt").write_text("".join(map(chr, range(0x4E00, 0x4E00 + 101))))
+    with pytest.raises(UserError, match="101 distinct characters are more than any language has, .*; add data.max_vocab=10000"):
+        load(tmp_path / "a.txt")
+    assert load(tmp_path / "a.txt", max_vocab=50).tokenizer.vocab_size == 50
 
 
 def test_the_advice_given_for_a_short_poem_works(load, tmp_path):

@@ -1,83 +1,186 @@
-"""Compressed files are read like plain ones, and files that are not text are recognised."""
+"""Structured files are recognised, plain text and source code are not, and a warning says what to do."""
 
-import bz2
-import gzip
-import io
-import lzma
-import tarfile
+import inspect
+import json
+import random
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from text_helpers import text_of
 
+import chargpt.text.facts
+import model
+from chargpt.config import DataConfig
 from chargpt.terminal import UserError
+from chargpt.text.formats import recognise, warnings_about
+from chargpt.text.source import Source
 
-TEXT = "the sea and the stone\n" * 20
-
-
-@pytest.mark.parametrize("name, pack", [("sea.txt.gz", gzip.compress), ("sea.xz", lzma.compress), ("sea.bz2", bz2.compress)])
-def test_compressed_texts_read_like_plain_ones(name, pack, load, tmp_path):
-    (tmp_path / name).write_bytes(pack(TEXT.encode()))
-    (tmp_path / "plain.txt").write_text(TEXT)
-    packed, plain = load(tmp_path / name), load(tmp_path / "plain.txt")
-    assert text_of(packed) == TEXT and packed.fingerprint == plain.fingerprint and packed.name == "sea"
-    (tmp_path / name).write_bytes(pack(TEXT.encode())[:-9])
-    with pytest.raises(UserError, match=f"{name}: damaged or cut off .*; give a file that can be read"):
-        load(tmp_path / name)
-
-
-def test_zstd_where_there_is_a_library_and_a_line_on_what_is_missing_where_not(load, tmp_path):
-    path = tmp_path / "sea.txt.zst"
-    path.write_bytes(b"")
-    try:
-        from compression import zstd
-    except ImportError:
-        try:
-            from backports import zstd
-        except ImportError:
-            with pytest.raises(UserError, match="this Python cannot read .zst; unpack it .*, or pip install backports.zstd"):
-                load(path)
-            return
-    path.write_bytes(zstd.compress(TEXT.encode()) + zstd.compress(TEXT.encode()))
-    assert text_of(load(path)) == TEXT * 2
-    for damaged in (path.read_bytes()[:-5], path.read_bytes() + b"junk"):
-        path.write_bytes(damaged)
-        with pytest.raises(UserError, match="damaged or cut off"):
-            load(path)
-
-
-def tar_of(content: bytes, mode: str = "w") -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode=mode) as archive:
-        member = tarfile.TarInfo("sea.txt")
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
-    return file.getvalue()
-
-
-NOT_TEXT = {
-    "a.txt": (tar_of(TEXT.encode()), "a tar archive, not text; unpack it and give the folder"),
-    "a.tar": (tar_of(TEXT.encode() * 1000), "a tar archive"),
-    "a.tar.gz": (tar_of(TEXT.encode(), "w:gz"), "a tar archive"),
-    "a.tgz": (tar_of(TEXT.encode(), "w:gz"), "a tar archive, not text; unpack it"),
-    "zeros.txt": (bytes(100_000), "most of it is NUL bytes, so it is not text"),
-    "zeros.gz": (gzip.compress(bytes(100_000)), "most of it is NUL bytes"),
-    "sea.txt": (TEXT.encode("utf-16-le"), "it reads as utf-16-le, so add data.encoding=utf-16-le"),
-    "stone.txt": (TEXT.encode("utf-32-be"), "it reads as utf-32-be"),
-    "b.txt": (bz2.compress(TEXT.encode()), "compressed with bzip2; give it a name that ends in .bz2"),
+ROWS = [(n, random.Random(n).choice(["Anna", "Ben"]), f"Dear friend, the sea is {n} miles away.") for n in range(50)]
+CSV = "id,name,body\n" + "".join(f'{n},{name},"{body}"\n' for n, name, body in ROWS)
+TSV = "id\tname\tbody\n" + "".join(f"{n}\t{name}\t{body}\n" for n, name, body in ROWS)
+RECORDS = [{"id": n, "body": body} for n, _, body in ROWS]
+LINES = "\n".join(map(json.dumps, RECORDS))
+HTML = "<html><head><style>p {}</style></head><body><h2>Night</h2><p>the sea &amp;<br>the stone</p></body></html>"
+XML = '<?xml version="1.0"?>\n<poem><line>the sea</line><line>the stone</line></poem>'
+SRT = "1\n00:00:01,000 --> 00:00:02,000\n<i>the sea</i>\n\n2\n00:00:03,000 --> 00:00:04,000\nthe stone\n"
+VTT = "WEBVTT\n\n00:01.000 --> 00:02.000\nthe sea\n\n00:03.000 --> 00:04.000\nthe stone\n"
+CUES = "Kind: captions\n\nNOTE by us\nand them\n\nfirst\n00:01.000 --> 00:02.000 align:start\n<v Ann>the <00:01.500><c>sea</c>"
+LRC = "[ar:Nobody]\n[length: 03:00]\n[00:01.50]the <00:01.70>sea\n[01:02.50][02:02.50] the stone\n"
+PGN = '[Event "Casual"]\n[White "Ann"]\n\n1. e4 e5 2. Nf3\n\n[Event "Other"]\n\n1. d4 d5\n'
+SBV = "0:00:01.000,0:00:02.000\nthe sea\n\n0:00:03.000,0:00:04.000\nthe stone\n"
+ASS = "[Script Info]\nTitle: x\n\n[Events]\nFormat: Layer\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,{\\i1}the sea\n"
+ASS += "Dialogue: 0,0:00:03.00,0:00:04.00,Default,,0,0,0,,the stone\n"
+FASTA = ">one made up\nACGTACGTACGT\nAC\n>two\nGGGTTTGGGTTT\n"
+TEXTS = {  # of files with markup: the suffix, the content, and the lines of the text
+    "HTML": ("html", HTML, ["Night", "the sea &", "the stone"]),
+    "XML": ("xml", XML, ["the sea", "the stone"]),
+    "SRT": ("srt", SRT, ["the sea", "the stone"]),
+    "SRT of a number, with a place": ("srt", SRT.replace("the stone", "{\\an8}42"), ["the sea", "42"]),
+    "WebVTT": ("vtt", VTT, ["the sea", "the stone"]),
+    "WebVTT with all that it may have": ("vtt", f"WEBVTT\n{CUES}\n", ["the sea"]),
+    "WebVTT without a name": ("txt", VTT, ["the sea", "the stone"]),
+    "LRC": ("lrc", LRC, ["the sea", "the stone"]),
+    "LRC without a name": ("txt", LRC, ["the sea", "the stone"]),
+    "PGN": ("pgn", PGN, ["1. e4 e5 2. Nf3", "1. d4 d5"]),
+    "PGN without a name": ("txt", PGN, ["1. e4 e5 2. Nf3", "1. d4 d5"]),
+    "SBV": ("txt", SBV, ["the sea", "the stone"]),
+    "FASTQ": ("fq", "@r1\nACGTACGT\n+\nII@II+II\n@r2\nGGGG\n+r2\n@III\n", ["ACGTACGT", "GGGG"]),
+    "ASS": ("txt", ASS, ["the sea", "the stone"]),
+    "MicroDVD": ("sub", "{10}{20}the sea\n{30}{40}the stone\n", ["the sea", "the stone"]),
+}
+RECOGNISED = {
+    "CSV by its name": (".csv", CSV, "CSV", ","),
+    "CSV with semicolons": (".csv", CSV.replace(",", ";"), "CSV", ";"),
+    "CSV by its lines": (".txt", CSV.replace('"Dear friend, ', '"'), "CSV", ","),
+    "TSV by its name": (".tsv", TSV, "TSV", "\t"),
+    "TSV by its lines": ("", TSV, "TSV", "\t"),
+    "JSON lines": ("", LINES, "JSON lines", ""),
+    "a JSON list": ("", json.dumps(RECORDS, indent=1), "JSON", ""),
+    "a JSON object": ("", json.dumps({"poems": RECORDS}), "JSON", ""),
+    "HTML": ("", "\n<!DOCTYPE html>\n" + HTML, "HTML", ""),
+    "HTML without a type": (".txt", HTML, "HTML", ""),
+    "a piece of HTML by its name": (".html", "the sea <b>and</b> the stone", "HTML", ""),
+    "XML": ("", XML, "XML", ""),
+    "SRT": ("", "\ufeff" + SRT.replace("\n", "\r\n"), "SRT", ""),
+    "WebVTT": ("", VTT, "WebVTT", ""),
+    "FASTA": (".txt", FASTA, "FASTA", ""),
+    "one column": (".csv", 'the sea\n"the stone, too"\n', "CSV", ","),
+    "a JSON object that is cut": ("", json.dumps({"poems": RECORDS})[:700], "JSON", ""),
+}
+PLAIN = {
+    "prose": "The sea, the stone, and the wind.\nIt was late, it was dark, and it was cold.\n" * 20,
+    "a list": "\n".join(f"Anna{n}" for n in range(100)),
+    "verses with two commas each": "the sea, the stone, the wind,\n" * 40,
+    "Python": inspect.getsource(model),
+    "Python without strings at the margin": inspect.getsource(chargpt.text.facts),
+    "a dictionary in Python": "{'a': 1, 'b': 2}\n",
+    "braces": "{ the sea }\n[ the stone ]\n",
+    "tabs as indentation": "\tthe sea\n\tthe stone\n" * 20,
+    "nothing": "",
 }
 
 
-@pytest.mark.parametrize("name", NOT_TEXT)
-def test_a_file_that_is_not_text_is_recognised_when_it_is_named_and_in_a_folder(name, load, tmp_path):
-    content, message = NOT_TEXT[name]
-    (tmp_path / "all").mkdir()
-    (tmp_path / "all" / name).write_bytes(content)
-    with pytest.raises(UserError, match=f"{name}: {message}"):
-        load(tmp_path / "all" / name)
-    with pytest.raises(UserError, match="binary files skipped: 1"):
-        load(tmp_path / "all", pattern="*")
+@pytest.mark.parametrize("case", RECOGNISED)
+def test_a_structured_file_is_recognised(case):
+    suffix, head, kind, delimiter = RECOGNISED[case]
+    found = recognise(suffix, head)
+    assert (found.kind, found.delimiter) == (kind, delimiter)
 
 
-def test_a_vocabulary_of_bytes_takes_any_file(load, tmp_path):
-    (tmp_path / "zeros").write_bytes(bytes(1000))
-    assert load(tmp_path / "zeros", vocabulary="bytes").characters == 1000
+@pytest.mark.parametrize("case", PLAIN)
+def test_plain_text_and_code_are_not_taken_for_anything_else(case):
+    for suffix in ("", ".txt"):
+        assert recognise(suffix, PLAIN[case]) is None
+
+
+def test_the_field_with_the_longest_text_is_proposed():
+    assert {
+        recognise(*file).longest for file in ((".csv", CSV), (".tsv", TSV), ("", LINES), (".json", json.dumps(RECORDS)))
+    } == {"body"}
+
+
+def warnings(folder: Path, reading: DataConfig = DataConfig(), **files: str) -> list[str]:
+    sources = []
+    for name, content in files.items():
+        path = folder / name.replace("_", ".", 1)
+        path.write_text(content)
+        sources.append(Source(label=path.name, path=path))
+    return list(map(str, warnings_about(sources, reading)))
+
+
+def test_each_format_is_one_line_with_the_setting_to_add(tmp_path):
+    csv, tsv = warnings(tmp_path, a_csv=CSV, b_csv=CSV, c_txt=PLAIN["prose"], d_tsv=TSV)
+    assert csv.startswith("a.csv and 1 more: CSV") and "id, name, body" in csv and csv.endswith("add data.field=body")
+    assert tsv.startswith("d.tsv: TSV") and "\n" not in csv + tsv
+    (spaces,) = warnings(tmp_path, a_csv="id,the body\n" + "1,the sea\n" * 20)
+    assert spaces.endswith("data.field='the body'") or sys.platform == "win32"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the command is split as a POSIX shell does")
+@pytest.mark.parametrize("case", TEXTS)
+def test_the_command_that_a_warning_names_writes_the_text_alone(case, tmp_path):
+    suffix, content, text = TEXTS[case]
+    (warning,) = warnings(tmp_path, **{f"my file_{suffix}": content})
+    command, _, target = warning.partition("for its text alone: ")[2].rpartition(" > ")
+    _, *arguments = shlex.split(command)
+    written = subprocess.run([sys.executable, *arguments], capture_output=True, check=True, text=True).stdout
+    assert shlex.split(target) == ["my file.txt"]
+    assert [line for line in written.splitlines() if line.strip()] == text
+
+
+def test_sequences_with_headers_are_told_of_items(tmp_path):
+    one, two = warnings(tmp_path, a_fasta=FASTA), warnings(tmp_path, a_txt=FASTA)
+    assert one[0].endswith("one item each, add data.items=line") and "that ends in .fasta, and add data.items=line" in two[0]
+    (said,) = warnings(tmp_path, c_csv="the sea\nthe stone\n")
+    assert "add a first line with the names of the columns" in said
+    assert not warnings(tmp_path, reading=DataConfig(items="line"), b_fasta=FASTA)
+
+
+OTHERS = {
+    "a log of a chat": "[12:05:33] <ann> the sea\n[12:06:01] <ben> the stone\n",
+    "a quoted mail": "> the sea\n> and the stone\nyes\n",
+    "a play": "[Enter ANN and BEN]\nANN: The sea!\n",
+    "a numbered list": "1\nthe sea\n2\nthe stone\n",
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_only_looks_like_markup_is_plain_text(case):
+    assert recognise(".txt", OTHERS[case]) is None
+
+
+def test_the_fields_of_json_are_named_by_the_paths_that_read_them(tmp_path):
+    chat = {"name": "us", "messages": [{"from": "ann", "text": ["the ", {"type": "b", "text": "sea"}]}] * 900}
+    (said,) = warnings(tmp_path, a_json=json.dumps(chat, indent=1))
+    assert said.endswith(
+        "its fields are name, messages.from, messages.text; for the text of one alone, add data.field=messages.text"
+    )
+
+
+NO_EFFECT = {
+    "a field of plain text": (
+        {"field": "body", "format": "fields"},
+        "data.field: 'body' given, but .*a.txt is plain text, which",
+    ),
+    "a field and plain reading": ({"field": "body", "format": "text"}, "data.field: 'body' given with data.format=text"),
+    "a pattern without a folder": ({"pattern": "*.md"}, r"data.pattern: '\*.md' given, but no folder is read; leave it out"),
+    "a separator of one document": ({"separator": "x"}, "data.separator: 'x' given, but .*a.txt is one document; leave"),
+}
+
+
+@pytest.mark.parametrize("case", NO_EFFECT)
+def test_a_setting_that_does_nothing_is_an_error_if_it_was_given(case, load, tmp_path):
+    settings, message = NO_EFFECT[case]
+    (tmp_path / "a.txt").write_text("the sea and the stone")
+    with pytest.raises(UserError, match=message):
+        load(tmp_path / "a.txt", asked=settings, **settings)
+    assert load(tmp_path / "a.txt", **settings).characters == 21, "a file of settings may be for several texts"
+
+
+def test_a_fraction_beside_a_text_for_validation_is_an_error(load, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"the sea and the stone of {name}")
+    with pytest.raises(UserError, match="data.val_fraction: 0.5 given, but data.val_text validates; leave one of them out"):
+        load(tmp_path / "a.txt", val_text=str(tmp_path / "b.txt"), asked=["val_fraction"])

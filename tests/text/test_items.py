@@ -82,6 +82,23 @@ def test_no_item_is_on_both_sides_and_each_stays_where_it_is(load, tmp_path):
     assert corpus.tokenizer.decode(corpus.train).split("\n")[:50] != sorted(train)[:50]
 
 
+@pytest.mark.parametrize("most", [2, 30, 400, 5000])
+@pytest.mark.parametrize("fraction", [0.05, 0.1, 0.3])
+def test_a_frequent_item_does_not_take_the_validation_split_beyond_its_share(most, fraction, load, tmp_path):
+    draw = random.Random(most)
+    names = [name for name in NAMES for _ in range(draw.randint(1, 9))] + ["most"] * most
+    draw.shuffle(names)
+    corpus = load(write(tmp_path / "a.txt", "\n".join(names)), items="line", val_fraction=fraction)
+    train, val = (items_in(ids, corpus.tokenizer, has_labels=False) for ids in (corpus.train, corpus.val))
+    assert sorted(item.text for item in train + val) == sorted(names) and not set(train) & set(val)
+    assert 1 <= len(val) <= max(9, 2 * round(fraction * len(names)))
+
+
+def test_a_list_of_two_items_is_split_so_that_the_frequent_one_is_learned(load, tmp_path):
+    corpus = load(write(tmp_path / "a.txt", "same\n" * 1000 + "other\n"), items="line", val_fraction=0.1)
+    assert corpus.tokenizer.decode(corpus.val) == "other\n" and any("same (1,000 times)" in note for note in corpus.notes)
+
+
 def test_the_order_and_the_fingerprint_are_those_of_the_content_and_the_settings(load, tmp_path):
     path = write(tmp_path / "a.csv", "race,name\n" + "".join(f"{label},{text}\n" for label, text in LABELLED))
     first, again = load(path, items="name", label="race"), load(path, items="name", label="race", cache=str(tmp_path / "c"))

@@ -68,6 +68,43 @@ def test_invisible_characters_that_a_text_needs_are_called_harmless(case, load_s
     assert f"1 invisible (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
 
 
+FORMS = {  # a text, what is said of its forms, and whether everybody is told
+    "an accent": (
+        "l'été à la mer. " * 9 + "l'e\u0301te\u0301",
+        "2 U+0065 U+0301 beside 18 é U+00E9 (data.normalize=NFC makes them one)",
+        True,
+    ),
+    "spaces": (
+        "the sea and\u00a0the\u2009stone",
+        "1 U+00A0 beside 2 U+0020, 1 U+2009 beside 2 U+0020 (data.normalize=NFKC",
+        True,
+    ),
+    "quotes": ('"the sea" and “the stone”', '1 “ U+201C beside 2 " U+0022, 1 ” U+201D beside 2 " U+0022 (write them', True),
+    "a micro sign": ("5 µm, 6 μm", "1 µ U+00B5 beside 1 μ U+03BC (data.normalize=NFKC", True),
+    "an Ångström": ("5 \u212b, 6 Å in all", "1 \u212b U+212B beside 1 Å U+00C5 (data.normalize=NFC", True),
+    "a ligature": ("ﬁrst and first", "1 ﬁ U+FB01 beside 1 f U+0066 (data.normalize=NFKC", True),
+    "Hangul": ("한국 " * 5 + unicodedata.normalize("NFD", "한"), "", False),
+    "a single one": ("été " * 9000 + "e\u0301", "1 U+0065 U+0301 beside 18,000 é", False),
+    "only one form": ("l'e\u0301te\u0301 a\u0300 la mer", "", False),
+    "not alike": ("2 and ², a and ª, ½ and 12, … and ..., «sea» and 'stone'", "", False),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+def test_characters_that_look_the_same_are_counted_with_what_makes_them_one(case, load_string):
+    content, said, is_told = FORMS[case]
+    notices = {label: (str(text), level) for label, text, level in examine(load_string(content))}
+    text, level = notices.get("alike", ("", "detail"))
+    assert (said in text if said else not text) and (level == "line") == is_told, text
+
+
+def test_the_marks_between_items_are_neither_odd_nor_rare(load_string):
+    corpus = load_string("one\ntwo\n\nthree\n\nfour\nfive\n\n\n", items="paragraph")
+    assert line(corpus, "odd") == "no odd characters" and "U+001E" not in line(corpus, "rarest") and corpus.items.items == 3
+    assert not [note for note in corpus.notes if "empty items" in str(note)], "the end of a file is no item"
+    assert "U+000A" not in line(load_string("aaa\nbbb\n", items="line"), "rarest")
+
+
 def test_what_the_text_does_not_have_is_neither_rare_nor_odd(load_string):
     """A vocabulary may hold the characters of a start as well."""
     corpus = load_string("aaaaaabbbbbb\u00e9", known="xyz\u200b\ufffd" + "".join(map(chr, range(0x4E00, 0x4E80))))

@@ -31,7 +31,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
     assert [notice.text for notice in corpus.describe()[3:]] == [
         "6 files",
         "hidden files and folders skipped: 2",
-        "files left out that do not match *.txt (data.pattern chooses which are read): 1",
+        "files left out that do not match *.txt (notes.md; data.pattern chooses which are read): 1",
         "binary files skipped: 2",
     ]
     for binary in (folder / "another.txt", tmp_path / "binaries" / "a.txt"):
@@ -40,6 +40,22 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
     assert load(folder, separator="-").fingerprint == corpus.fingerprint, "what is skipped does not count"
     with pytest.raises(UserError, match="binaries.a.txt: no text in it .binary files skipped: 1.; give"):
         load(tmp_path / "binaries")
+
+
+def test_the_case_of_a_name_does_not_matter(load, tmp_path):
+    folder = tmp_path / "poems"
+    folder.mkdir()
+    names = ["A.TXT", "B.Txt.GZ", "c.txt", "D.MD", "e.md", "f.md", "g.py"]
+    for name in names:
+        (folder / name).write_bytes(gzip.compress(b"the sea") if name.endswith("GZ") else name.encode() * 9)
+    corpus = load(folder)
+    assert (
+        corpus.notes[0] == "3 files"
+        and "(D.MD, e.md, f.md, ...; data.pattern" in corpus.notes[1]
+        and corpus.notes[1].endswith(": 4")
+    )
+    assert load(folder, pattern="*.TXT").fingerprint == corpus.fingerprint
+    assert load(folder, pattern="*.Md").notes[0] == "3 files"
 
 
 def test_a_folder_without_matches_names_the_pattern_that_would_match(load, tmp_path):

@@ -110,6 +110,9 @@ def test_the_nearest_character_is_alike_in_case_base_look_or_kind():
     tokenizer = fitted("aB1'-. \n")
     nearest = {"A": "a", "b": "B", "à": "a", "À": "a", "’": "'", "—": "-", "!": "'", "/": ".", "\t": " ", "٣": "1", "Ω": None}
     assert {character: tokenizer.nearest(character) for character in nearest} == nearest
+    for known, wanted in {"“”": '"', "’": "'`", "”": '“"', '"': "“„»", "—": "-–", "–": "-—", "×": "x", "\u2028": "\r"}.items():
+        tokenizer = Tokenizer("".join(sorted(known + "«()…")))
+        assert {tokenizer.nearest(character) for character in wanted} == {known[0]}
 
 
 @pytest.mark.parametrize("characters, folded", [("ab", False), ("ab", True), (None, False)])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from chargpt.text import windows
-from chargpt.text.windows import windows_of
+from chargpt.text.items import ItemMarks
+from chargpt.text.windows import IGNORED, windows_of, windows_of_items
 
 
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 129])
@@ -32,3 +33,18 @@ def test_the_batches_do_not_depend_on_the_pieces(cut, monkeypatch):
         for pieces in ([ids], [ids[:cut], ids[cut:]])
     )
     assert whole == parts
+
+
+@pytest.mark.parametrize("has_labels", [False, True])
+@pytest.mark.parametrize("size", [1, 5, 8])
+def test_an_item_that_fits_exactly_fills_its_window_and_each_id_is_predicted_once(size, has_labels):
+    end, tab = 0, 1 if has_labels else None
+    for length in range(1, 3 * size + 2):  # of an item with its end; a label and its tab are two more
+        item = [2, 1] * has_labels + [3] * (length - 1) + [end]
+        ids = np.array(item * 3, np.uint8)
+        batches = windows_of_items(ids, ItemMarks(end, tab), size=size, vocab_size=9)
+        rows = [(row, wanted) for batch in batches for row, wanted in zip(batch.inputs, batch.targets)]
+        assert len(rows) == 3 * -(-len(item) // size)
+        assert sum((wanted != IGNORED).sum() for _, wanted in rows) == 3 * length
+        if len(item) == size:
+            assert all((wanted[2 * has_labels :] == item[2 * has_labels :]).all() and row[0] == end for row, wanted in rows)

@@ -1,5 +1,7 @@
 """Encodings: byte-order marks, named encodings, and an error that names the encoding that works."""
 
+import re
+
 import numpy as np
 import pytest
 from text_helpers import text_of
@@ -9,11 +11,11 @@ from chargpt.terminal import UserError
 UNDECODABLE = {
     "Latin-1": (
         "Un été\nà la mer\n".encode("latin-1"),
-        r"text.txt: byte 3 \(line 1\) is not utf-8; it reads as cp1252, so add data.encoding=cp1252",
+        r"text.txt: byte 3 \(line 1\) is not utf-8; perhaps it is cp1252, which reads “Un été”; if that is right, add data.enc",
     ),
     "Latin-1 further on": (
         b"The sea\n" * 200_000 + "où\n".encode("latin-1"),
-        r"byte 1,600,001 \(line 200,001\) is not utf-8; it reads as cp1252",
+        r"byte 1,600,001 \(line 200,001\) is not utf-8; perhaps it is cp1252, which reads “où”; if",
     ),
     "a few words of Latin-1": ("Un été\n".encode("latin-1"), "add data.encoding=cp1252"),
     "GB 18030": ("春眠不觉晓，处处闻啼鸟。\n夜来风雨声，花落知多少。\n".encode("gb18030"), "add data.encoding=gb18030"),
@@ -96,8 +98,16 @@ def test_a_damaged_utf8_text_is_not_taken_for_another_encoding(content, says, lo
 @pytest.mark.parametrize(
     ("content", "encoding", "says"),
     [
-        ("Un été à la mer\n".encode() * 50, "utf-16", "byte 0 .*; it reads as utf-8, so add data.encoding=utf-8"),
-        ("Un été à la mer\n".encode() * 50, "ascii", "byte 3 .*; it reads as utf-8, so add data.encoding=utf-8"),
+        (
+            "Un été à la mer\n".encode() * 50,
+            "utf-16",
+            "byte 0 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that is right, add data.encoding=utf-8",
+        ),
+        (
+            "Un été à la mer\n".encode() * 50,
+            "ascii",
+            "byte 3 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that is right, add data.encoding=utf-8",
+        ),
         (
             "Un été\n".encode("utf-16")[:-1],
             "utf-8",
@@ -109,3 +119,64 @@ def test_an_encoding_that_is_wrong_or_cut_off_is_not_suggested_again(content, en
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(UserError, match=says):
         load(tmp_path / "a.txt", encoding=encoding)
+
+
+# What people wrote in the encodings of their systems: the words, and the encodings in which they are found.
+LANGUAGES = {
+    "Russian": ("Старый дом стоял у самой реки, и никто в нём не жил.", "cp1251 koi8_r cp866 iso8859_5 mac_cyrillic"),
+    "Russian capitals": ("ВОЙНА И МИР. ТОМ ПЕРВЫЙ", "cp1251 koi8_r cp866"),
+    "Ukrainian": ("Він жив у старій хаті біля річки, і щодня їв борщ.", "cp1251 koi8_u"),
+    "Greek": ("Στο παλιό σπίτι δίπλα στο ποτάμι ζούσε ένας γέρος.", "cp1253 cp737"),
+    "Hebrew": ("בבית הישן ליד הנהר גר איש זקן, בחורף שקט שם מאוד.", "cp1255 cp862"),
+    "Arabic": ("في البيت القديم بجانب النهر عاش رجل عجوز", "cp1256 iso8859_6"),
+    "Thai": ("บ้านเก่าริมแม่น้ำมีชายชราอาศัยอยู่", "cp874"),
+    "French": ("Dans la vieille maison près de la rivière, l'été, il rêvait.", "cp1252 cp850 mac_roman"),
+    "German": ("Im alten Haus am Fluß lebte ein Greis, und es war schön kühl.", "cp1252 cp437"),
+    "Spanish": ("¿Dónde está el niño? Vivía en la montaña, señor.", "cp1252"),
+    "Polish": ("W starym domu nad rzeką mieszkał staruszek, często śpiący.", "cp1250 cp852 iso8859_2"),
+    "Czech": ("Ve starém domě u řeky žil stařec a žluťoučký kůň.", "cp1250"),
+    "Hungarian": ("A régi házban, a folyó mellett élt egy őszülő, öreg tűzoltó.", "cp1250"),
+    "Turkish": ("Eski evde nehrin yanında yaşlı bir adam yaşıyordu, çok üzgün.", "cp1254 cp857"),
+    "Lithuanian": ("Sename name prie upės gyveno senukas, žiemą čia tylu.", "cp1257"),
+    "Chinese": ("在河边的老房子里住着一个老人。冬天很安静。", "gb18030"),
+    "Chinese of Taiwan": ("在河邊的老房子裡住著一個老人。冬天很安靜。", "big5"),
+    "Japanese": ("古い家に川のそばで老人が住んでいました。", "shift_jis euc_jp"),
+    "Bulgarian": ("Къщата беше стара и студена.", "cp1251 cp866"),
+    "Icelandic": ("Þetta er gamalt hús við ána, það bíður.", "cp1252"),
+    "Korean": ("강가의 오래된 집에 노인이 살고 있었다.", "euc_kr"),
+    "quotes alone": ("He said “it’s late” — and left…", "cp1252 mac_roman"),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_guess_reads_the_text_right_and_shows_how_it_reads_it(language, load, tmp_path):
+    text, encodings = LANGUAGES[language]
+    for encoding in encodings.split():
+        (tmp_path / "a.txt").write_bytes(f"plain\n{text}\n".encode(encoding))
+        shown = re.escape(text[:40].rstrip())
+        with pytest.raises(UserError, match=f"perhaps it is .*, which reads “{shown}.*”; if that is right, add data.encoding="):
+            load(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize("language", ["Russian", "Hebrew", "Chinese", "Korean", "French"])
+def test_text_of_two_or_four_bytes_without_a_mark_is_recognised(language, encoding, load, tmp_path):
+    text = LANGUAGES[language][0]
+    (tmp_path / "a.txt").write_bytes(f"{text}\n".encode(encoding) * 3)
+    with pytest.raises(UserError, match=f"perhaps it is {encoding}, which reads “{re.escape(text[:40].rstrip())}"):
+        load(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">u2", "<u4", "<i8"])
+@pytest.mark.parametrize("vocabulary", [65, 5000, 50257])
+def test_token_ids_are_not_text(dtype, vocabulary, load, tmp_path):
+    (tmp_path / "train.bin").write_bytes(np.random.default_rng(0).integers(0, vocabulary, 5000).astype(dtype).tobytes())
+    with pytest.raises(UserError, match="NUL bytes, so it is (probably )?not text; give a text file"):
+        load(tmp_path / "train.bin")
+
+
+def test_token_ids_that_are_letters_of_many_scripts_are_not_text(load, tmp_path):
+    letters = np.array([point for point in range(50257) if chr(point).isalpha() or not point % 256])
+    (tmp_path / "train.bin").write_bytes(np.random.default_rng(0).choice(letters, 5000).astype("<u2").tobytes())
+    with pytest.raises(UserError, match="NUL bytes, so it is (probably )?not text; give a text file"):
+        load(tmp_path / "train.bin")

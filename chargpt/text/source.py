@@ -1,21 +1,27 @@
 """The bytes of one source: a file (unpacked, if it is compressed), a copy of a pipe, or bytes in memory."""
 
-import gzip
+import codecs
 import hashlib
-import io
+import mmap
 import os
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any
 
 from chargpt.errors import UserError
-from chargpt.text.formats import is_compressed, open_unpacked
+from chargpt.text.compression import is_compressed, open_unpacked
 
+MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginning of that of UTF-32-LE
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
 HIDDEN = "hidden files and folders skipped"  # a line of the report on a folder
@@ -29,18 +35,8 @@ class Source:
 
     label: str  # its name in messages
     path: Path | None = None
-    content: bytes = b""  # without a path and a copy
-    copy: BinaryIO | None = None  # of a stream that can be read only once
+    content: bytes | mmap.mmap = b""  # without a path: in memory, or a copy on the disk of a stream that can be read only once
     in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
-    turn: threading.Lock = field(default_factory=threading.Lock)  # held while the copy is read
-
-    def open(self) -> IO[bytes] | gzip.GzipFile:
-        """A buffered reader from the beginning."""
-        if self.copy is not None:
-            return io.BufferedReader(_CopyReader(self.copy, self.turn))
-        if self.path is None:
-            return io.BytesIO(self.content)
-        return open_unpacked(self.path)
 
     def chunks(self, size: int) -> Iterator[bytes]:
         """The content in pieces of `size` bytes. Raises UserError if it cannot be read.
@@ -48,14 +44,16 @@ class Source:
         A file that grows is read up to the size that it has now, so that the end is reached.
         """
         try:
-            if self.path is not None and is_compressed(self.path):
+            if self.path is None:
+                yield from (self.content[start : start + size] for start in range(0, len(self.content), size))
+            elif is_compressed(self.path):
                 yield from self._unpacked_chunks(self.path, size)
-                return
-            with self.open() as file:
-                left = self.size or sys.maxsize  # files in /proc have a size of 0
-                while chunk := file.read(min(size, left)):
-                    left -= len(chunk)
-                    yield chunk
+            else:
+                with open(self.path, "rb") as file:
+                    left = self.size or sys.maxsize  # files in /proc have a size of 0
+                    while chunk := file.read(min(size, left)):
+                        left -= len(chunk)
+                        yield chunk
         except UserError:
             raise
         except Exception as error:  # each decompressor has its own exceptions
@@ -77,7 +75,7 @@ class Source:
     def size(self) -> int | None:
         """The number of bytes that `chunks` yields; None if it is known only after reading."""
         if self.path is None:
-            return os.fstat(self.copy.fileno()).st_size if self.copy else len(self.content)
+            return len(self.content)
         return None if is_compressed(self.path) else self.path.stat().st_size
 
     @property
@@ -95,38 +93,11 @@ class Source:
         same tick of the clock, unnoticed (git calls such index entries racy): it has no signature.
         """
         if self.path is None:
-            return None if self.copy else [self.label, hashlib.sha256(self.content).hexdigest()]
+            return [self.label, hashlib.sha256(self.content).hexdigest()]
         stat = self.path.stat()
         if time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS:
             return None
         return [str(self.path.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-
-
-class _CopyReader(io.RawIOBase):
-    """Reads a copy from the beginning. Several readers of it keep their own positions."""
-
-    def __init__(self, copy: BinaryIO, turn: threading.Lock) -> None:
-        self._copy, self._turn, self._at = copy, turn, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        with self._turn:
-            self._copy.seek(self._at)
-            self._at = self._copy.seek(offset, whence)
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        with self._turn:
-            self._copy.seek(self._at)
-            data = self._copy.read(len(buffer))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +128,8 @@ class Sources:
     def close(self) -> None:
         """Free the disk space of the copies."""
         for source in self.train + self.val:
-            if source.copy is not None:
-                source.copy.close()
+            if isinstance(source.content, mmap.mmap):
+                source.content.close()
 
 
 def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str] = frozenset()) -> Iterator[Path]:
@@ -179,3 +150,8 @@ def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str]
             skipped[BROKEN] += 1
         elif entry.is_file():
             yield Path(entry.path)
+
+
+def byte_order_mark(head: bytes) -> tuple[bytes, str]:
+    """The byte-order mark at the beginning of `head` and the encoding that it names; (b"", "utf-8") if there is none."""
+    return next(((mark, encoding) for mark, encoding in MARKS if head.startswith(mark)), (b"", "utf-8"))

@@ -3,7 +3,6 @@
 import gzip
 import lzma
 import os
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ import pytest
 from text_helpers import aged, entries_in, text_of
 
 from chargpt.terminal import UserError
-from chargpt.text.source_bytes import BROKEN, HIDDEN, Source, walk
+from chargpt.text.source import BROKEN, HIDDEN, Source, walk
 
 
 def bytes_read() -> int:
@@ -92,18 +91,6 @@ def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_pat
     with pytest.raises(UserError, match=f"{name}: unpacks to more than 200 times its size; unpack it yourself"):
         load(path)
     assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000
-
-
-def test_a_reader_of_a_stream_moves_as_one_of_a_file_does():
-    with tempfile.TemporaryFile() as copy:
-        copy.write(bytes(range(256)) * 1000)
-        copy.flush()
-        source = Source(label="standard input", copy=copy)
-        with source.open() as one, source.open() as other:
-            assert one.seek(-3, os.SEEK_END) == 255_997 and other.read(2) == b"\0\1"
-            assert one.read() == b"\xfd\xfe\xff" and one.tell() == 256_000
-            assert other.tell() == 2 and other.seek(100_000) == 100_000
-            assert other.seek(28, os.SEEK_CUR) == 100_028 and other.read(1) == bytes([100_028 % 256])
 
 
 def test_files_come_in_order_without_hidden_ones_and_linked_folders(tmp_path):

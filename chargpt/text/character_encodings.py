@@ -1,0 +1,176 @@
+"""The most likely character encoding of a text that the given encoding cannot decode."""
+
+import codecs
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+from chargpt.errors import Option, UserError
+from chargpt.text.formats import binary_format
+from chargpt.text.source import Source
+
+CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design
+SAMPLE = 8192  # bytes in which an encoding is looked for
+MAX_NUL_SHARE = 1 / 4  # of a text
+WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # text in them holds many zeros
+MAX_ODD = 0.01  # share of characters that no text has, above which bytes are not a text in such an encoding
+MAX_BLOCKS = 8  # blocks of 256 characters in such a text
+SHOWN = 40  # characters of a text as an encoding reads it
+# Characters beyond ASCII that are frequent in some languages, and the encodings of texts in them, the most frequent one first.
+# Several encodings may decode the same bytes without an error; these characters tell which one is right. A list is no longer
+# than it has to be: with more characters, texts in other languages would have them too.
+WESTERN, CENTRAL = "cp1252 cp850 cp437 mac_roman", "cp1250 cp852 iso8859_2"
+LATIN = (  # languages in which most letters are ASCII
+    ("éèàêçôûîùâëïœ", WESTERN),
+    ("äöüß", WESTERN),
+    ("áéíóúñü¿¡", WESTERN),
+    ("ãçáéíóúâêõà", WESTERN),
+    ("èàùòéì", WESTERN),
+    ("åäöæøé", WESTERN),
+    ("áéíóúýþæöð", WESTERN),
+    ("ąęłśżźćńó", CENTRAL),
+    ("ěščřžýáíéúůťďňľô", CENTRAL),
+    ("áéíóöőúüű", CENTRAL),
+    ("ăâîșțşţ", CENTRAL),
+    ("čćžšđ", CENTRAL),
+    ("ışğüöçİâ", "cp1254 cp857"),
+    ("ąčęėįšųūž", "cp1257"),
+    ("āēīūčģķļņšž", "cp1257"),
+    ("õäöü", "cp1257"),
+    ("ơưăâđêô\u0300\u0301\u0303\u0309\u0323", "cp1258"),
+)
+OTHER = (
+    ("оеаинтсрвлмы", "cp1251 koi8_r cp866 iso8859_5 mac_cyrillic"),
+    ("оаинтсрвлмії", "cp1251 koi8_u"),
+    ("αοιετσνηυρκς", "cp1253 cp737 iso8859_7"),
+    ("יוהלאתמברנש", "cp1255 cp862"),
+    ("اليمنورتبةعدسفكهی", "cp1256 iso8859_6 cp720"),
+    ("านรอกเงมยลวดสตะปบ่้ัี", "cp874"),
+    ("的一是不了人我在有他这中大来上国个们说到子，。", "gb18030"),
+    ("的一是不了人我在有他這中大來上國個們說到子，。", "big5"),
+    ("のにはをたがでてとしれさあるいう、。", "shift_jis euc_jp"),
+    ("이다는에의가을를은하고지도로", "euc_kr"),
+)
+COMMON = "’‘“”„–—…«»°€"  # beyond ASCII and in texts of all languages
+UNLIKELY = frozenset({"Cc", "Cn", "Co", "Lm", "No", "Sk", "Sm", "So"})  # categories
+RARER = 0.01  # how much less likely an encoding is than the one before it in its row, as a share of characters
+LIKELY = 0.2  # share of frequent characters, less those that are wrong, from which on an encoding is named
+
+
+def check_utf8(head: bytes, label: str, *, path: Path | None = None) -> None:
+    """Raise UserError, which names the text `label`, if a file that begins with `head`, without a mark, cannot be UTF-8 text.
+
+    A file in UTF-16 or of zeros can be valid UTF-8: NUL is a character.
+    """
+    if what := binary_format(head, path=path):
+        raise UserError(f"{label}: {what}")
+    sample = head[:SAMPLE]
+    if 0 in sample and (guess := likely_encoding(sample)):
+        raise perhaps(f"{label}: not utf-8 text", guess, sample)
+    if sample.count(0) > len(sample) * MAX_NUL_SHARE:
+        raise UserError(f"{label}: most of it is NUL bytes, so it is not text; give a text file")
+
+
+def perhaps(what: str, encoding: str, content: bytes) -> UserError:
+    """The error `what`, with the `encoding` of `content` that is likely, and how it reads the first line of it."""
+    lines = codecs.getincrementaldecoder(encoding)("replace").decode(content).splitlines()
+    read = " ".join(next((line for line in lines if not line.isascii()), lines[0] if lines else "").split())
+    shown = read if len(read) <= SHOWN else f"{read[:SHOWN]}..."
+    return UserError(
+        f"{what}; perhaps it is {encoding}, which reads “{shown}”; if that is right, add ", Option("data.encoding", encoding)
+    )
+
+
+def undecodable(source: Source, offset: int, encoding: str) -> UserError:
+    """The error for a text that cannot be decoded at byte `offset`: the line, and which encoding may be right."""
+    head, lines, at, around = b"", 1, 0, b""
+    start = max(0, offset - 2**18) // 4 * 4  # where a character of any encoding of two or four bytes begins
+    for chunk in source.chunks(2**18):
+        head, end = head or chunk[:512], at + len(chunk)
+        lines += chunk.count(b"\n", 0, max(0, offset - at))
+        around += chunk[max(0, start - at) :] if end > start else b""
+        at = end
+        if at > offset + 2**18:
+            break
+    if what := binary_format(head, path=source.path):
+        return UserError(f"{source.label}: {what}")
+    before, rest = around[: offset - start], around[offset - start :]
+    where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
+    if encoding == "utf-8" and rest[:1] == b"\xed" and rest[1:2] >= b"\xa0":
+        what = f"{where}, but half of a surrogate pair, as CESU-8 has them; convert the file to UTF-8, or set "
+        return UserError(what, Option("data.vocabulary", "bytes"))
+    if encoding == "utf-8" and (damage := _damage(before, rest)):
+        return UserError(f"{where}, although the text before it is: {damage}")
+    if 0 not in around:
+        around = before[before.rfind(b"\n") + 1 :] + rest  # the beginning of a line is not inside a character
+    guess = "utf-8" if encoding != "utf-8" and _is_utf8(around) else likely_encoding(around)
+    if guess == codecs.lookup(encoding).name:
+        return UserError(f"{where}, although it reads as such: it is damaged there, or cut off; copy it again")
+    if guess:
+        return perhaps(where, guess, around)
+    if b"\0" in around:
+        return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
+    what = f"{where}; name its encoding in data.encoding, correct that byte, or set "
+    return UserError(what, Option("data.vocabulary", "bytes"))
+
+
+def _damage(before: bytes, rest: bytes) -> str:
+    """What happened to a text in UTF-8 that is valid up to `rest`, and what to do; empty if it may be in another encoding."""
+    beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
+    try:
+        rest.decode("utf-8")
+    except UnicodeDecodeError as error:
+        is_cut = error.start == 0 and error.reason == "unexpected end of data"
+    if beyond and is_cut:
+        return "the file ends inside a character, so it was cut; copy it again, or remove its last line"
+    if beyond >= CERTAIN:
+        return "the file is damaged there, or joined from files in different encodings; copy it again, or correct that line"
+    return ""
+
+
+def _is_utf8(sample: bytes) -> bool:
+    """Whether `sample`, which may end inside a character, is text in UTF-8."""
+    return b"\0" not in sample and _decoded(sample, "utf-8") is not None
+
+
+def likely_encoding(sample: bytes) -> str | None:
+    """The most likely encoding of `sample`, a part of a text that is not UTF-8; None if no encoding fits."""
+    sample = sample[: 2 * SAMPLE]
+    if 0 in sample:
+        return next((encoding for encoding in WIDE if _is_wide_text(sample, encoding)), None)
+    likelihood, best = max(_likelihoods(sample), key=lambda pair: pair[0], default=(0.0, ""))
+    return best if likelihood > LIKELY else None
+
+
+def _is_wide_text(sample: bytes, encoding: str) -> bool:
+    """Whether `sample` is text in one of WIDE. Token ids, for example, give characters that no text has."""
+    text = _decoded(sample, encoding) or ""
+    odd = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\n\r\f" for c in text)
+    blocks = {min(ord(c), 0xFFFF) >> 8 for c in text}  # of 256 characters, of which a language needs few, but for these two
+    blocks = {0x4E if 0x30 <= block < 0xA0 else 0xAC if 0xAC <= block < 0xD8 else block for block in blocks}
+    return bool(text) and odd <= MAX_ODD * len(text) and len(blocks) <= MAX_BLOCKS
+
+
+def _likelihoods(sample: bytes) -> Iterator[tuple[float, str]]:
+    """Each encoding that decodes `sample`, with the share of its characters beyond ASCII that are frequent in a language of it,
+    less those that are in no text, and the capitals after small letters."""
+    for letters, encodings in (*LATIN, *OTHER):
+        for rank, encoding in enumerate(encodings.split()):
+            text = _decoded(sample, encoding) or ""
+            beyond = [c for c in text if not c.isascii()]
+            is_mostly_ascii = 2 * len(beyond) <= sum(map(str.isalpha, text))
+            if beyond and (is_mostly_ascii or (letters, encodings) not in LATIN):
+                frequent = sum(c in letters or c.lower() in letters or c in COMMON for c in beyond)
+                unlikely = sum(unicodedata.category(c) in UNLIKELY or c in "ªº" for c in beyond)
+                words = (word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii())
+                mixed = sum(a.islower() and b.isupper() for word in words for a, b in zip(word, word[1:]))
+                yield (frequent - 2 * unlikely - 2 * mixed) / len(beyond) - RARER * rank, encoding
+
+
+def _decoded(sample: bytes, encoding: str) -> str | None:
+    """The text of `sample`, which may end inside a character; None if `encoding` cannot decode it."""
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(sample)
+    except UnicodeDecodeError:
+        return None

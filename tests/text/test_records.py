@@ -1,0 +1,282 @@
+"""JSON, JSON lines and tables: the text in the field that was named, and errors with the line."""
+
+import csv
+import gzip
+import io
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from text_helpers import text_of
+
+from chargpt.terminal import UserError
+from chargpt.text import records
+from chargpt.text.formats import Structure
+from chargpt.text.records import documents_in
+
+BODIES = ["one\nline", "two, with a comma", 'and "quotes"', "é海" * 10]
+TEXT = "\n".join(BODIES)
+
+
+def table(bodies: list[str], **dialect: object) -> str:
+    file = io.StringIO(newline="")
+    csv.writer(file, **dialect).writerows([["id", "body"], *enumerate(bodies)])
+    return file.getvalue()
+
+
+FILES = {
+    "CSV": ("a.csv", table(BODIES).encode()),
+    "a byte-order mark": ("a.csv", table(BODIES).encode("utf-8-sig")),
+    "semicolons": ("a.csv", table(BODIES, delimiter=";").encode()),
+    "tabs in a .csv": ("a.csv", table(BODIES, delimiter="\t").encode()),
+    "compressed": ("a.csv.gz", gzip.compress(table(BODIES).encode())),
+    "TSV": ("a.tsv", table(BODIES, delimiter="\t").encode()),
+    "UTF-16, as Excel writes it": ("a.tsv", table(BODIES, delimiter="\t").encode("utf-16")),
+    "empty lines": ("a.csv", table(BODIES).replace("\r\n", "\n\n").replace("one\n\n", "one\n").encode()),
+    "line ends of old Macs": (
+        "a.csv",
+        table(BODIES, lineterminator="\r", quoting=csv.QUOTE_ALL).replace("one\n", "one\r").encode(),
+    ),
+    "empty cells": ("a.csv", table(["", *BODIES, ""]).encode()),
+    "more empty cells than columns": ("a.csv", table(BODIES).replace("\r\n", ",,\r\n").encode()),
+    "a name that says nothing": ("a.txt", table(BODIES).encode()),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_table_is_read_by_its_column(case, load, tmp_path):
+    name, content = FILES[case]
+    (tmp_path / name).write_bytes(content)
+    corpus = load(tmp_path / name, field="body", format="fields")
+    assert text_of(corpus) == TEXT and any("'body' of" in note for note in corpus.notes)
+    assert text_of(load(tmp_path / name, field="body", format="fields", vocabulary="bytes")) == TEXT
+
+
+def test_records_are_split_as_documents(load, tmp_path):
+    (tmp_path / "a.csv").write_text(table([f"document {n:03} of the sea" for n in range(100)]))
+    corpus = load(tmp_path / "a.csv", field="body", format="fields", split="document", val_fraction=0.1)
+    numbers = {int(line[9:12]) for line in corpus.tokenizer.decode(corpus.val).split("\n")}
+    assert len(numbers) == 10 and {number // 50 for number in numbers} == {0, 1}
+
+
+def test_quotes_that_a_program_wrote_as_they_are_into_tsv_are_text(load, tmp_path):
+    (tmp_path / "a.tsv").write_text("id\tbody\n" + '1\t"Hello," he said.\n' * 3)
+    assert text_of(load(tmp_path / "a.tsv", field="body", format="fields")) == "\n".join(['"Hello," he said.'] * 3)
+
+
+def test_without_a_field_a_table_is_read_as_it_is(load, tmp_path):
+    """Runs that began before tables could be read had a data.field too, which did nothing."""
+    (tmp_path / "a.csv").write_text(table(BODIES), newline="")
+    (tmp_path / "a.txt").write_text(table(BODIES), newline="")
+    corpus = load(tmp_path / "a.csv", field="body", newlines="keep")
+    assert text_of(corpus) == table(BODIES)
+    assert corpus.fingerprint == load(tmp_path / "a.txt", field="body", newlines="keep").fingerprint
+
+
+WRONG = {
+    "no such column": (
+        "id,bodies\n1,a\n",
+        "a.csv: no column 'body', its columns are: id, bodies; did you mean data.field=bodies",
+    ),
+    "nothing like it": ("id,x\n1,a\n", "no column 'body', its columns are: id, x; name the one with the text in data.field"),
+    "no header": ("1,the sea.\n2,a stone\n", "no column 'body', .*, or add a first line with the names of the columns"),
+    "a column twice": ("body,body\n1,a\n", "a.csv: 2 columns are named 'body'"),
+    "an open quote": ('id,body\n1,a\n2,"b\n3,c\n', "a.csv: line 3: a field in quotes has no closing quote; close it"),
+    "a quote inside quotes": ('id,body\n1,"a "b" c"\n', "a.csv: line 2: a quote inside a field in quotes; write it twice"),
+    "too many fields": ("id,body\n1,a\n2,b, c\n", "a.csv: line 3: 3 fields, and the header has 2 .*; correct that line"),
+    "too few fields": ("id,body\n1,a\nb\n", "a.csv: line 3: 1 field, and the header has 2"),
+    "after a field of two lines": ('id,body\n1,"a\nb"\n2\n', "a.csv: line 4: 1 field"),
+    "a huge field": ('id,body\n1,"' + "a" * 3000, "a.csv: line 2: a field of more than 2,000 characters"),
+    "a header alone": ("id,body\n", "a.csv: empty; give"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_table_that_cannot_be_read_is_one_line_that_says_where(case, load, tmp_path, monkeypatch):
+    content, message = WRONG[case]
+    monkeypatch.setattr(records, "MAX_FIELD", 2000)
+    monkeypatch.setattr(
+        records,
+        "CSV_PROBLEMS",
+        {**records.CSV_PROBLEMS, "field larger than field limit": "a field of more than 2,000 characters"},
+    )
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        load(tmp_path / "a.csv", field="body", format="fields")
+    assert "\n" not in str(error.value)
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=8)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1), st.integers(1, 7), st.sampled_from([",", ";", "\t"]))
+def test_what_the_csv_module_wrote_comes_back_however_it_is_cut(rows, size, delimiter):
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter).writerows([("id", "body"), *rows])
+    content = file.getvalue()
+    pieces = [content[at : at + size] for at in range(0, len(content), size)]
+    structure = Structure(kind="CSV", delimiter=delimiter)
+    assert [text for _, text in documents_in(pieces, structure, field="body", label="a")] == [b for _, b in rows]
+
+
+def test_json_lines_take_the_field_named(load, tmp_path):
+    some = [{"body": "one\nline\u2028"}, {"body": "two", "id": 5}, {"body": "é" * 20}]
+    path = tmp_path / "all.jsonl.gz"
+    path.write_bytes(gzip.compress("\n\n".join(json.dumps(record) for record in some).encode()))
+    assert text_of(load(path, field="body")) == "one\nline\u2028\ntwo\n" + "é" * 20
+    with pytest.raises(
+        UserError,
+        match="line 1: no field 'text', its fields are: body; name one with text in data.field, for example data.field=body",
+    ):
+        load(path)
+    with pytest.raises(UserError, match="line 3: field 'id' is a number"):
+        path.write_bytes(gzip.compress(b'{"id": "a"}\n\n{"id": 5}'))
+        load(path, field="id")
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("{", "line 2: not JSON"),
+        ("[1]", "line 2: not a JSON object"),
+        ('{"text": "\\ud800"}', "line 2: half a surrogate pair"),
+        ("[" * 10**5, "line 2: not JSON"),
+    ],
+    ids=["broken", "no object", "surrogate", "deep"],
+)
+def test_json_lines_errors_name_the_line(line, message, load, tmp_path):
+    (tmp_path / "all.jsonl").write_text('{"text": "fine"}\n' + line)
+    with pytest.raises(UserError, match=message):
+        load(tmp_path / "all.jsonl")
+
+
+LISTS = {
+    "a list": json.dumps([{"body": "the sea"}, {"body": "é海\nstone", "n": 1.5}]),
+    "a list on many lines": json.dumps([{"body": "the sea"}, {"body": "é海\nstone"}], indent=2, ensure_ascii=False),
+    "a list in an object": json.dumps({"n": 2, "poems": [{"body": "the sea"}, {"body": "é海\nstone"}]}),
+    "parts": json.dumps([{"body": ["the ", {"type": "link", "body": 1, "text": "sea"}]}, {"body": ["é海", "stone"]}]),
+    "without text": json.dumps([{"n": 1}, {"body": "the sea"}, {"body": None}, {"body": []}, {"body": "é海\nstone"}]),
+    "objects on lines": '{"body": "the sea"}\n{"body": "é海\\nstone"}\n',
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
+    pieces = [LISTS[case][at : at + size] for at in range(0, len(LISTS[case]), size)]
+    documents = list(documents_in(pieces, Structure(kind="JSON"), field="body", label="a"))
+    assert [text for _, text in documents if text] == ["the sea", "é海\nstone"]
+    if case == "a list on many lines":
+        assert [line for line, _ in documents] == [2, 5]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ('[{"body": "fine"},\n{"body": "a"', "a.json: line 2: not JSON"),
+        ('[{"body": "fine"},\n 5]', "a.json: line 2: not a JSON object"),
+        (
+            '{"poems": {"body": "a"}}',
+            "a.json: line 1: no field 'body', .*: poems.body; did you mean data.field=poems.body",
+        ),
+        ('[{"bodies": "a"}]', "did you mean data.field=bodies?"),
+        ('[{"n": "1", "verse": "the sea"}]', "for example data.field=verse"),
+        (
+            '{"a": [{"body": "x"}], "b": [{"body": "y"}]}',
+            "line 1: no field 'body', .*: a.body, b.body; did you mean data.field=a.body",
+        ),
+        ("[" * 10**5, "a.json: empty; give"),
+        ('[{"body": ' + "[" * 10**5, "a.json: line 1: not JSON"),
+    ],
+    ids=["cut", "no object", "deep", "misspelt", "other fields", "two lists", "nothing", "nested"],
+)
+def test_json_errors_name_the_line(content, message, load, tmp_path):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        load(tmp_path / "a.json", field="body", format="fields")
+    assert "\n" not in str(error.value)
+
+
+def test_a_line_that_would_not_fit_into_memory_is_an_error(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MAX_LINE", 2_000_000)
+    (tmp_path / "all.jsonl").write_text('{"text": "' + "a" * 10_000_000)
+    with pytest.raises(UserError, match="all.jsonl: a line is longer than 2,000,000 characters; split it"):
+        load(tmp_path / "all.jsonl")
+
+
+def test_json_lines_may_be_longer_than_a_chunk(load, tmp_path):
+    texts = ["a" * 3_000_000, "海" * 1_000_000, "b" * 10]
+    (tmp_path / "all.ndjson").write_text("\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts))
+    assert text_of(load(tmp_path / "all.ndjson")) == "\n".join(texts)
+
+
+def test_a_field_in_a_field_is_named_by_its_path(load, tmp_path):
+    path = tmp_path / "all.jsonl"
+    path.write_text('{"data": {"body": "the sea"}}\n{"data": {"body": "a stone", "n": 1}}\n')
+    assert text_of(load(path, field="data.body")) == "the sea\na stone"
+    path.write_text('{"data.body": "the sea and the stone", "data": {"body": "not this"}}\n')
+    assert text_of(load(path, field="data.body")) == "the sea and the stone"
+    (tmp_path / "all.json").write_text('{"poems": [{"data": {"body": "the sea"}}, {"data": {"body": "a stone"}}]}')
+    assert text_of(load(tmp_path / "all.json", field="data.body", format="fields")) == "the sea\na stone"
+
+
+@pytest.mark.parametrize(
+    "record, field, message",
+    [
+        (
+            '{"data": {"body": "the sea"}}',
+            "body",
+            "no field 'body', its fields are: data.body; did you mean data.field=data.body",
+        ),
+        ('{"data": {"body": "the sea"}}', "data", "field 'data' is an object; .* for example data.field=data.body"),
+        ('{"data": {"body": "the sea"}}', "data.n", "no field 'data.n'"),
+        ('{"data": {"body": "the sea"}}', "data.body.n", "no field 'data.body.n'"),
+        ('{"data": {"body": 5}}', "data.body", "field 'data.body' is a number"),
+        ('{"data": {}}', "data", "field 'data' is an object; name one with text in data.field$"),
+        ('{"data": [{"body": 5}, {"n": "x"}]}', "data.body", "field 'data.body' is a number; name one with text in data.field"),
+        (
+            '{"data": [{"text": "x"}, {"n": "x"}]}',
+            "data.bodies",
+            "no field 'data.bodies', its fields are: data.text; did you mean data.field=data.text",
+        ),
+        ('{"chat": [{"who": "b", "said": "the sea"}]}', "chat", "no text in the field 'chat', .* data.field=chat.said"),
+        ('{"ids": [5, 8, 1]}', "ids", "no text in the field 'ids', its fields are: ids; name one with text"),
+        ('{"a":' * 800 + '"deep"' + "}" * 800, "text", "no field 'text'"),
+    ],
+)
+def test_a_path_that_leads_to_no_text_is_one_line_that_names_paths_that_do(record, field, message, load, tmp_path):
+    (tmp_path / "all.jsonl").write_text(record)
+    with pytest.raises(UserError, match=f"line 1: {message}"):
+        load(tmp_path / "all.jsonl", field=field)
+
+
+CHAT = {
+    "name": "us",
+    "list": [
+        {"id": 1, "messages": [{"from": "ann", "text": "the sea"}, {"from": "ben", "text": ""}]},
+        {"id": 2, "messages": [{"from": "ann", "text": ["and ", {"type": "b", "text": "the {stone}"}]}, {"from": "ben"}]},
+    ],
+}
+
+
+def test_a_path_leads_through_lists_to_the_records_whose_lines_are_told(load, tmp_path):
+    content = json.dumps(CHAT, indent=1)
+    pieces = [content[at : at + 7] for at in range(0, len(content), 7)]
+    reading = {"field": "list.messages.text", "labels": ["list.messages.from"], "label": "a"}
+    documents = list(documents_in(pieces, Structure(kind="JSON"), **reading))
+    assert [text for _, text in documents] == ["ann\tthe sea", "ben\t", "ann\tand the {stone}", "ben\t"]
+    lines = content.split("\n")
+    assert [lines[line - 1].strip() + lines[line].strip()[:7] for line, _ in documents] == ['{"from":'] * 4
+    (tmp_path / "a.json").write_text(content)
+    corpus = load(tmp_path / "a.json", field="list.messages.text", format="fields")
+    assert text_of(corpus) == "the sea\nand the {stone}" and "records without text skipped: 2" in corpus.notes
+
+
+def test_a_field_that_no_record_has_is_an_error_at_the_end_or_after_many(monkeypatch):
+    monkeypatch.setattr(records, "MAX_WITHOUT", 3)
+    lines = [json.dumps({"n": "x"})] * 3 + ["not read"]
+    for pieces in (lines, lines[:2]):
+        with pytest.raises(UserError, match="a: line 1: no field 'text', its fields are: n; name one with text in data.field"):
+            list(documents_in(["\n".join(pieces)], Structure(kind="JSON lines"), field="text", label="a"))
