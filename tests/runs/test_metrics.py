@@ -54,7 +54,7 @@ def test_a_log_of_a_stranger_is_read_in_little_memory_and_time(tmp_path):
         file.write('{"step": 1, "a": 2}\n' + "[" * 10**6 + '\n{"step": 2, "a": 3}\n')
         file.truncate(30 * 10**9)
     assert read_metrics(tmp_path)[0].curves == {"a": [(1, 2.0), (2, 3.0)]}
-    MetricsFile(tmp_path, step=1).close()
+    MetricsFile(tmp_path, stage=1, step=1).close()
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "a": 2}\n'
 
 
