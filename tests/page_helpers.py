@@ -15,7 +15,7 @@ from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.sampling import stored_weights
 from chargpt.sampling.decoder import stream
 from chargpt.sampling.loaded_model import LoadedModel, load_model
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 from chargpt.text.tokenizer import Tokenizer
 
 # No width is a multiple of the kernel's 16, and a context is not a multiple of its groups of 4.
@@ -61,7 +61,10 @@ def logits_of(model: GPT, windows: list[list[int]]) -> np.ndarray:
 def greedy(loaded: LoadedModel, model: GPT, prompt: list[int], length: int) -> list[int]:
     """What `sample.py --temperature 0` continues `prompt` with."""
     settings = {"overflow": "refill", "generator": torch.Generator(), "never_sampled": loaded.tokenizer.never_sampled}
-    return [int(token_id) for token_id in stream(model, torch.tensor([prompt]), length, Sampling(temperature=0.0), **settings)]
+    return [
+        int(token_id)
+        for token_id in stream(model, torch.tensor([prompt]), length, SamplingOptions(temperature=0.0), **settings)
+    ]
 
 
 def run_engine(

@@ -23,7 +23,8 @@ from chargpt.planning.plan import make_plan
 from chargpt.sampling import rules
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import NEVER, Sampling
+from chargpt.sampling.options import SamplingOptions, option
+from chargpt.sampling.rules import NEVER
 from chargpt.terminal import UserError
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
@@ -141,10 +142,10 @@ def test_an_export_that_does_not_know_new_positions_refuses_them(ramp, text, tmp
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithoutTheBest(Sampling):
+class WithoutTheBest(SamplingOptions):
     """A rule that decode.c does not know: the most likely character is never chosen."""
 
-    without_best: bool = False
+    without_best: bool = option(False, "rules", "", off=False)
 
 
 def test_a_sampling_rule_that_the_c_decoder_does_not_know_is_applied(compiled, monkeypatch):
@@ -162,7 +163,7 @@ def test_a_sampling_rule_that_the_c_decoder_does_not_know_is_applied(compiled, m
     gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True), 9).eval()
     prompt = torch.tensor([[1, 2, 3]])
 
-    def written(new: Decoder, rule: Sampling) -> list[int]:
+    def written(new: Decoder, rule: SamplingOptions) -> list[int]:
         made = pieces(new, prompt, 10, rule, generator=torch.Generator().manual_seed(0))
         return torch.cat([piece.ids for piece in made]).flatten().tolist()
 

@@ -205,7 +205,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),
         (["--device", "cuda:99"], "--device: cuda:99 given, "),
         (["--prompt", "-a"], "--prompt: expected one argument; if its value begins with a dash, write --prompt=VALUE"),
-        (["--prompt", "a", "--prompt-file", "b"], "not allowed with argument --prompt"),
+        (["--prompt", "a", "--prompt-file", "b"], "--prompt-file: --prompt given as well; leave out"),
         (["--prompt-file", "missing.txt"], "missing.txt: No such file"),
         (["--lenght", "5"], "--lenght: no such option; did you mean --length?"),
         (["The sea"], "The sea: given after RUN; a prompt is given with --prompt 'The sea'"),

@@ -15,7 +15,7 @@ from chargpt.kernels.decode import RULES, load_kernel, supports
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.c_texts import CTexts, Stored, Weights
 from chargpt.sampling.decoder import Decoder, Piece
-from chargpt.sampling.rules import Sampling, rules_in_use
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stored_weights import pack
 
 
@@ -68,13 +68,13 @@ class CDecoder(Decoder):
         self,
         new: Tensor,
         limit: int,
-        sampling: Sampling,
+        sampling: SamplingOptions,
         *,
         generators: Sequence[torch.Generator],
         forbidden: Tensor,
         penalty: Tensor | None = None,
     ) -> Piece:
-        if penalty is not None or not rules_in_use(sampling) <= RULES:
+        if penalty is not None or not sampling.rules_in_use().keys() <= RULES:
             return super().write(new, limit, sampling, generators=generators, forbidden=forbidden, penalty=penalty)
 
         def uniform(n: int) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from chargpt.config import ModelConfig
 from chargpt.kernels.decode import Rules, Shape, Share
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
     from chargpt.model import GPTConfig
@@ -100,7 +100,7 @@ class CTexts:
         start: int,
         ids: np.ndarray,
         limit: int,
-        sampling: Sampling,
+        sampling: SamplingOptions,
         *,
         uniform: Callable[[int], np.ndarray],
         forbidden: np.ndarray,

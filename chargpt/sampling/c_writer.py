@@ -10,8 +10,8 @@ import numpy as np
 from chargpt.config import ModelConfig
 from chargpt.processor import core_count
 from chargpt.sampling.c_texts import CTexts, NewIds, Weights
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.rules import Sampling
 
 SINUSOID_SCALE = 0.08 * math.sqrt(2)  # as in model.py
 
@@ -29,11 +29,10 @@ class CWriter:
         self,
         prompts: Sequence[Sequence[int]],
         length: int,
-        sampling: Sampling,
+        options: SamplingOptions,
         *,
         seeds: Sequence[int],
         never_sampled: Sequence[int],
-        overflow: str,
     ) -> Iterator[NewIds]:
         size, forbidden = self.config.block_size, np.array(never_sampled, np.int64)
         texts = CTexts(
@@ -52,7 +51,7 @@ class CWriter:
             window = np.concatenate((window, new), axis=1)[:, -size:]
             start, ids = cached, new
             if start + new.shape[1] > size:  # as in Decoder.place
-                if overflow == "refill":
+                if options.overflow == "refill":
                     window = window[:, -max(1, size // 2) :]
                 start, ids = 0, window
             cached = start + ids.shape[1]
@@ -60,7 +59,7 @@ class CWriter:
                 start,
                 ids,
                 min(length, size - cached + 1),
-                sampling,
+                options,
                 uniform=lambda count: np.stack([numbers.uniform(count) for numbers in random], axis=1),
                 forbidden=forbidden,
             )

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from chargpt.model import GPT
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.repetition import Repetition
-from chargpt.sampling.rules import NEVER, Sampling, choose
-from chargpt.sampling.text_generator import OVERFLOWS
+from chargpt.sampling.rules import NEVER, choose
 
 
 class Piece(NamedTuple):
@@ -32,7 +32,6 @@ class Decoder:
     """
 
     def __init__(self, model: GPT, batch_size: int, *, overflow: str = "refill") -> None:
-        assert overflow in OVERFLOWS, overflow
         self.model = model
         self.overflow = overflow
         self.length = 0  # characters of the window that are in the cache
@@ -61,7 +60,7 @@ class Decoder:
         self,
         new: Tensor,
         limit: int,
-        sampling: Sampling,
+        sampling: SamplingOptions,
         *,
         generators: Sequence[torch.Generator],
         forbidden: Tensor,
@@ -83,7 +82,7 @@ def pieces(
     decoder: Decoder,
     prompt: Tensor,
     length: int,
-    sampling: Sampling,
+    sampling: SamplingOptions,
     *,
     generator: torch.Generator | Sequence[torch.Generator],
     never_sampled: Sequence[int] = (),
@@ -121,7 +120,7 @@ def stream(
     model: GPT,
     prompt: Tensor,
     length: int,
-    sampling: Sampling,
+    sampling: SamplingOptions,
     *,
     decoder: Callable[..., Decoder] = Decoder,
     overflow: str = "refill",
@@ -144,14 +143,13 @@ class ModelWriter:
         self,
         prompts: Sequence[Sequence[int]],
         length: int,
-        sampling: Sampling,
+        options: SamplingOptions,
         *,
         seeds: Sequence[int],
         never_sampled: Sequence[int],
-        overflow: str,
     ) -> Iterator[Piece]:
         prompt = torch.tensor(prompts, device=self.model.token_embedding.weight.device)  # (B, T)
         with torch.inference_mode():
-            decoder = self.decoder(self.model, len(seeds), overflow=overflow)
+            decoder = self.decoder(self.model, len(seeds), overflow=options.overflow)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        return pieces(decoder, prompt, length, sampling, generator=generators, never_sampled=never_sampled)
+        return pieces(decoder, prompt, length, options, generator=generators, never_sampled=never_sampled)

@@ -35,7 +35,7 @@ def writes_items(options: SampleOptions, loaded: LoadedRun) -> bool:
     if asked and not is_list:
         given = "--items" if options.items else "--label" if options.label is not None else "--new"
         raise UserError(f"{given}: the run {loaded.run} was not trained on items; leave it out, or train with --items")
-    of_text = options.lines or options.samples > 1 or options.stop or options.unseen
+    of_text = options.sampling.lines or options.samples > 1 or options.sampling.stop or options.unseen
     return is_list and not of_text
 
 
@@ -97,15 +97,17 @@ def print_items(
         known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=bool(labels)))
     wanted = ItemFilter(
         count=options.items or DEFAULT_ITEMS,
-        unique=options.unique,
+        unique=options.sampling.unique,
         new=options.new,
         match=options.match,
         min_length=options.min_length,
-        max_length=LONGEST if options.max_length is None else options.max_length,
+        max_length=LONGEST if options.longest_item is None else options.longest_item,
     )
     beginning = loaded.tokenizer.normalizer.apply(options.prompt)
     started, stats = time.perf_counter(), ItemStats()
-    for item in write_items(generator, wanted, labels=labels, seed=options.seed, known=known, beginning=beginning, stats=stats):
+    for item in write_items(
+        generator, wanted, labels=labels, seed=options.sampling.seed or 0, known=known, beginning=beginning, stats=stats
+    ):
         if not options.json:
             text = f"{item.label}\t{item.text}" if item.label and options.label is None else item.text
             file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))

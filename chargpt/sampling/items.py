@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from chargpt.sampling.printing import text_of
 from chargpt.sampling.text_generator import BATCH, TextGenerator
@@ -61,7 +61,7 @@ def write_items(
     import torch
 
     tokenizer, random = generator.tokenizer, torch.Generator().manual_seed(seed)
-    writer = replace(generator, length=wanted.max_length + 1, stop=[end_in(tokenizer)])
+    writer = generator.changed(length=wanted.max_length + 1, stop=[end_in(tokenizer)])
     names, weights = list(labels) or [""], torch.tensor(list(labels.values()) or [1], dtype=torch.float64)
     prompts = [tokenizer.encode(item_prompt(tokenizer, name, beginning)).tolist() for name in names]
     written, in_a_row = set[str](), 0
@@ -100,5 +100,5 @@ def sampled_items(generator: TextGenerator, labels: Sequence[str], seeds: Sequen
     """An item of each of the `labels` (empty: without one), as lines of the stream without their ends; cut if it is long."""
     tokenizer = generator.tokenizer
     prompts = [tokenizer.encode(item_prompt(tokenizer, label)).tolist() for label in labels]
-    texts = replace(generator, stop=[end_in(tokenizer)]).continuations(prompts, seeds)
+    texts = generator.changed(stop=[end_in(tokenizer)]).continuations(prompts, seeds)
     return [f"{label}{TAB}{text_of(text)}" if label else text_of(text) for label, text in zip(labels, texts)]

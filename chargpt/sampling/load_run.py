@@ -11,7 +11,7 @@ from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
 from chargpt.sampling.c_writer import CWriter
 from chargpt.sampling.loaded_run import LoadedRun, facts_of
-from chargpt.sampling.rules import Sampling, rules_in_use
+from chargpt.sampling.options import SamplingOptions
 
 COMPILED = "cpu (compiled)"  # the engine, for people
 
@@ -23,7 +23,7 @@ def load_run(
     start: str | None = None,
     device: str,
     precision: str,
-    samplings: Sequence[Sampling],
+    samplings: Sequence[SamplingOptions],
 ) -> tuple[LoadedRun, list[Words]]:
     """The best checkpoint of `run` for writing with these `samplings`, and warnings: see `load_model`.
 
@@ -32,7 +32,7 @@ def load_run(
     It is in C without torch on a CPU, in float32, for a model and rules that decode.c knows. Raises UserError, and ValueError
     for an unknown device or precision.
     """
-    rules_are_known = all(rules_in_use(sampling) <= RULES for sampling in samplings)
+    rules_are_known = all(sampling.rules_in_use().keys() <= RULES for sampling in samplings)
     if precision == "float32" and rules_are_known and (device == "cpu" or device == "auto" and not may_have_gpu()):
         checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
         if (writer := _writer_in_c(checkpoint)) is not None:

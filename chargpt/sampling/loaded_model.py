@@ -1,13 +1,11 @@
 """A trained model ready for use: what `chargpt.load` returns, and what sample.py works with."""
 
 import functools
-import operator
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -22,15 +20,14 @@ from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder, ModelWriter
 from chargpt.sampling.loaded_run import LoadedRun, facts_of
+from chargpt.sampling.options import SamplingOptions, checked, listed, one_of, short, whole
 from chargpt.sampling.printing import text_of, too_few_lines
-from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stored_weights import round_weights
 from chargpt.sampling.surprisal import surprisals, total_losses
-from chargpt.sampling.text_generator import OVERFLOWS
 from chargpt.text.items import Item, ItemMarks, end_in, item_prompt
 from chargpt.text.tokenizer import MAX_LISTED, UnknownCharacters, character_name
 
-UNKNOWN = ("error", "skip")  # what to do with characters that the model does not know
+UNKNOWN = one_of("error", "skip")  # what to do with characters that the model does not know
 SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
 
@@ -83,45 +80,9 @@ class LoadedModel(LoadedRun):
     ) -> str: ...
 
     @overload
-    def generate(
-        self,
-        prompt: list[str] | tuple[str, ...],
-        *,
-        length: int | None = None,
-        lines: int = 0,
-        unique: bool = False,
-        stop: str | Sequence[str] = (),
-        seed: int | None = None,
-        temperature: float = 0.8,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        allow: str | None = None,
-        ban: str | None = None,
-        overflow: Literal["refill", "exact"] = "refill",
-        unknown: Literal["error", "skip"] = "error",
-    ) -> list[str]: ...
+    def generate(self, prompt: list[str] | tuple[str, ...], **options: Any) -> list[str]: ...
 
-    def generate(
-        self,
-        prompt: str | Sequence[str] = "",
-        *,
-        length: int | None = None,
-        lines: int = 0,
-        unique: bool = False,
-        stop: str | Sequence[str] = (),
-        seed: int | None = None,
-        temperature: float = 0.8,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        allow: str | None = None,
-        ban: str | None = None,
-        overflow: Literal["refill", "exact"] = "refill",
-        unknown: Literal["error", "skip"] = "error",
-    ) -> str | list[str]:
+    def generate(self, prompt: str | Sequence[str] = "", **options: Any) -> str | list[str]:
         """The text `prompt` and its continuation, as sample.py prints them; for a list of prompts, a list of texts.
 
         A text has at most `length` characters after the prompt (None: 500, or 1000 for each of `lines`). It ends with `lines`
@@ -138,37 +99,13 @@ class LoadedModel(LoadedRun):
         says what the model reads beyond block_size characters: see docs/sampling.md. `unknown="skip"` leaves out characters of
         the prompt that the model does not know; otherwise they raise ValueError, as options out of range do.
         """
-        numbers = {"temperature": temperature, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
-        for name, value in numbers.items():
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise UserError(f"{name}={_short(value)}: use a number")
-        _check_choice("overflow", overflow, OVERFLOWS)
-        _check_choice("unknown", unknown, UNKNOWN)
-        stops, _ = _listed("stop", stop)
-        for name, characters in (("allow", allow), ("ban", ban)):
-            if not isinstance(characters, (str, type(None))):
-                raise UserError(f"{name}={_short(characters)}: use a str")
-        lines = _whole_number("lines", lines)
-        first = secrets.randbits(32) if seed is None else _whole_number("seed", seed, most=2**63)
-        if length is None:
-            from chargpt.sampling.options import default_length  # of the command line; a training imports this module too
-
-            length = default_length(lines, unique=unique)
-        length = _whole_number("length", length)
         with python_errors():
-            generator = self.text_generator(
-                Sampling(**numbers, top_k=_whole_number("top_k", top_k)),
-                length=length,
-                lines=lines,
-                unique=unique,
-                stop=stops,
-                allow=allow,
-                ban=ban,
-                overflow=overflow,
-            )
-        prompts = self._encoded(*_listed("prompt", prompt), unknown)
+            chosen = SamplingOptions(**options)
+            generator = self.text_generator(chosen)
+        first = secrets.randbits(32) if chosen.seed is None else chosen.seed
+        prompts = self._encoded(*listed("prompt", prompt), chosen.unknown)
         written = generator.continuations(prompts, range(first, first + len(prompts)))
-        if unique and (problem := too_few_lines(written, lines=lines, length=length)):
+        if chosen.unique and (problem := too_few_lines(written, lines=chosen.lines, length=chosen.limit)):
             warnings.warn(in_python(problem), stacklevel=2)
         texts = [self.tokenizer.decode(ids) + text_of(added) for ids, added in zip(prompts, written)]
         return texts[0] if isinstance(prompt, str) else texts
@@ -195,16 +132,17 @@ class LoadedModel(LoadedRun):
         per byte. `unknown="skip"` leaves out characters that the model does not know. Raises ValueError for those characters
         otherwise, for less than two characters, and for a stride beyond block_size.
         """
-        _check_choice("unknown", unknown, UNKNOWN)
         size = self.model.config.block_size
-        stride = _whole_number("stride", stride)
+        with python_errors():
+            checked("unknown", unknown, UNKNOWN)
+            stride = checked("stride", stride, whole(0))
         if stride > size:
             raise UserError(f"stride={stride}: use at most the context, {size}")
-        given, names = _listed("text", text)
+        given, names = listed("text", text)
         texts = [np.array(ids, np.int64) for ids in self._encoded(given, names, unknown)]
         for ids, one, name in zip(texts, given, names):
             if len(ids) < 2:
-                raise UserError(f"{name}={_short(one)}: use at least two characters that the model knows")
+                raise UserError(f"{name}={short(one)}: use at least two characters that the model knows")
         if isinstance(text, str):
             with self.threads(min(len(texts[0]), size)):
                 total = sum(part.sum(dtype=np.float64).item() for part in surprisals(self.model, texts, stride=stride or size))
@@ -251,7 +189,7 @@ class LoadedModel(LoadedRun):
     def _ids(self, text: str) -> Tensor:
         """The ids of `text` on the model's device, (T,)."""
         if not isinstance(text, str):
-            raise UserError(f"text={_short(text)}: use one str")
+            raise UserError(f"text={short(text)}: use one str")
         ids, unknown = self.tokenizer.encode_known(text)
         if unknown:  # without them, a row would belong to another character
             named = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
@@ -271,41 +209,6 @@ class LoadedModel(LoadedRun):
                 known = self.tokenizer.encode_known(text)[0] if unknown == "skip" else self.tokenizer.encode(text, name=name)
                 encoded.append(known.tolist())
         return encoded
-
-
-def _listed(name: str, given: str | Sequence[str]) -> tuple[list[str], list[str]]:
-    """The argument `name`, a text or several, as a list, and the name of each text in a message. Raises UserError."""
-    if isinstance(given, str):
-        return [given], [name]
-    if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
-        raise UserError(f"{name}={_short(given)}: use a str, or a list of str")
-    texts = list(given)
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UserError(f"{name}[{i}]={_short(text)}: use a str")
-    return texts, [f"{name}[{i}]" for i in range(len(texts))]
-
-
-def _check_choice(name: str, given: str, choices: Sequence[str]) -> None:
-    if given not in choices:
-        raise UserError(f"{name}={given!r}: use one of {', '.join(choices)}")
-
-
-def _whole_number(name: str, value: object, *, most: int = 10**18) -> int:
-    """`value` as an int. Raises UserError unless it is a whole number of 0 or more, and less than `most`."""
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if 0 <= number < most:
-        return number
-    allowed = "of 0 or more" if number < 0 else f"from 0 to {most - 1}"
-    raise UserError(f"{name}={value!r}: use a whole number {allowed}")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def load_model(

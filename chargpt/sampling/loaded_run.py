@@ -1,13 +1,13 @@
 """A run that is ready to write, with torch or without."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from chargpt.config import Config
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.text_generator import TextGenerator, Writer
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
@@ -39,9 +39,9 @@ class LoadedRun:
         loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
         return f"{one_line(self.run)}, step {self.step:,}{loss}, {self.parameters:,} parameters, {self.engine}"
 
-    def text_generator(self, sampling: Sampling, *, length: int, **options: Any) -> TextGenerator:
-        """The TextGenerator of this model. `options` are its other fields. Raises ValueError as it does."""
-        return TextGenerator(writer=self.writer, tokenizer=self.tokenizer, sampling=sampling, length=length, **options)
+    def text_generator(self, options: SamplingOptions, *, excluded: Container[str] | None = None) -> TextGenerator:
+        """The TextGenerator of this model. Raises ValueError as it does."""
+        return TextGenerator(writer=self.writer, tokenizer=self.tokenizer, options=options, excluded=excluded)
 
 
 def facts_of(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -9,58 +9,20 @@ Two copies exist. chargpt/kernels/decode.c has the rules of RULES in kernels/dec
 temperature and top-k. A change to one of these rules here is a change there, too: tests/sampling/test_c_decoder.py and
 tests/exchange/test_page_check.py compare the copies with this file. A rule that decode.c does not know is applied by PyTorch.
 
-A new rule is a field of `Sampling`, with its check, and its effect in `kept` or `distribution`. sampling/options.py has its
-option, sample.py passes the option on, and sampling/loaded_model.py has its argument for Python.
+A new rule is a field of `SamplingOptions`, and its effect in `kept` or `distribution`.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
-
-from chargpt.errors import Given, UserError
 
 if TYPE_CHECKING:  # checking the rules needs no torch
     import torch
     from torch import Tensor
 
+    from chargpt.sampling.options import SamplingOptions
+
 NEVER = -math.inf  # the logit of an id that cannot be drawn
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How the next character is chosen. The rules apply in this order, each to the result of the one before.
-
-    Raises UserError for a value out of range.
-    """
-
-    repetition_penalty: float = 1.0  # each further character of a repeated passage is this many times less likely; 1 is off
-    temperature: float = 0.8  # 0 takes the most likely character; 1 is the model as trained
-    top_k: int = 0  # keep the k most likely characters; 0 keeps all
-    top_p: float = 1.0  # keep the fewest characters whose probabilities sum to p; 1 keeps all
-    min_p: float = 0.0  # keep characters at least min_p times as likely as the most likely one; 0 keeps all
-
-    def __post_init__(self) -> None:
-        for name, allowed, use in (
-            ("repetition_penalty", 1 <= self.repetition_penalty < math.inf, "a number of 1 (off) or more"),
-            ("temperature", 0 <= self.temperature < math.inf, "0 (always the most likely character) or a number above 0"),
-            ("top_k", self.top_k >= 0, "a whole number of 0 (off) or more"),
-            ("top_p", 0 < self.top_p <= 1, "a number above 0 and up to 1 (off)"),
-            ("min_p", 0 <= self.min_p <= 1, "a number from 0 (off) to 1"),
-        ):
-            if not allowed:
-                raise UserError(Given(name, getattr(self, name)), f"use {use}")
-
-    def describe(self) -> str:
-        """The temperature, and every other rule that is on."""
-        on = [field for field in fields(self) if field.name == "temperature" or getattr(self, field.name) != field.default]
-        # Adding 0 turns -0.0 into 0.0.
-        return ", ".join(f"{field.name.replace('_', ' ')} {getattr(self, field.name) + 0:g}" for field in on)
-
-
-def rules_in_use(sampling: Sampling) -> set[str]:
-    """The names of the fields that differ from their defaults."""
-    return {field.name for field in fields(sampling) if getattr(sampling, field.name) != field.default}
 
 
 def keep_top_k(logits: "Tensor", k: int) -> "Tensor":
@@ -88,7 +50,7 @@ def keep_min_p(logits: "Tensor", min_p: float) -> "Tensor":
     return logits.masked_fill(probs < min_p * probs.amax(dim=-1, keepdim=True), NEVER)
 
 
-def kept(logits: "Tensor", sampling: Sampling) -> "Tensor":
+def kept(logits: "Tensor", sampling: "SamplingOptions") -> "Tensor":
     """Logits (B, V) in which those of the ids that a rule forbids are NEVER. At temperature 0 these rules hold, too."""
     if sampling.top_k:
         logits = keep_top_k(logits, sampling.top_k)
@@ -99,7 +61,7 @@ def kept(logits: "Tensor", sampling: Sampling) -> "Tensor":
     return logits
 
 
-def distribution(logits: "Tensor", sampling: Sampling) -> "Tensor":
+def distribution(logits: "Tensor", sampling: "SamplingOptions") -> "Tensor":
     """The probabilities (B, V) that `sampling`, at a temperature above 0, draws from; logits (B, V)."""
     # Subtracting the largest logit keeps very small temperatures from overflowing. The softmax is the same.
     logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(sampling.temperature, 1e-30)
@@ -117,7 +79,7 @@ def draw(probs: "Tensor", generators: "Sequence[torch.Generator]") -> "Tensor":
     return (cumulative < (1 - uniform).to(probs.device, exact) * cumulative[:, -1:]).sum(dim=-1)
 
 
-def choose(logits: "Tensor", sampling: Sampling, *, generators: "Sequence[torch.Generator]") -> "Tensor":
+def choose(logits: "Tensor", sampling: "SamplingOptions", *, generators: "Sequence[torch.Generator]") -> "Tensor":
     """The next id of each row of logits (B, V), by `sampling`; returns (B,)."""
     if sampling.temperature == 0:
         return kept(logits, sampling).argmax(dim=-1)

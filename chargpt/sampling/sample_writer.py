@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -11,13 +12,13 @@ from chargpt.model import GPT
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.decoder import Decoder, ModelWriter, stream
 from chargpt.sampling.items import sampled_items
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
-from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.text.items import end_in
 from chargpt.text.tokenizer import Tokenizer
 
-SAMPLING = Sampling(temperature=0.8)
+SAMPLING = SamplingOptions(temperature=0.8)
 # Items of a sample at most.
 MAX_ITEMS = 8
 
@@ -73,7 +74,7 @@ class SampleWriter:
     def _items(self, model: GPT) -> str:
         """Items, one after the other, in at most `length` characters."""
         writer = ModelWriter(model, self._decoder)
-        generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, sampling=SAMPLING, length=self._length)
+        generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, options=replace(SAMPLING, length=self._length))
         labels = list(itertools.islice(itertools.cycle(self._labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(self._seed, self._seed + MAX_ITEMS))
         return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: self._length]

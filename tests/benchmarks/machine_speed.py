@@ -33,7 +33,7 @@ from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.runs.blank_model import gpt_config  # noqa: E402
 from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
 from chargpt.sampling.decoder import pieces  # noqa: E402
-from chargpt.sampling.rules import Sampling  # noqa: E402
+from chargpt.sampling.rules import SamplingOptions  # noqa: E402
 from chargpt.training.runtime import Runtime, choose_runtime  # noqa: E402
 from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
@@ -264,7 +264,7 @@ def sampling_speed(model: GPT, texts: int, *, seconds: float = 1.0) -> float:
         """Seconds for new texts of `length`."""
         decoder.length, decoder.window = 0, decoder.window[:, :0]
         started = time.perf_counter()
-        for piece in pieces(decoder, start, length, Sampling(), generator=generators):
+        for piece in pieces(decoder, start, length, SamplingOptions(), generator=generators):
             piece.ids.tolist()  # waits for the device, as printing does
         return time.perf_counter() - started
 

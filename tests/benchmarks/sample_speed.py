@@ -39,7 +39,7 @@ from chargpt.model import GPT, GPTConfig  # noqa: E402
 from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
 from chargpt.sampling.c_texts import PRECISIONS, in_large_pages  # noqa: E402
 from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
-from chargpt.sampling.rules import Sampling  # noqa: E402
+from chargpt.sampling.rules import SamplingOptions  # noqa: E402
 from chargpt.sampling.stored_weights import round_weights  # noqa: E402
 
 VOCAB = 65
@@ -79,7 +79,7 @@ def ours(
     while not characters or time.perf_counter() - started < 0.3:
         decoder.length, decoder.window = 0, decoder.window[:, :0]  # a new text
         generators = [torch.Generator().manual_seed(seed) for seed in range(batch)]
-        made = pieces(decoder, ids, length, Sampling(), generator=generators)
+        made = pieces(decoder, ids, length, SamplingOptions(), generator=generators)
         characters += sum(len(row) for piece in made for row in piece.ids.tolist())
     return characters / (time.perf_counter() - started)
 

@@ -8,7 +8,8 @@ import torch
 from page_helpers import VOCABULARIES, new_model, page_of
 from scripts import needs_node, run_script
 
-from chargpt.sampling.rules import NEVER, Sampling, distribution
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.rules import NEVER, distribution
 
 pytestmark = needs_node
 ENGINE, INTERFACE = '[^>]*id="engine"', ' type="module"'
@@ -57,7 +58,7 @@ def test_draws_have_the_probabilities_of_the_temperature_and_the_top_k(sea, temp
     return counts;"""
     allowed = torch.tensor([logits])
     allowed[0, never] = NEVER
-    expected = distribution(allowed, Sampling(temperature=temperature, top_k=top_k))[0]
+    expected = distribution(allowed, SamplingOptions(temperature=temperature, top_k=top_k))[0]
     counts = np.array(run_script(sea, code, script=ENGINE))
     assert (counts[expected.numpy() == 0] == 0).all()
     assert counts / draws == pytest.approx(expected.numpy(), abs=0.02)

@@ -18,7 +18,7 @@ from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.c_decoder import CDecoder, choose_decoder
 from chargpt.sampling.c_texts import LARGE_PAGE, PRECISIONS, in_large_pages
 from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stored_weights import round_weights
 
 VOCAB = 11
@@ -50,7 +50,7 @@ def written(
     model: GPT,
     decoder,
     length: int,
-    sampling: Sampling,
+    sampling: SamplingOptions,
     *seeds: int,
     prompt_length: int = 3,
     overflow: str = "exact",
@@ -110,7 +110,7 @@ def test_the_text_is_that_of_the_plain_generate_also_past_the_block(c_decoder, p
     prompt = torch.randint(VOCAB, (1, prompt_length), generator=torch.Generator().manual_seed(1))
     for seed in range(2):
         expected = model.generate(prompt, 24, temperature=temperature, generator=torch.Generator().manual_seed(seed))
-        ids = written(model, c_decoder, 24, Sampling(temperature=temperature), seed, prompt_length=prompt_length)
+        ids = written(model, c_decoder, 24, SamplingOptions(temperature=temperature), seed, prompt_length=prompt_length)
         assert ids.flatten().tolist() == expected[0, prompt_length:].tolist()
 
 
@@ -121,29 +121,29 @@ def test_many_texts_are_those_of_the_torch_decoder(c_decoder, block_size, overfl
     model = random_model(block_size=block_size)
     for prompt_length in (1, 99):
         options = dict(prompt_length=prompt_length, overflow=overflow)
-        expected = written(model, Decoder, 6, Sampling(), *range(19), **options)
-        assert torch.equal(written(model, c_decoder, 6, Sampling(), *range(19), **options), expected)
+        expected = written(model, Decoder, 6, SamplingOptions(), *range(19), **options)
+        assert torch.equal(written(model, c_decoder, 6, SamplingOptions(), *range(19), **options), expected)
 
 
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(temperature=0),
-        Sampling(temperature=1e-320),
-        Sampling(temperature=1e30),
-        Sampling(top_k=1),
-        Sampling(top_k=4),
-        Sampling(top_k=10**30),
-        Sampling(top_p=1e-9),
-        Sampling(top_p=0.6),
-        Sampling(top_p=0.95, temperature=2.0),
-        Sampling(min_p=0.2),
-        Sampling(min_p=1.0),
-        Sampling(temperature=1.5, top_k=7, top_p=0.8, min_p=0.1),
-        Sampling(repetition_penalty=3.0, temperature=0),
-        Sampling(repetition_penalty=3.0, top_k=3, temperature=0.5),
+        SamplingOptions(temperature=0),
+        SamplingOptions(temperature=1e-320),
+        SamplingOptions(temperature=1e30),
+        SamplingOptions(top_k=1),
+        SamplingOptions(top_k=4),
+        SamplingOptions(top_k=10**17),
+        SamplingOptions(top_p=1e-9),
+        SamplingOptions(top_p=0.6),
+        SamplingOptions(top_p=0.95, temperature=2.0),
+        SamplingOptions(min_p=0.2),
+        SamplingOptions(min_p=1.0),
+        SamplingOptions(temperature=1.5, top_k=7, top_p=0.8, min_p=0.1),
+        SamplingOptions(repetition_penalty=3.0, temperature=0),
+        SamplingOptions(repetition_penalty=3.0, top_k=3, temperature=0.5),
     ],
-    ids=Sampling.describe,
+    ids=SamplingOptions.describe,
 )
 @pytest.mark.parametrize(("twins", "never_sampled"), [(False, (0, 3, 10)), (True, ())])
 def test_every_setting_chooses_as_the_torch_decoder_does(c_decoder, sampling, never_sampled, twins):
@@ -157,7 +157,7 @@ def test_every_setting_chooses_as_the_torch_decoder_does(c_decoder, sampling, ne
 
 
 SAMPLINGS = strategies.builds(
-    Sampling,
+    SamplingOptions,
     temperature=strategies.floats(0.05, 3),
     top_k=strategies.integers(0, VOCAB + 1),
     top_p=strategies.floats(0.05, 1),
@@ -176,8 +176,9 @@ def test_random_settings_choose_as_the_torch_decoder_does(c_decoder, sampling):
 
 
 @pytest.mark.parametrize("never_sampled", [(), tuple(range(0, 700, 2))])
-@pytest.mark.parametrize("sampling", [Sampling(temperature=2.0), Sampling(temperature=2.0, top_p=0.9)], ids=Sampling.describe)
-def test_of_many_characters_each_is_drawn_as_by_the_torch_decoder(c_decoder, sampling, never_sampled):
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_of_many_characters_each_is_drawn_as_by_the_torch_decoder(c_decoder, top_p, never_sampled):
+    sampling = SamplingOptions(temperature=2.0, top_p=top_p)
     model = random_model(block_size=64, vocab_size=700, scale=2.0)
     options = dict(never_sampled=never_sampled, overflow="refill")
     expected = written(model, Decoder, 60, sampling, *range(20), **options)
@@ -190,7 +191,7 @@ def test_of_logits_that_are_not_finite_some_id_of_the_vocabulary_is_chosen(c_dec
     for vocab_size in (5, 600):
         model = random_model(vocab_size=vocab_size, block_size=16)
         torch.nn.init.constant_(model.token_embedding.weight, bad)
-        for sampling in (Sampling(temperature=0), Sampling(), Sampling(top_p=0.5)):
+        for sampling in (SamplingOptions(temperature=0), SamplingOptions(), SamplingOptions(top_p=0.5)):
             ids = written(model, c_decoder, 15, sampling, 0, never_sampled=(0, vocab_size - 1), overflow="refill")
             assert 0 <= ids.min() and ids.max() < vocab_size
 
@@ -199,16 +200,16 @@ def test_where_all_are_equal_the_lower_ids_go_first(c_decoder):
     model = random_model()
     torch.nn.init.zeros_(model.token_embedding.weight)
     for options in (dict(temperature=0), dict(top_k=2), dict(top_p=0.5), dict(min_p=1.0), dict(top_k=2, top_p=0.1)):
-        sampling = Sampling(**options)
+        sampling = SamplingOptions(**options)
         expected = written(model, Decoder, 100, sampling, 0, overflow="refill")
         assert torch.equal(written(model, c_decoder, 100, sampling, 0, overflow="refill"), expected)
-    assert set(written(model, c_decoder, 200, Sampling(top_p=0.5), 0).flatten().tolist()) == set(range(6))
+    assert set(written(model, c_decoder, 200, SamplingOptions(top_p=0.5), 0).flatten().tolist()) == set(range(6))
 
 
 def test_log_probabilities_are_the_models_own(c_decoder):
     model = random_model(block_size=64)
     options = dict(generator=torch.Generator().manual_seed(0), never_sampled=(1, 2))
-    made = list(pieces(c_decoder(model, 1), torch.tensor([[5]]), 60, Sampling(temperature=0.3, top_k=2), **options))
+    made = list(pieces(c_decoder(model, 1), torch.tensor([[5]]), 60, SamplingOptions(temperature=0.3, top_k=2), **options))
     assert len(made) < 20  # so some pieces hold many
     ids, values = (torch.cat(column) for column in zip(*made))
     expected = model(torch.cat((torch.tensor([5]), ids[:, 0]))[None]).log_softmax(-1)[0, :-1].gather(-1, ids).detach()
@@ -260,7 +261,7 @@ import functools, os, resource, sys, time, torch
 from chargpt.kernels.decode import load_kernel
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import pieces
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stored_weights import round_weights
 from chargpt.model import GPT, GPTConfig
 decoder = functools.partial(CDecoder, kernel=load_kernel())
@@ -280,7 +281,7 @@ def test_a_large_block_takes_memory_only_for_what_is_written(programs, kernel):
         """
 model = GPT(GPTConfig(n_layer=64, n_head=1, n_embd=2, block_size=2**18, positions="rotary"), 5).eval()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-list(pieces(decoder(model, 1), torch.zeros(1, 1, dtype=torch.long), 20, Sampling(), generator=torch.Generator()))
+list(pieces(decoder(model, 1), torch.zeros(1, 1, dtype=torch.long), 20, SamplingOptions(), generator=torch.Generator()))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """,
     )
@@ -297,7 +298,7 @@ prompt, generators = torch.zeros(20000, 1, dtype=torch.long), [torch.Generator()
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 10**9,) * 2)
 try:
-    list(pieces(decoder(model, 20000), prompt, 2, Sampling(), generator=generators))
+    list(pieces(decoder(model, 20000), prompt, 2, SamplingOptions(), generator=generators))
 except MemoryError as error:
     print(error)
 """,

@@ -5,8 +5,8 @@ import torch
 
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.decoder import Decoder, stream
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
-from chargpt.sampling.rules import Sampling
 from chargpt.text.tokenizer import Tokenizer
 
 BLOCK, VOCAB = 8, 11
@@ -27,7 +27,9 @@ def seeded(*seeds: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def written(model: GPT, prompt: list[list[int]], length: int, sampling: Sampling, *seeds: int, **options) -> list[list[int]]:
+def written(
+    model: GPT, prompt: list[list[int]], length: int, sampling: SamplingOptions, *seeds: int, **options
+) -> list[list[int]]:
     """The ids that `stream` adds to each row."""
     ids = list(stream(model, torch.tensor(prompt), length, sampling, generator=seeded(*seeds), **options))
     return torch.stack(ids, dim=1).tolist() if ids else [[] for _ in prompt]
@@ -40,7 +42,7 @@ def test_the_stream_is_the_plain_reference(positions, temperature, prompt_length
     model = tiny_model(positions)
     prompt = torch.randint(VOCAB, (1, prompt_length), generator=torch.Generator().manual_seed(1))
     reference = model.generate(prompt, 3 * BLOCK, temperature=temperature, generator=torch.Generator().manual_seed(5))
-    ids = written(model, prompt.tolist(), 3 * BLOCK, Sampling(temperature=temperature), 5, overflow="exact")
+    ids = written(model, prompt.tolist(), 3 * BLOCK, SamplingOptions(temperature=temperature), 5, overflow="exact")
     assert ids == reference[:, prompt_length:].tolist()
 
 
@@ -59,22 +61,22 @@ def test_reading_in_pieces_is_reading_at_once(positions, pieces):
 
 def test_a_row_depends_on_its_own_prompt_and_generator_alone():
     model, prompts, seeds = tiny_model(), [[1, 2], [3, 4], [1, 2]], (7, 8, 9)
-    together = written(model, prompts, 2 * BLOCK, Sampling(temperature=1.0), *seeds)
-    alone = [written(model, [prompts[i]], 2 * BLOCK, Sampling(temperature=1.0), seeds[i])[0] for i in range(3)]
+    together = written(model, prompts, 2 * BLOCK, SamplingOptions(temperature=1.0), *seeds)
+    alone = [written(model, [prompts[i]], 2 * BLOCK, SamplingOptions(temperature=1.0), seeds[i])[0] for i in range(3)]
     assert together == alone and together[0] != together[2]
 
 
 def test_the_global_random_state_neither_matters_nor_moves():
     model = tiny_model()
     before = torch.get_rng_state()
-    first = written(model, [[1]], 20, Sampling(), 3)
+    first = written(model, [[1]], 20, SamplingOptions(), 3)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(99)
-    assert written(model, [[1]], 20, Sampling(), 3) == first
+    assert written(model, [[1]], 20, SamplingOptions(), 3) == first
 
 
 def test_two_calls_go_on_drawing_from_one_generator():
-    model, prompt, sampling, generator = tiny_model(), torch.tensor([[1]]), Sampling(temperature=2.0), *seeded(3)
+    model, prompt, sampling, generator = tiny_model(), torch.tensor([[1]]), SamplingOptions(temperature=2.0), *seeded(3)
     first, second = ([int(token_id) for token_id in stream(model, prompt, 20, sampling, generator=generator)] for _ in range(2))
     assert first == written(model, [[1]], 20, sampling, 3)[0] != second
 
@@ -82,29 +84,31 @@ def test_two_calls_go_on_drawing_from_one_generator():
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_writes_without_dropout_or_gradients_and_keeps_its_mode(training):
     model = tiny_model().train(training)
-    writing = stream(model, torch.tensor([[1]]), 5, Sampling(), generator=seeded(0))
+    writing = stream(model, torch.tensor([[1]]), 5, SamplingOptions(), generator=seeded(0))
     assert not next(writing).requires_grad and not model.training
     writing.close()
     assert model.training == training
 
 
-@pytest.mark.parametrize(
-    "one",
-    [Sampling(temperature=1e-9), Sampling(temperature=1e-320), Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(min_p=1)],
-)
+@pytest.mark.parametrize("one", [{"temperature": 1e-9}, {"temperature": 1e-320}, {"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}])
 def test_every_control_at_its_end_is_greedy(one):
-    assert written(tiny_model(), [[1]], 30, one, 0) == written(tiny_model(), [[1]], 30, Sampling(temperature=0), 0)
+    greedy = written(tiny_model(), [[1]], 30, SamplingOptions(temperature=0), 0)
+    assert written(tiny_model(), [[1]], 30, SamplingOptions(**one), 0) == greedy
 
 
-@pytest.mark.parametrize("off", [Sampling(top_k=VOCAB), Sampling(top_k=10**9), Sampling(top_p=1.0), Sampling(min_p=1e-30)])
+@pytest.mark.parametrize(
+    "off",
+    [{"top_k": VOCAB}, {"top_k": 10**9}, {"top_p": 1.0}, {"min_p": 1e-30}],
+    ids=str,
+)
 def test_every_control_at_its_other_end_is_off(off):
-    assert written(tiny_model(), [[1]], 30, off, 0) == written(tiny_model(), [[1]], 30, Sampling(), 0)
+    assert written(tiny_model(), [[1]], 30, SamplingOptions(**off), 0) == written(tiny_model(), [[1]], 30, SamplingOptions(), 0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 1e30])
 def test_what_is_never_sampled_never_appears(temperature):
     banned = (0, 3, VOCAB - 1)
-    ids = written(tiny_model(), [[1]] * 4, 50, Sampling(temperature=temperature), 0, 1, 2, 3, never_sampled=banned)
+    ids = written(tiny_model(), [[1]] * 4, 50, SamplingOptions(temperature=temperature), 0, 1, 2, 3, never_sampled=banned)
     assert not {token_id for row in ids for token_id in row} & set(banned)
 
 

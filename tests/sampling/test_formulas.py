@@ -14,7 +14,7 @@ from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling import repetition
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 
 VOCAB = 7
 FREE = 10  # characters that may repeat without a penalty
@@ -66,7 +66,9 @@ def longest_repetition(text: list[int], token_id: int, window: int) -> int:
 
 
 @torch.inference_mode()
-def reference(model: GPT, prompt: list[int], length: int, sampling: Sampling, seed: int, *, overflow: str, window: int = 1024):
+def reference(
+    model: GPT, prompt: list[int], length: int, sampling: SamplingOptions, seed: int, *, overflow: str, window: int = 1024
+):
     """The ids that follow `prompt`, and the log-probability of each under the model itself."""
     block_size, written, log_probabilities = model.config.block_size, [], []
     generator = torch.Generator().manual_seed(seed)
@@ -90,7 +92,9 @@ def reference(model: GPT, prompt: list[int], length: int, sampling: Sampling, se
 
 
 @torch.inference_mode()
-def check(decoder, model: GPT, prompts: list[list[int]], length: int, sampling: Sampling, *, overflow: str, window: int = 1024):
+def check(
+    decoder, model: GPT, prompts: list[list[int]], length: int, sampling: SamplingOptions, *, overflow: str, window: int = 1024
+):
     seeds = range(len(prompts))
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     new = decoder(model, len(prompts), overflow=overflow)
@@ -107,12 +111,12 @@ def check(decoder, model: GPT, prompts: list[list[int]], length: int, sampling: 
 def test_refill_reads_the_last_half_of_a_full_context_and_what_follows(decoder, block_size, prompt_length):
     model = clear_model(block_size=block_size)
     prompts = torch.randint(VOCAB, (2, prompt_length), generator=torch.Generator().manual_seed(1)).tolist()
-    check(decoder, model, prompts, 3 * block_size + 5, Sampling(temperature=1.0), overflow="refill")
+    check(decoder, model, prompts, 3 * block_size + 5, SamplingOptions(temperature=1.0), overflow="refill")
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_refill_begins_at_the_first_position_again(decoder, positions):
-    check(decoder, clear_model(positions=positions), [[1, 2]], 40, Sampling(temperature=1.0), overflow="refill")
+    check(decoder, clear_model(positions=positions), [[1, 2]], 40, SamplingOptions(temperature=1.0), overflow="refill")
 
 
 @pytest.mark.parametrize("overflow", ["refill", "exact"])
@@ -120,7 +124,7 @@ def test_refill_begins_at_the_first_position_again(decoder, positions):
 def test_the_penalty_makes_each_character_of_a_repetition_beyond_ten_r_times_less_likely(
     decoder, temperature, overflow, penalty=4.0
 ):
-    model, sampling = clear_model(block_size=16), Sampling(temperature=temperature, repetition_penalty=penalty)
+    model, sampling = clear_model(block_size=16), SamplingOptions(temperature=temperature, repetition_penalty=penalty)
     passage = [0, 1, 2, 3, 4, 5, 6, 0, 2, 4, 6, 1]
     prompts = [passage + passage[:11], [3] * 23]  # repetitions begun by the prompt: of a passage, and of itself
     check(decoder, model, prompts, 40, sampling, overflow=overflow)
@@ -128,7 +132,7 @@ def test_the_penalty_makes_each_character_of_a_repetition_beyond_ten_r_times_les
 
 def test_the_penalty_looks_at_the_last_characters_alone(decoder, monkeypatch):
     monkeypatch.setattr(repetition, "WINDOW", 30)
-    sampling = Sampling(temperature=0.3, repetition_penalty=4.0)
+    sampling = SamplingOptions(temperature=0.3, repetition_penalty=4.0)
     check(decoder, clear_model(block_size=16), [[1, 2, 1, 2, 1, 2] * 4], 80, sampling, overflow="refill", window=30)
 
 

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chargpt.sampling.rules import Sampling, choose, distribution, draw, keep_min_p, keep_top_k, keep_top_p
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.rules import choose, distribution, draw, keep_min_p, keep_top_k, keep_top_p
 
 
 def seeded(*seeds: int) -> list[torch.Generator]:
@@ -48,11 +49,11 @@ def test_of_equals_the_nucleus_keeps_the_first_and_no_more_than_it_needs():
 
 
 RULES = [
-    Sampling(temperature=0.7),
-    Sampling(top_k=3),
-    Sampling(top_p=0.6),
-    Sampling(min_p=0.2),
-    Sampling(temperature=1.5, top_k=9, top_p=0.9, min_p=0.02),
+    SamplingOptions(temperature=0.7),
+    SamplingOptions(top_k=3),
+    SamplingOptions(top_p=0.6),
+    SamplingOptions(min_p=0.2),
+    SamplingOptions(temperature=1.5, top_k=9, top_p=0.9, min_p=0.02),
 ]
 
 
@@ -73,7 +74,7 @@ def test_the_rows_own_generator_gives_one_number_and_it_decides():
         for _ in range(20):
             left = 1 - float(torch.rand(1, dtype=torch.float64, generator=again))
             expected = next(token_id for token_id in range(50) if sum(probs[: token_id + 1]) >= left)
-            assert choose(logits, Sampling(temperature=temperature), generators=ours).item() == expected
+            assert choose(logits, SamplingOptions(temperature=temperature), generators=ours).item() == expected
 
 
 @pytest.mark.parametrize("extreme", [0.0, 1 - 2**-53])
@@ -97,11 +98,13 @@ def test_the_nucleus_reaches_p_and_would_not_without_its_least(values, p):
 def test_the_filters_follow_one_another_on_what_is_left():
     logits = log(0.4, 0.3, 0.2, 0.1)
     # Of the three likeliest (4/9, 3/9, 2/9), two make 0.75; by themselves 0.75 would have needed three.
-    assert kept(distribution(logits, Sampling(temperature=1, top_k=3, top_p=0.75)).log()) == [1, 1, 0, 0]
-    torch.testing.assert_close(distribution(logits, Sampling(temperature=1, top_k=2)), torch.tensor([[4 / 7, 3 / 7, 0, 0]]))
+    assert kept(distribution(logits, SamplingOptions(temperature=1, top_k=3, top_p=0.75)).log()) == [1, 1, 0, 0]
+    torch.testing.assert_close(
+        distribution(logits, SamplingOptions(temperature=1, top_k=2)), torch.tensor([[4 / 7, 3 / 7, 0, 0]])
+    )
     # Temperature comes first: at 0.5 the probabilities are as 16, 9, 4, 1.
-    assert kept(distribution(logits, Sampling(temperature=0.5, min_p=0.5)).log()) == [1, 1, 0, 0]
-    assert kept(distribution(logits, Sampling(temperature=0.5, min_p=0.6)).log()) == [1, 0, 0, 0]
+    assert kept(distribution(logits, SamplingOptions(temperature=0.5, min_p=0.5)).log()) == [1, 1, 0, 0]
+    assert kept(distribution(logits, SamplingOptions(temperature=0.5, min_p=0.6)).log()) == [1, 0, 0, 0]
 
 
 def test_what_is_drawn_has_the_distribution_it_should():
@@ -125,11 +128,11 @@ def test_what_is_drawn_has_the_distribution_it_should():
 def test_a_value_that_means_nothing_is_refused_by_name(field, values):
     for value in values:
         with pytest.raises(ValueError, match=rf"^--{field.replace('_', '-')}: .* given; use "):
-            Sampling(**{field: value})
+            SamplingOptions(**{field: value})
 
 
 def test_temperature_zero_chooses_the_most_likely_id_for_every_seed():
     logits = torch.randn(5, 11)
-    assert choose(logits, Sampling(temperature=0), generators=seeded(*range(5))).tolist() == logits.argmax(-1).tolist()
+    assert choose(logits, SamplingOptions(temperature=0), generators=seeded(*range(5))).tolist() == logits.argmax(-1).tolist()
     equal = torch.zeros(20, 3)  # of equally likely ids, the first
-    assert choose(equal, Sampling(temperature=0), generators=seeded(*range(20))).tolist() == [0] * 20
+    assert choose(equal, SamplingOptions(temperature=0), generators=seeded(*range(20))).tolist() == [0] * 20

@@ -11,7 +11,7 @@ from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.c_decoder import CDecoder
 from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stored_weights import PRECISIONS, pack, round_weights, unpack
 
 VOCAB = 65
@@ -94,6 +94,6 @@ def test_a_seed_gives_one_text_with_and_without_c(kernel, precision):
     texts = []
     for decoder in (Decoder, functools.partial(CDecoder, kernel=kernel, precision=precision)):
         generators = [torch.Generator().manual_seed(seed) for seed in range(3)]
-        made = pieces(decoder(model, 3), torch.ones(3, 1, dtype=torch.long), 60, Sampling(), generator=generators)
+        made = pieces(decoder(model, 3), torch.ones(3, 1, dtype=torch.long), 60, SamplingOptions(), generator=generators)
         texts.append(torch.cat([piece.ids for piece in made]))
     assert torch.equal(*texts)

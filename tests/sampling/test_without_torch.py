@@ -22,8 +22,8 @@ from chargpt.sampling import c_writer
 from chargpt.sampling.c_decoder import choose_decoder
 from chargpt.sampling.c_writer import CWriter, position_table
 from chargpt.sampling.decoder import ModelWriter
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.rules import Sampling
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -67,9 +67,10 @@ def test_the_ids_are_those_of_the_decoder_with_torch(compiled, tmp_path, positio
     decoder, _ = choose_decoder(torch.device("cpu"), settings.model)
     weights = {name: tensor.numbers for name, tensor in checkpoint.stored_weights.items()}
     ours = CWriter(weights=weights, config=settings.model, vocab_size=tokenizer.vocab_size, kernel=kernel)
-    for sampling in (Sampling(temperature=0), Sampling(temperature=1.5, top_k=5, top_p=0.9, min_p=0.01)):
+    for rules in ({"temperature": 0}, {"temperature": 1.5, "top_k": 5, "top_p": 0.9, "min_p": 0.01}):
+        sampling = SamplingOptions(**rules, overflow=overflow)
         for prompt in ([1], [1, 2, 3] * 10):
-            options = {"seeds": [3, 4, 5], "never_sampled": [2, 4], "overflow": overflow}
+            options = {"seeds": [3, 4, 5], "never_sampled": [2, 4]}
             written = [
                 [piece.ids.T.tolist() for piece in writer.pieces([prompt] * 3, 40, sampling, **options)]
                 for writer in (ours, ModelWriter(gpt.eval(), decoder))

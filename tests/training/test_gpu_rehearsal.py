@@ -25,7 +25,7 @@ from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import load_settings
 from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.surprisal import surprisals
 from chargpt.training.batches import Batches
 from chargpt.training.evaluation import evaluate
@@ -192,10 +192,10 @@ def test_the_text_is_copied_to_the_device_once(dtype):
         assert counts == {"copies that wait": 1, "copies that do not wait": 3}
 
 
-ALL_RULES = Sampling(temperature=0.8, top_k=3, top_p=0.9, min_p=0.05, repetition_penalty=1.3)
+ALL_RULES = SamplingOptions(temperature=0.8, top_k=3, top_p=0.9, min_p=0.05, repetition_penalty=1.3)
 
 
-@pytest.mark.parametrize("overflow, sampling", [("exact", ALL_RULES), ("refill", Sampling(temperature=0))])
+@pytest.mark.parametrize("overflow, sampling", [("exact", ALL_RULES), ("refill", SamplingOptions(temperature=0))])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_sampling_keeps_every_tensor_on_its_device(positions, overflow, sampling):
     """With the cache, past the context. Each drawn character costs the copy of a random number, and none costs a read."""
