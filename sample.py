@@ -21,14 +21,14 @@ from chargpt.sampling.options import SampleOptions, parse_options
 from chargpt.terminal import best_effort_messages, enable_colours, log, wants_colours
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
-    from chargpt.sampling.loaded_run import LoadedRun
+    from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.sampling.text_generator import TextGenerator
 
 
 class Writing(NamedTuple):
     """What writes the text."""
 
-    loaded: "LoadedRun"
+    loaded: "LoadedModel"
     generator: "TextGenerator"
     prompt: list[int]  # ids
     is_items: bool  # whether it writes items
@@ -49,7 +49,7 @@ def write(options: SampleOptions) -> int:
         rules = " / ".join(sampling.describe() for sampling in options.samplings)
         log(f"{writing.loaded.describe()}; {rules}, seed {options.sampling.seed}")
         if writing.is_items and not options.interactive:
-            from chargpt.sampling.item_output import print_items
+            from chargpt.sampling.items import print_items
 
             loaded, generator, root = writing.loaded, writing.generator, project_root()
             print_items(options, loaded, generator, file=sys.stdout, root=root, stop=lambda: interrupt.came_here)
@@ -71,18 +71,13 @@ def write(options: SampleOptions) -> int:
 
 def prepare(options: SampleOptions) -> Writing:
     """The model, and how it writes. Raises UserError."""
-    from chargpt.sampling.item_output import beginning_of_items, writes_items
-    from chargpt.sampling.load_run import load_run
+    from chargpt.sampling.items import beginning_of_items, writes_items
+    from chargpt.sampling.loaded_model import load_model
     from chargpt.sampling.prompt import encode_prompt, read_prompt
 
     root = project_root()
-    loaded, warnings = load_run(
-        options.run,
-        root / "checkpoints",
-        start=options.start,
-        device=options.device,
-        precision=options.precision,
-        samplings=options.samplings,
+    loaded, warnings = load_model(
+        options.run, root / "checkpoints", start=options.start, device=options.device, precision=options.precision
     )
     for warning in warnings:
         log(f"warning: {warning}")

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
+import numpy as np
 import pytest
 import torch
+from helpers import weights_of, written
 
 import chargpt
 import model
@@ -21,10 +23,10 @@ from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.sampling import rules
-from chargpt.sampling.c_decoder import CDecoder
-from chargpt.sampling.decoder import Decoder, pieces
+from chargpt.sampling.c_texts import c_writer
 from chargpt.sampling.options import SamplingOptions, option
 from chargpt.sampling.rules import NEVER
+from chargpt.sampling.torch_texts import torch_writer
 from chargpt.terminal import UserError
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
@@ -143,31 +145,21 @@ def test_an_export_that_does_not_know_new_positions_refuses_them(ramp, text, tmp
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutTheBest(SamplingOptions):
-    """A rule that decode.c does not know: the most likely character is never chosen."""
+    """A new rule, which decode.c does not know: the most likely character is never chosen."""
 
     without_best: bool = option(False, "rules", "", off=False)
 
 
-def test_a_sampling_rule_that_the_c_decoder_does_not_know_is_applied(compiled, monkeypatch):
-    kernel = compiled(decode.load_kernel)
+def test_a_new_sampling_rule_is_its_function_and_its_field(compiled, monkeypatch):
+    def without_best(logits, _, texts):
+        logits = logits.copy()
+        np.put_along_axis(logits, logits.argmax(axis=-1, keepdims=True), NEVER, axis=-1)
+        return logits
 
-    known = rules.kept
-
-    def kept(logits, sampling):
-        if getattr(sampling, "without_best", False):
-            logits = logits.scatter(-1, logits.argmax(dim=-1, keepdim=True), NEVER)
-        return known(logits, sampling)
-
-    monkeypatch.setattr(rules, "kept", kept)
+    monkeypatch.setattr(rules, "RULES", {**rules.RULES, "without_best": without_best})
     torch.manual_seed(0)
     gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True), 9).eval()
-    prompt = torch.tensor([[1, 2, 3]])
-
-    def written(new: Decoder, rule: SamplingOptions) -> list[int]:
-        made = pieces(new, prompt, 10, rule, generator=torch.Generator().manual_seed(0))
-        return torch.cat([piece.ids for piece in made]).flatten().tolist()
-
-    rule = WithoutTheBest(temperature=0, without_best=True)
-    in_c, in_torch = CDecoder(gpt, 1, kernel=kernel), Decoder(gpt, 1)
-    without = written(CDecoder(gpt, 1, kernel=kernel), replace(rule, without_best=False))
-    assert written(in_c, rule) == written(in_torch, rule) != without
+    in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(decode.load_kernel))
+    options = WithoutTheBest(temperature=1, top_k=2, without_best=True)
+    found = [written(writer, [[1, 2, 3]], 10, options, 0).tolist() for writer in (in_c, torch_writer(gpt))]
+    assert found[0] == found[1] != written(in_c, [[1, 2, 3]], 10, replace(options, without_best=False), 0).tolist()

@@ -57,6 +57,7 @@ enum {
     STEP = 2,             /* inputs summed separately when there is one row */
     ROWS = 96,            /* rows that go through the layers together */
     KEYS = 64,            /* keys stored side by side */
+    FREE = 10,            /* characters that may repeat without a penalty, as in chargpt/sampling/rules.py */
     SUMMED = 256,         /* chances of ids summed at a time when one is drawn */
     LINE = 16,            /* numbers in a cache line */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
@@ -98,10 +99,11 @@ typedef struct {
     int id;
 } Candidate;
 
-typedef struct { /* the rules of chargpt/sampling; temperature 0 takes the likeliest id */
-    float temperature, top_p, min_p;
-    int top_k;
+typedef struct { /* the rules of chargpt/sampling/rules.py; temperature 0 takes the likeliest id */
+    float repetition_penalty, temperature, top_p, min_p;
+    int top_k, known, window; /* ids of each text in `history`, and how many of them are searched for repetitions */
     const uint8_t *forbidden; /* (V,): 1 for an id that must not be chosen */
+    int64_t *history;         /* (texts, known + steps), with room for the ids that are chosen; used by the penalty alone */
 } Rules;
 
 typedef struct { /* one step: read `count` ids of each text, then choose one more for each unless `chosen` is NULL */
@@ -110,7 +112,7 @@ typedef struct { /* one step: read `count` ids of each text, then choose one mor
     const double *uniform;
     int64_t *chosen;
     float *log_probabilities;
-    int start, count;
+    int start, count, step, steps;
     int active; /* threads that take part: all, or the caller's alone */
     int core;   /* of the caller */
 } Job;
@@ -136,7 +138,7 @@ typedef struct { /* a share of the model, and the thread that computes it */
     float *scores;                  /* (capacity) */
     size_t capacity;                /* positions that the cache has memory for, a multiple of KEYS */
     Candidate *candidates;          /* (V,), for choosing an id */
-    float *chances;                 /* (V,), the same */
+    float *chances, *adjusted;      /* (V,) each, the same */
     void *memory, *cache;           /* the allocations of the matrices; of keys, values and scores */
     Thread thread;
     struct Decoder *decoder;
@@ -668,31 +670,57 @@ static int draw(const float *chances, int V, double uniform)
     return id;
 }
 
-/* The next id after `logits` (V,): drawn as in chargpt/sampling/rules.py, or the likeliest at temperature 0. `chances` and
- * `candidates`, (V,) each, are overwritten. `log_probability`, in nats, is of the model's distribution before any rule. */
-static int choose(const float *logits, int V, const Rules *rules, double uniform, float *restrict chances,
-                  Candidate *candidates, float *log_probability)
+/* adjusted (V,) = logits (V,), less log(R) for each character beyond FREE by which an id would lengthen a passage of `text` (n)
+ * that equals its end. `longest` (V,) is overwritten. `same[i]` is how much of the text before the i-th id from its end equals
+ * its end: the Z algorithm, on the reversed text. */
+static void penalise_repetition(float *adjusted, const float *logits, int V, const int64_t *text, int n, float R, float *longest)
 {
-    const float temperature = rules->temperature;
+    const int64_t *const end = text + n - 1;
+    const float penalty = log(R);
+    int same[n];
+    memset(longest, 0, V * sizeof *longest);
+    for (int i = 1, left = 0, right = 0; i < n; i++) {
+        int equal = i >= right ? 0 : same[i - left] < right - i ? same[i - left] : right - i;
+        while (i + equal < n && end[-equal] == end[-i - equal])
+            equal++;
+        if (i + equal > right)
+            left = i, right = i + equal;
+        same[i] = equal;
+        longest[end[1 - i]] = max(longest[end[1 - i]], equal + 1 - FREE);
+    }
+    for (int id = 0; id < V; id++)
+        adjusted[id] = logits[id] - penalty * longest[id];
+}
+
+/* The next id after `logits` (V,): drawn as in chargpt/sampling/rules.py, or the likeliest at temperature 0. The
+ * text so far is `text` (n). `log_probability`, in nats, is of the model's distribution before any rule. */
+static int choose(
+    Rank *my, const float *logits, int V, const Rules *rules, const int64_t *text, int n, double uniform, float *log_probability)
+{
+    const float temperature = rules->temperature, *const raw = logits;
     const uint8_t *forbidden = rules->forbidden;
-    float highest = logits[0], total = 0, likeliest = -FLT_MAX;
+    float *restrict chances = my->chances, highest = raw[0], total = 0, likeliest = -FLT_MAX;
     int id = 0;
+    if (rules->repetition_penalty > 1) {
+        penalise_repetition(my->adjusted, raw, V, text, n, rules->repetition_penalty, chances);
+        logits = my->adjusted;
+    }
     for (int i = 0; i < V; i++) {
-        highest = max(highest, logits[i]);
+        highest = max(highest, raw[i]);
         likeliest = max(forbidden[i] ? -FLT_MAX : logits[i], likeliest); /* in this order, as NaN is not larger */
     }
     for (int i = 0; i < V; i++)
-        total += exponential(logits[i] - highest);
+        total += exponential(raw[i] - highest);
     if (temperature > 0) {
         for (int i = 0; i < V; i++)
             chances[i] = forbidden[i] ? 0 : exponential((logits[i] - likeliest) / temperature);
         if (rules->top_k || rules->top_p < 1 || rules->min_p > 0)
-            filter(chances, logits, V, likeliest, rules, candidates);
+            filter(chances, logits, V, likeliest, rules, my->candidates);
         id = draw(chances, V, uniform);
     } else
         while (id < V - 1 && (forbidden[id] || logits[id] < likeliest))
             id++;
-    *log_probability = logits[id] - highest - logf(total);
+    *log_probability = raw[id] - highest - logf(total);
     return id;
 }
 
@@ -707,9 +735,13 @@ static void work(Decoder *decoder, int thread)
     for (int text = thread; text < texts && job->chosen; text += job->active) {
         const float *logits = decoder->shape.logits + text * padded(V, PANEL);
         const double uniform = job->uniform ? job->uniform[text] : 0;
-        Rank *my = &decoder->rank[thread];
-        float *log_probability = &job->log_probabilities[text];
-        job->chosen[text] = choose(logits, V, job->rules, uniform, my->chances, my->candidates, log_probability);
+        const Rules *rules = job->rules;
+        int64_t *history = rules->history ? rules->history + (size_t)text * (rules->known + job->steps) : NULL;
+        const int known = rules->known + job->step, n = known < rules->window ? known : rules->window;
+        job->chosen[text] = choose(&decoder->rank[thread], logits, V, rules, history ? history + known - n : NULL, n, uniform,
+                                   &job->log_probabilities[text]);
+        if (history)
+            history[known] = job->chosen[text];
     }
     barrier(decoder); /* no thread reads the job after this */
 }
@@ -861,8 +893,9 @@ EXPORT int decoder_run(Decoder *decoder, const Rules *rules, int start, int coun
     Job *job = &decoder->job;
     if (!reserve(decoder, (size_t)start + count + (steps > 1 ? steps - 1 : 0)))
         return -1;
-    *job = (Job){ .rules = rules, .ids = ids, .start = start, .count = count };
+    *job = (Job){ .rules = rules, .ids = ids, .start = start, .count = count, .steps = steps };
     for (int step = 0; step == 0 || step < steps; step++) {
+        job->step = step;
         job->uniform = uniform ? uniform + step * texts : NULL;
         job->chosen = steps ? chosen + step * texts : NULL;
         job->log_probabilities = steps ? log_probabilities + step * texts : NULL;
@@ -889,7 +922,8 @@ static bool allocate(Rank *my, const Shape *shape)
         total += ROWS * matrices[i]->stride;
     float *at = zeros(total, &my->memory);
     my->candidates = calloc(shape->vocab_size, sizeof *my->candidates);
-    my->chances = calloc(shape->vocab_size, sizeof *my->chances);
+    my->chances = calloc(2 * shape->vocab_size, sizeof *my->chances);
+    my->adjusted = my->chances + shape->vocab_size;
     if (!at || !my->candidates || !my->chances)
         return false;
     for (int i = 0; i < n; at += ROWS * matrices[i++]->stride)

@@ -35,10 +35,14 @@ class Share(Structure):
 class Rules(Structure):
     """The sampling rules. See `Rules` in decode.c."""
 
-    _fields_ = [*((name, c_float) for name in ("temperature", "top_p", "min_p")), ("top_k", c_int), ("forbidden", c_void_p)]
+    _fields_ = [
+        *((name, c_float) for name in ("repetition_penalty", "temperature", "top_p", "min_p")),
+        *((name, c_int) for name in ("top_k", "known", "window")),
+        *((name, c_void_p) for name in ("forbidden", "history")),
+    ]
 
 
-RULES = {"temperature", "top_k", "top_p", "min_p"}  # the fields of Sampling that decode.c applies
+KNOWN_RULES = {"repetition_penalty", "temperature", "top_k", "top_p", "min_p"}  # the fields of SamplingOptions among them
 
 
 def supports(config: "ModelConfig | GPTConfig") -> bool:

@@ -1,56 +1,112 @@
-"""A trained model ready for use: what `chargpt.load` returns, and what sample.py works with."""
+"""A trained model ready for use: what `chargpt.load` returns, and what sample.py works with.
 
-import functools
+A text on a CPU needs no torch, whose import takes seconds: decode.c writes it. Torch computes everything else, and writes where
+decode.c cannot be had.
+"""
+
+import ctypes
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from chargpt.device import choose_device, one_thread
+from chargpt.config import Config
 from chargpt.errors import UserError, Words, in_python, python_errors
-from chargpt.model import GPT
-from chargpt.runs.load import find_checkpoint, restore_model
-from chargpt.sampling.c_decoder import choose_decoder
-from chargpt.sampling.decoder import Decoder, ModelWriter
-from chargpt.sampling.loaded_run import LoadedRun, facts_of
+from chargpt.processor import may_have_gpu
+from chargpt.runs.load import find_checkpoint
+from chargpt.sampling.c_texts import Weights, c_engine, c_writer, rounded
 from chargpt.sampling.options import SamplingOptions, checked, listed, one_of, short, whole
 from chargpt.sampling.printing import text_of, too_few_lines
-from chargpt.sampling.stored_weights import round_weights
-from chargpt.sampling.surprisal import surprisals, total_losses
+from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.writer import Writer
+from chargpt.terminal import one_line
 from chargpt.text.items import Item, ItemMarks, end_in, item_prompt
-from chargpt.text.tokenizer import MAX_LISTED, UnknownCharacters, character_name
+from chargpt.text.tokenizer import MAX_LISTED, Tokenizer, UnknownCharacters, character_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chargpt.model import GPT
 
 UNKNOWN = one_of("error", "skip")  # what to do with characters that the model does not know
 SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class LoadedModel(LoadedRun):
-    """The model of a checkpoint, in evaluation mode, with its tokenizer and settings."""
+class LoadedModel:
+    """The model of a checkpoint with its tokenizer and settings. Torch gets the weights when it is first needed."""
 
-    model: GPT
-    decoder: Callable[..., Decoder]  # the fastest class of decoder for the model on its device
+    path: Path  # the folder of the checkpoint
+    step: int
+    val_loss: float | None  # at this step, in nats per character; None if it was not evaluated there
+    texts: list[str]  # what it was trained on, as train.py was given it; paths are absolute
+    fingerprint: str  # of the encoded text
+    tokenizer: Tokenizer
+    config: Config
+    environment: Mapping[str, str | int | bool]  # what it was trained with: the version of torch, the device, the threads
+    parameters: int  # their number
+    weights: Weights
+    precision: str  # to which the weights are rounded
+    device: str
 
     def __repr__(self) -> str:
         return f"<chargpt.LoadedModel {self.describe()}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a pickle or a copy: the precision in place of a compiled decoder, which belongs to this process."""
-        decoder, state = self.decoder, {name: value for name, value in vars(self).items() if name != "writer"}
-        return state | ({"decoder": decoder.keywords["precision"]} if isinstance(decoder, functools.partial) else {})
+        """For a pickle or a copy: without decode.c, which belongs to this process."""
+        return {name: value for name, value in vars(self).items() if name not in ("_engine", "writer")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        model, decoder = state["model"], state["decoder"]
-        if isinstance(decoder, str):
-            decoder, _ = choose_decoder(model.token_embedding.weight.device, state["config"].model, precision=decoder)
-        vars(self).update(state | {"decoder": decoder, "writer": ModelWriter(model, decoder)})
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self.path.resolve().parent.name
+
+    def describe(self) -> str:
+        """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
+        loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
+        return f"{one_line(self.run)}, step {self.step:,}{loss}, {self.parameters:,} parameters, {self.engine}"
+
+    @property
+    def engine(self) -> str:
+        """What writes, for people."""
+        return self._engine[1] + (f", weights in {self.precision}" if self.precision != "float32" else "")
+
+    @cached_property
+    def _engine(self) -> tuple[ctypes.CDLL | None, str]:
+        return c_engine(self.config.model) if self.device == "cpu" else (None, self.device)
+
+    @cached_property
+    def model(self) -> "GPT":
+        """The model in torch, in evaluation mode. On a CPU, it has the weights in the same memory."""
+        import torch
+
+        from chargpt.device import one_thread
+        from chargpt.runs.blank_model import blank_model
+
+        with one_thread():
+            model = blank_model(self.config.model, self.tokenizer.vocab_size)
+            model.load_state_dict({name: torch.from_numpy(numbers) for name, numbers in self.weights.items()}, assign=True)
+        return model.to(self.device).eval()
+
+    @cached_property
+    def writer(self) -> Writer:
+        """What continues texts."""
+        kernel, _ = self._engine
+        if kernel is None:
+            from chargpt.sampling.torch_texts import torch_writer
+
+            return torch_writer(self.model)
+        return c_writer(self.weights, self.config.model, kernel=kernel, precision=self.precision)
+
+    def text_generator(self, options: SamplingOptions, *, excluded: Container[str] | None = None) -> TextGenerator:
+        """The TextGenerator of this model. Raises ValueError as it does."""
+        return TextGenerator(writer=self.writer, tokenizer=self.tokenizer, options=options, excluded=excluded)
 
     @property
     def item_marks(self) -> ItemMarks | None:
@@ -132,7 +188,9 @@ class LoadedModel(LoadedRun):
         per byte. `unknown="skip"` leaves out characters that the model does not know. Raises ValueError for those characters
         otherwise, for less than two characters, and for a stride beyond block_size.
         """
-        size = self.model.config.block_size
+        from chargpt.sampling.surprisal import surprisals, total_losses
+
+        size = self.config.model.block_size
         with python_errors():
             checked("unknown", unknown, UNKNOWN)
             stride = checked("stride", stride, whole(0))
@@ -155,38 +213,44 @@ class LoadedModel(LoadedRun):
 
         For a run on items. Characters that the model does not know are left out.
         """
+        from chargpt.sampling.surprisal import total_losses
+
         end, texts, given = end_in(self.tokenizer), list[np.ndarray](), list[int]()
         before = {item.label: self.tokenizer.encode_known(item_prompt(self.tokenizer, item.label))[0] for item in items}
         for item in items:
             given.append(len(before[item.label]) - 1)
             texts.append(np.concatenate((before[item.label], self.tokenizer.encode_known(item.text + end)[0])))
-        return total_losses(self.model, texts, stride=self.model.config.block_size, threads=self.threads, given=given)
+        return total_losses(self.model, texts, stride=self.config.model.block_size, threads=self.threads, given=given)
 
-    @torch.inference_mode()
-    def logits(self, text: str) -> Tensor:
+    def logits(self, text: str) -> "Tensor":
         """The logits (T, V) of a text of T characters, float32, on the CPU: row t scores the character that follows text[t].
 
         Raises ValueError for an empty text, for more than block_size characters, and for unknown characters.
         """
+        import torch
+
         ids = self._ids(text)
-        with self.threads(len(ids)):
+        with self.threads(len(ids)), torch.inference_mode():
             return self.model(ids[None])[0].float().cpu()
 
-    @torch.inference_mode()
-    def attention(self, text: str) -> Tensor:
+    def attention(self, text: str) -> "Tensor":
         """The attention weights (n_layer, n_head, T, T) on a text of T characters, float32, on the CPU.
 
         Entry [layer, head, t, s] is how much text[t] attends to text[s]. Raises ValueError as `logits` does.
         """
+        import torch
+
         ids = self._ids(text)
-        with self.threads(len(ids)):
+        with self.threads(len(ids)), torch.inference_mode():
             return self.model.attention(ids[None])[:, 0].float().cpu()
 
     def threads(self, ids: int) -> AbstractContextManager[None]:
         """Inside, torch computes with one thread if reading `ids` ids is little work; then the number is what it was."""
-        return one_thread() if 2 * self.model.parameter_count() * ids < SMALL_WORK else nullcontext()
+        from chargpt.device import one_thread
 
-    def _ids(self, text: str) -> Tensor:
+        return one_thread() if 2 * self.parameters * ids < SMALL_WORK else nullcontext()
+
+    def _ids(self, text: str) -> "Tensor":
         """The ids of `text` on the model's device, (T,)."""
         if not isinstance(text, str):
             raise UserError(f"text={short(text)}: use one str")
@@ -195,10 +259,12 @@ class LoadedModel(LoadedRun):
             named = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
             what = f"text: characters the model has not seen: {named}; remove them"
             raise UnknownCharacters(what, characters=unknown)
-        size = self.model.config.block_size
+        size = self.config.model.block_size
         if not 1 <= len(ids) <= size:
             what = f"{len(ids):,} characters" if len(ids) else "empty"
             raise UserError(f"text: {what}; use 1 to {size:,} characters, the model's block_size")
+        import torch
+
         return torch.tensor(ids, dtype=torch.long, device=self.model.token_embedding.weight.device)
 
     def _encoded(self, texts: Sequence[str], names: Sequence[str], unknown: str) -> list[list[int]]:
@@ -214,18 +280,29 @@ class LoadedModel(LoadedRun):
 def load_model(
     run: str | None, checkpoints: Path, *, start: str | None = None, device: str = "auto", precision: str = "float32"
 ) -> tuple[LoadedModel, list[Words]]:
-    """The best checkpoint of `run` (see `find_checkpoint`) on `device`, its weights rounded to `precision`, and warnings.
+    """The best checkpoint of `run` (see `find_checkpoint`) for `device`, its weights rounded to `precision`, and warnings.
 
     `start` is the name of a start that comes with the program, in place of a run.
     Raises UserError.
     """
-    place = choose_device(device)
-    with one_thread():
-        checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
-        model, _, config = restore_model(checkpoint)
-        round_weights(model, precision)
-    model = model.to(place).eval()
-    decoder, engine = choose_decoder(place, config.model, precision=precision)
-    engine = engine if precision == "float32" else f"{engine}, weights in {precision}"
-    writer = ModelWriter(model, decoder)
-    return LoadedModel(model=model, decoder=decoder, writer=writer, engine=engine, **facts_of(checkpoint)), warnings
+    if device != "cpu" and (device != "auto" or may_have_gpu()):
+        from chargpt.device import choose_device
+
+        device = str(choose_device(device))
+    checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
+    state = checkpoint.state
+    loaded = LoadedModel(
+        path=checkpoint.path,
+        step=checkpoint.step,
+        val_loss=state.progress.val_loss if state.progress.evaluated == checkpoint.step else None,
+        texts=state.texts,
+        fingerprint=state.fingerprint,
+        tokenizer=state.tokenizer,
+        config=state.config,
+        environment=state.environment,
+        parameters=state.parameters,
+        weights=rounded({name: tensor.numbers for name, tensor in checkpoint.stored_weights.items()}, precision),
+        precision=precision,
+        device="cpu" if device == "auto" else device,
+    )
+    return loaded, warnings

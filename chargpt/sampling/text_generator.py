@@ -2,37 +2,19 @@
 
 from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from chargpt.errors import Given, Option, UserError
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.random_numbers import RandomNumbers
 from chargpt.sampling.stop_rules import Character, StopRules, UniqueLines
+from chargpt.sampling.writer import Writer
 from chargpt.text.tokenizer import Tokenizer
 
 Batches = Generator[list[list[Character]], None, None]  # the next characters of each sample, again and again
 
 BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
-
-
-class Writer(Protocol):
-    """A model that continues texts."""
-
-    def pieces(
-        self,
-        prompts: Sequence[Sequence[int]],
-        length: int,
-        options: SamplingOptions,
-        *,
-        seeds: Sequence[int],
-        never_sampled: Sequence[int],
-    ) -> Iterator[Any]:
-        """Continue the ids of B `prompts` of one length above 0 by `length` ids, each with the random numbers of its seed.
-
-        `never_sampled` are ids that are never chosen. The new ids come as they are made, n of each text at a time: `ids`
-        (n, B) and their `log_probabilities` (n, B) under the model itself, both arrays of numpy or tensors of torch.
-        """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from chargpt.model import GPT, GPTConfig
-from chargpt.sampling.decoder import ModelWriter
 from chargpt.sampling.interactive import Session
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.torch_texts import torch_writer
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
 
@@ -24,7 +24,7 @@ TOKENIZER = Tokenizer("\n /abcdefgh")
 def generator() -> TextGenerator:
     torch.manual_seed(0)
     model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16, bias=True), TOKENIZER.vocab_size)
-    return TextGenerator(writer=ModelWriter(model), tokenizer=TOKENIZER, options=SamplingOptions(length=10))
+    return TextGenerator(writer=torch_writer(model.eval()), tokenizer=TOKENIZER, options=SamplingOptions(length=10))
 
 
 @pytest.fixture
