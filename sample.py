@@ -48,6 +48,14 @@ def write(options: SampleOptions) -> int:
             writing = prepare(options)
         rules = " / ".join(sampling.describe() for sampling in options.samplings)
         log(f"{writing.loaded.describe()}; {rules}, seed {options.sampling.seed}")
+        if options.next:
+            from chargpt.sampling.printing import print_next
+
+            loaded, prompt = writing.loaded, writing.prompt
+            found = loaded.next_after(prompt, options.next)
+            facts = {"run": loaded.run, "step": loaded.step, "prompt": loaded.tokenizer.decode(prompt)}
+            print_next(found, sys.stdout, facts=facts if options.json else None)
+            return interrupt.exit_code
         if writing.is_items and not options.interactive:
             from chargpt.sampling.items import print_items
 

@@ -23,6 +23,7 @@ from chargpt.runs.load import find_checkpoint
 from chargpt.sampling.c_texts import Weights, c_engine, c_writer, rounded
 from chargpt.sampling.options import SamplingOptions, checked, listed, one_of, short, whole
 from chargpt.sampling.printing import text_of, too_few_lines
+from chargpt.sampling.prompt import first_id
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import one_line
@@ -123,6 +124,7 @@ class LoadedModel:
         lines: int = 0,
         unique: bool = False,
         stop: str | Sequence[str] = (),
+        keep_stop: bool = False,
         seed: int | None = None,
         temperature: float = 0.8,
         top_k: int = 0,
@@ -142,8 +144,9 @@ class LoadedModel:
         """The text `prompt` and its continuation, as sample.py prints them; for a list of prompts, a list of texts.
 
         A text has at most `length` characters after the prompt (None: 500, or 1000 for each of `lines`). It ends with `lines`
-        lines (0: no limit), or before the first of the texts `stop`. With `unique`, its lines are whole and not blank, no line
-        occurs twice, each begins with the last line of the prompt, and a warning says so if there are fewer than `lines`.
+        lines (0: no limit), or before the first of the texts `stop`, which with `keep_stop` is its end. With `unique`, its
+        lines are whole and not blank, no line occurs twice, each begins with the last line of the prompt, and a warning says so
+        if there are fewer than `lines`.
 
         The same `seed` and options give the same text; None is a random seed. The prompt with index i of a list draws from
         `seed` + i, so its text is the one that this prompt gives alone with that seed, up to the rounding of float32.
@@ -165,6 +168,27 @@ class LoadedModel:
             warnings.warn(in_python(problem), stacklevel=2)
         texts = [self.tokenizer.decode(ids) + text_of(added) for ids, added in zip(prompts, written)]
         return texts[0] if isinstance(prompt, str) else texts
+
+    def next(
+        self, prompt: str = "", count: int = 10, *, unknown: Literal["error", "skip"] = "error"
+    ) -> list[tuple[str, float]]:
+        """The `count` characters that are most likely to follow `prompt`, with their probabilities, the likeliest first.
+
+        The probabilities are those of the model, without any sampling rule. A model of bytes predicts a byte; those beyond
+        ASCII are shown as escapes such as \\xe4. Raises ValueError as `generate` does.
+        """
+        with python_errors():
+            checked("unknown", unknown, UNKNOWN)
+            count = checked("count", count, whole(1))
+        (ids,) = self._encoded(*listed("prompt", prompt), unknown)
+        return self.next_after(ids, count)
+
+    def next_after(self, ids: Sequence[int], count: int) -> list[tuple[str, float]]:
+        """The same after `ids`; without any, at the beginning of a text."""
+        chances = np.exp(self.writer.log_probabilities(list(ids) or [first_id(self.tokenizer)]))
+        best = np.argsort(-chances, kind="stable")[:count].tolist()
+        is_bytes = self.tokenizer.characters is None
+        return [(f"\\x{i:02x}" if is_bytes and i > 127 else self.tokenizer.decode([i]), float(chances[i])) for i in best]
 
     @overload
     def score(self, text: str, *, stride: int = 0, unknown: Literal["error", "skip"] = "error") -> float: ...

@@ -78,6 +78,14 @@ def pattern(text: str) -> re.Pattern[str]:
         raise argparse.ArgumentTypeError(f"{text!r} given, which is no regular expression: {error}; correct it") from None
 
 
+def unescaped(text: str) -> str:
+    """An argparse type: text whose backslash escapes are those of data.separator."""
+    try:
+        return text.encode("ascii", "backslashreplace").decode("unicode_escape")
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} given; use \\\\ for a backslash") from None
+
+
 TEXT = Kind(str, _text, "a str")
 
 
@@ -155,11 +163,12 @@ class SamplingOptions:
     stop: Sequence[str] = option(
         (),
         "text",
-        "end a text before TEXT appears; may be given several times; in bash, $'\\n\\n' is an empty line",
-        Kind(str, lambda given: tuple(listed("stop", given)[0])),
+        "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given several times",
+        Kind(unescaped, lambda given: tuple(listed("stop", given)[0])),
         "TEXT",
         action="append",
     )
+    keep_stop: bool = option(False, "text", "with --stop: TEXT is part of the text that it ends")
     seed: int | None = option(
         None,
         "text",
@@ -288,6 +297,13 @@ class SampleOptions:
     max_length: int | None = option(
         None, "items", "only items of up to N characters (default: --length, or 1000)", whole(1), "N"
     )
+    next: int = option(
+        0,
+        "output",
+        "write no text, but the N characters that are most likely to follow the prompt, and their probabilities in the model",
+        whole(1),
+        "N",
+    )
     json: bool = option(False, "output", "print each sample as a JSON object with the log-probability of each character")
     interactive: bool = option(
         False,
@@ -329,6 +345,10 @@ class SampleOptions:
             raise UserError(f"--max-length: {self.max_length} given, less than --min-length {self.min_length}; raise it")
         if self.interactive and (wrong := _first(of_items | {"--label": False}) or _first(typed)):
             raise UserError(f"--interactive: {wrong} given as well; leave out one of the two")
+        if self.next and (wrong := given or others or "--interactive" * self.interactive):
+            raise UserError(f"--next: {wrong} given as well; leave out one of the two")
+        if self.sampling.keep_stop and not self.sampling.stop:
+            raise UserError("--keep-stop: keeps the text that ends a sample; add --stop TEXT")
         if self.run is not None and self.start is not None:
             raise UserError(f"--start: {self.start} given together with the run {self.run}; leave one out")
         if self.prompt and self.prompt_file is not None:

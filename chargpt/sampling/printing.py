@@ -99,6 +99,16 @@ class JsonPrinter:
         self._file.flush()
 
 
+def print_next(found: Sequence[tuple[str, float]], file: TextIO, *, facts: Mapping[str, Any] | None) -> None:
+    """Print characters and their probabilities: a line for each, or with `facts` one JSON object that begins with them."""
+    if facts is not None:
+        following = [{"text": text, "probability": round(chance, 6)} for text, chance in found]
+        file.write(json_line({**facts, "next": following}, file) + "\n")
+        return
+    for text, chance in found:
+        file.write(f"{escape_controls(repr(text)):<8} {chance:7.2%}\n")
+
+
 def print_samples(
     generator: TextGenerator,
     samplings: Sequence[SamplingOptions],

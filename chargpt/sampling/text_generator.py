@@ -122,15 +122,11 @@ class TextGenerator:
 
     def _stop_rules(self, prompt: Sequence[int]) -> StopRules | UniqueLines:
         """What ends a sample that continues the ids `prompt`."""
-        begun = self._last_line(prompt)
-        stops = self._stop_texts()
+        begun, lines = self._last_line(prompt), self.options.lines
+        ends: dict[str, Any] = {"stops": self._stop_texts(), "keep_stop": self.options.keep_stop}
         if self.options.unique:
-            return UniqueLines(
-                StopRules(self.tokenizer, stops=stops), lines=self.options.lines, excluded=self.excluded, begun=begun
-            )
-        return StopRules(
-            self.tokenizer, stops=stops, lines=self.options.lines, excluded=self.excluded, continues_line=begun != ""
-        )
+            return UniqueLines(StopRules(self.tokenizer, **ends), lines=lines, excluded=self.excluded, begun=begun)
+        return StopRules(self.tokenizer, **ends, lines=lines, excluded=self.excluded, continues_line=begun != "")
 
     def _last_line(self, prompt: Sequence[int]) -> str:
         """The line of the ids `prompt` that a sample continues; empty if the sample begins a line."""

@@ -141,6 +141,14 @@ def test_a_list_of_prompts_is_continued_as_each_alone(model, options):
     assert texts[0] != texts[5] and model.generate([]) == [] and len(model.generate(prompts)) == 7
 
 
+def test_the_next_characters_are_the_models(model):
+    expected = model.logits("ab").softmax(-1)[-1]
+    found = model.next("ab", 4)
+    assert [chance for _, chance in found] == pytest.approx(expected.topk(4).values.tolist(), abs=1e-6)
+    assert [model.tokenizer.ids_of(text).item() for text, _ in found] == expected.topk(4).indices.tolist()
+    assert sum(chance for _, chance in model.next("abcd" * 30, 99)) == pytest.approx(1) and len(model.next()) == 10
+
+
 def test_lines_that_are_different(model):
     text = model.generate(lines=5, unique=True, allow="ab\n", temperature=2.0, seed=1)
     assert len(text.split("\n")) == len(set(text.split("\n"))) == 5 and "" not in text.split("\n")
